@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from objectives.parameters import Choice, Ordered, Range
     from orchestrator.api import Campaign, Result, Submitted, load, tune
     from orchestrator.ask_tell.candidates import CandidateOptimizer
-    from orchestrator.ask_tell.open_trial import OpenTrial
+    from orchestrator.ask_tell.space import OpenTrial
     from orchestrator.ask_tell.space import Optimizer
     from orchestrator.campaign.trial_result import TrialResult
     from orchestrator.errors import (
@@ -82,7 +82,7 @@ _HOMES = {  # imported on first use, so that `CandidateOptimizer` needs only num
     "Machine": "objectives.machines",
     "Objective": "objectives.goals",
     "ObjectiveError": "objectives.objective",
-    "OpenTrial": "orchestrator.ask_tell.open_trial",
+    "OpenTrial": "orchestrator.ask_tell.space",
     "Optimizer": "orchestrator.ask_tell.space",
     "Ordered": "objectives.parameters",
     "Range": "objectives.parameters",

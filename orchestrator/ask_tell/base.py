@@ -1,18 +1,62 @@
 """The common base of `Optimizer` and `CandidateOptimizer`."""
 
+import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
-from orchestrator.ask_tell.locking import exclusive
+from objectives.conditions import Scalar
+from orchestrator.ask_tell.old_files import repeat_calls
 from orchestrator.ask_tell.older import Renamed
 from orchestrator.ask_tell.results import Results
-from orchestrator.ask_tell.saving import Entry, Kind, read_saved, write_saved
+from orchestrator.ask_tell.saving import CALLS, FORMAT, Entry, Kind, dump_log, read_log, read_saved, write_saved
 from orchestrator.ask_tell.search import Search
 from orchestrator.bandit.strategy import Posterior
 from orchestrator.campaign.trial_result import TrialResult, Trials
 from orchestrator.wording import facts_html
+
+Owner = TypeVar("Owner", bound="AskTell")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenate[Owner, P], R]:
+    """Return `method`, which waits until no other thread is in an exclusive method of its object.
+    Exclusive methods may call each other.
+
+    Args:
+        method: a method, or the function of a property.
+    """
+
+    @functools.wraps(method)
+    def wait_and_call(self: Owner, /, *args: P.args, **options: P.kwargs) -> R:
+        with self._lock:
+            return method(self, *args, **options)
+
+    return wait_and_call
+
+
+class Setup(Protocol):
+    """The arguments of an optimizer."""
+
+    @property
+    def title(self) -> str:
+        """A description of the search."""
+        ...
+
+    @property
+    def enqueue(self) -> Sequence[Mapping[str, Scalar]]:
+        """The configurations that `ask` returns first."""
+        ...
+
+    def dump(self) -> Entry:
+        """Return the arguments as plain values."""
+        ...
+
+    def search(self) -> Search:
+        """Return the search before any event."""
+        ...
 
 
 class AskTell(Renamed):
@@ -20,8 +64,12 @@ class AskTell(Renamed):
 
     KIND: ClassVar[Kind]
     NOUN: ClassVar[str] = "value"
-    _lock: threading.RLock
-    _search: Search
+    SETUP: ClassVar[type[Any]]  # its `build` makes the arguments from plain values
+
+    def __init__(self, setup: Setup, search: Search) -> None:
+        self._lock = threading.RLock()
+        self._setup = setup
+        self._search = search
 
     @classmethod
     def load(cls, path: str | Path, *, run_code: bool = False) -> Self:
@@ -38,7 +86,7 @@ class AskTell(Renamed):
         return read_saved(path, cls._restored, cls.KIND, run_code)
 
     @classmethod
-    def _restored(cls, saved: Mapping[str, Any]) -> Self:
+    def _restored(cls, saved: Entry) -> Self:
         optimizer = cls.__new__(cls)
         optimizer._restore(saved)
         return optimizer
@@ -80,31 +128,37 @@ class AskTell(Renamed):
     def posterior(self) -> Posterior:
         """Mean, variance and upper confidence bound of the reward of each candidate, and the unit of
         the variance. Rewards are maximized: a value that is minimized counts times −1."""
-        return self._search.learner.posterior
+        return self._search.strategy.posterior(self._search.learner.view)
 
     @exclusive
     def __repr__(self) -> str:
-        counts = f"{len(self.trials)} {self.NOUN}s, {len(self._search.campaign.pending)} pending"
-        return f"<{type(self).__name__} of {self._title}: {counts}>"
+        campaign = self._search.campaign
+        counts = f"{len(campaign.results)} {self.NOUN}s, {len(campaign.pending)} pending"
+        return f"<{type(self).__name__} of {self._setup.title}: {counts}>"
 
     @exclusive
     def _repr_html_(self) -> str:
         """Return a small table, for notebooks."""
-        return facts_html(f"{type(self).__name__} of {self._title}", self._results.facts)
+        return facts_html(f"{type(self).__name__} of {self._setup.title}", self._results.facts)
 
     @property
     def _results(self) -> Results:
         return Results(self._search, self.NOUN)
 
-    @property
-    def _title(self) -> str:
-        """A description of the search."""
-        raise NotImplementedError
-
+    @exclusive
     def _saved(self) -> Entry:
         """Return the optimizer as plain values."""
-        raise NotImplementedError
+        return {"format": FORMAT, **self._setup.dump(), "log": dump_log(self._search.campaign.events)}
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         """Restore the values that `_saved` returned."""
-        raise NotImplementedError
+        setup: Setup = self.SETUP.build(saved)
+        search = setup.search()
+        if saved.get("format", CALLS) == CALLS:
+            if setup.enqueue:
+                search.enqueue(search.arms_of(setup.enqueue))
+            repeat_calls(search, saved["log"])
+        else:
+            for event in read_log(saved["log"]):
+                search.repeat(event)
+        AskTell.__init__(self, setup, search)

@@ -2,15 +2,15 @@
 SciPy."""
 
 import copy
-import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orchestrator.ask_tell.base import AskTell
+from objectives.conditions import Scalar
+from orchestrator.ask_tell.base import AskTell, exclusive
 from orchestrator.ask_tell.checks import (
     check_existing,
     check_indices,
@@ -19,16 +19,15 @@ from orchestrator.ask_tell.checks import (
     check_results,
     check_seed,
 )
-from orchestrator.ask_tell.locking import exclusive
-from orchestrator.ask_tell.logs import dump_log, repeat_calls, repeat_log
 from orchestrator.ask_tell.memory import ArmResult
-from orchestrator.ask_tell.old_names import find_old_names
+from orchestrator.ask_tell.old_files import find_old_names, repeat_calls
 from orchestrator.ask_tell.older import accepts_options, warn
-from orchestrator.ask_tell.saving import FORMAT, Entry, Kind, build_arms, dump_arms, dump_named
+from orchestrator.ask_tell.saving import Entry, Kind, build_arms, dump_arms, dump_named
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import never_waits
+from orchestrator.bandit.strategy import AnyStrategy, StrategyState, never_waits
+from orchestrator.campaign.events import Event
 from orchestrator.campaign.rules import Rules
 from orchestrator.version import __version__
 
@@ -37,6 +36,41 @@ find_old_names()  # a pickle imports this module before it refers to a strategy
 _PICKLED_BY = "pickled by"  # the key of the version in a pickle
 _WITH_CALLS = "0.2.0"  # the version whose pickles have a log of calls
 _RULES = Rules(evaluations=0)  # rewards are maximized
+
+
+@dataclass(frozen=True)
+class _Setup:
+    """The arguments of a search over the rows of an array. They never change."""
+
+    arms: Arms
+    strategy: AnyStrategy
+    seed: int
+    enqueue: ClassVar[Sequence[Mapping[str, Scalar]]] = ()
+
+    @property
+    def title(self) -> str:
+        """The number of candidates."""
+        return f"{len(self.arms)} candidates"
+
+    def dump(self) -> Entry:
+        """Return the arguments as plain values."""
+        return {"arms": dump_arms(self.arms), "strategy": dump_named(self.strategy), "seed": self.seed}
+
+    @staticmethod
+    def build(dumped: Mapping[str, Any]) -> "_Setup":
+        """Return the arguments that `dump` wrote."""
+        # imported here, because only saving needs pydantic
+        from orchestrator.settings.strategies import build_strategy
+
+        return _Setup(build_arms(dumped["arms"]), build_strategy(dumped["strategy"]), int(dumped["seed"]))
+
+    def search(self) -> Search:
+        """Return the search before any event."""
+        return Search.begin(self.strategy, self.seed, self.arms, _RULES)
+
+    def search_after(self, model: StrategyState, events: Iterable[Event]) -> Search:
+        """Return the search after `events`, which led to the strategy's state `model`."""
+        return Search(self.strategy, self.seed, model, _RULES, events)
 
 
 class CandidateOptimizer(AskTell):
@@ -75,6 +109,8 @@ class CandidateOptimizer(AskTell):
 
     KIND: ClassVar[Kind] = "arms"
     NOUN: ClassVar[str] = "reward"
+    SETUP = _Setup
+    _setup: _Setup
 
     @accepts_options
     def __init__(
@@ -85,11 +121,11 @@ class CandidateOptimizer(AskTell):
         existing: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> None:
         instance = named_strategy(strategy, has_existing=existing is not None)
-        self._lock = threading.RLock()
-        self._arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
-        self._search = Search.begin(instance, check_seed(seed), self._arms, _RULES)
+        arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
+        setup = _Setup(arms, instance, check_seed(seed))
+        super().__init__(setup, setup.search())
         if existing is not None:
-            self._search.know(check_existing(existing, len(self._arms)))
+            self._search.know(check_existing(existing, len(arms)))
 
     @exclusive
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
@@ -109,7 +145,7 @@ class CandidateOptimizer(AskTell):
             ValueError: if `limit` is not a whole number >= 1.
         """
         if limit is None:
-            limit = 1 if never_waits(self._search.strategy) else len(self._arms)
+            limit = 1 if never_waits(self._search.strategy) else len(self._setup.arms)
         return np.array(self._search.ask(check_limit(limit)), np.intp)
 
     @exclusive
@@ -122,7 +158,7 @@ class CandidateOptimizer(AskTell):
         Raises:
             ValueError: if one is out of range.
         """
-        self._search.mark_pending(check_indices(indices, len(self._arms)))
+        self._search.mark_pending(check_indices(indices, len(self._setup.arms)))
 
     @exclusive
     def tell(self, indices: ArrayLike, rewards: Sequence[float] | ArrayLike) -> None:
@@ -139,10 +175,10 @@ class CandidateOptimizer(AskTell):
             ValueError: if an index is out of range, a reward is not finite, or their numbers differ.
                 Nothing is learned then.
         """
-        results = check_results(indices, rewards, len(self._arms))
-        if any(result.reward is None for result in results):
-            warn("None does not say what it means: write fail(indices)")
-        self._search.tell([ArmResult(result.arm, result.reward) for result in results])
+        results = check_results(indices, rewards, len(self._setup.arms))
+        if any(result.value is None for result in results):
+            warn("tell(indices, None)")
+        self._search.tell(results)
 
     @exclusive
     def fail(self, indices: ArrayLike) -> None:
@@ -154,7 +190,7 @@ class CandidateOptimizer(AskTell):
         Raises:
             ValueError: if one is out of range.
         """
-        self._search.tell([ArmResult(arm, None) for arm in check_indices(indices, len(self._arms))])
+        self._search.tell([ArmResult(arm, None) for arm in check_indices(indices, len(self._setup.arms))])
 
     @property
     @exclusive
@@ -196,37 +232,19 @@ class CandidateOptimizer(AskTell):
         Raises:
             ValueError: before the first reward, and if they are not numbers.
         """
-        return self._search.learner.scores(check_numbers(rewards, "rewards"))
-
-    @property
-    def _title(self) -> str:
-        return f"{len(self._arms)} candidates"
-
-    def _saved(self) -> Entry:
-        learner = self._search.learner
-        saved = {"arms": dump_arms(self._arms), "strategy": dump_named(learner.strategy), "seed": learner.seed}
-        return {"format": FORMAT, **saved, "log": dump_log(self._search.campaign.events)}
-
-    def _restore(self, saved: Mapping[str, Any]) -> None:
-        # imported here, because only saving needs pydantic
-        from orchestrator.settings.strategies import build_strategy
-
-        self._lock = threading.RLock()
-        self._arms = build_arms(saved["arms"])
-        self._search = Search.begin(build_strategy(saved["strategy"]), int(saved["seed"]), self._arms, _RULES)
-        repeat_log(self._search, saved)
+        return self._results.scores(check_numbers(rewards, "rewards"))
 
     @exclusive
     def __getstate__(self) -> dict[str, object]:
         """Return the values that are pickled and copied. Pickling reads the values later, when
         another thread may be in `ask` or `tell`, so mutable values are copied here."""
-        learner = self._search.learner
-        shared = {id(part): part for part in (self._arms, learner.strategy)}  # these never change
+        setup = self._setup
+        shared = {id(part): part for part in (setup.arms, setup.strategy)}  # these never change
         return {
-            "arms": self._arms,
-            "strategy": learner.strategy,
-            "seed": learner.seed,
-            "model": copy.deepcopy(learner.model, shared),
+            "arms": setup.arms,
+            "strategy": setup.strategy,
+            "seed": setup.seed,
+            "model": copy.deepcopy(self._search.learner.model, shared),
             "events": tuple(self._search.campaign.events),
             _PICKLED_BY: __version__,
         }
@@ -234,20 +252,19 @@ class CandidateOptimizer(AskTell):
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         """Restore a pickled optimizer. Raises ValueError if a version other than this one and 0.2.0
         pickled it."""
-        self._lock = threading.RLock()
-        match state.get(_PICKLED_BY):
-            case version if version == __version__:
-                self._arms = state["arms"]
-                self._search = Search.of(state["strategy"], state["seed"], state["model"], _RULES, state["events"])
-            case version if version == _WITH_CALLS:
-                self._arms = state["_arms"]
-                strategy = replace(state["_strategy"])  # without its caches
-                self._search = Search.begin(strategy, state["_seed"], self._arms, _RULES)
-                repeat_calls(self._search, state["_log"])
-            case version:
-                raise ValueError(
-                    f"a pickled optimizer must be of this version of bbkb, {__version__}, got one of "
-                    f"{version or 'an older version'}; files that `save` wrote are read by later versions"
-                )
+        version = state.get(_PICKLED_BY)
+        if version == __version__:
+            setup = _Setup(state["arms"], state["strategy"], state["seed"])
+            super().__init__(setup, setup.search_after(state["model"], state["events"]))
+        elif version == _WITH_CALLS:
+            strategy = replace(state["_strategy"])  # without its caches
+            setup = _Setup(state["_arms"], strategy, state["_seed"])
+            super().__init__(setup, setup.search())
+            repeat_calls(self._search, state["_log"])
+        else:
+            raise ValueError(
+                f"a pickled optimizer must be of this version of bbkb, {__version__}, got one of "
+                f"{version or 'an older version'}; files that `save` wrote are read by later versions"
+            )
 
     _record: ClassVar[None] = None  # pickles of version 0.2.0 refer to a method of this name

@@ -1,25 +1,20 @@
-"""Checks of the arguments of `Optimizer`: indices, rewards, values, limits, and parts such as a
-kernel by name.
+"""Checks of the arguments of `Optimizer` and `tune`: lists, mappings, indices, rewards and values.
 
 Every function raises ValueError with the rule, the value and the remedy.
 """
 
-import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from objectives.goals import as_section
 from objectives.parameters import Parameter
-from objectives.reference import did_you_mean
+from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.bandit.options import excerpt
-from orchestrator.bandit.strategy import Observation
 
-T = TypeVar("T")
 Rewards = Sequence[float | None] | ArrayLike
 
 
@@ -111,53 +106,41 @@ def check_seed(seed: object) -> int:
     return int(seed)
 
 
-def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[Observation]:
-    """Return observations of the candidates `indices` (n,) below `size`. A result of None is a
-    failure."""
-    arms, values = check_indices(indices, size), [_reward(value) for value in _list_rewards(rewards)]
-    if len(values) != len(arms):
-        raise ValueError(f"there must be one reward for each index, got {len(values)} rewards for {len(arms)} indices")
-    return [Observation(arm, value) for arm, value in zip(arms, values, strict=True)]
-
-
-def check_values(values: object, metric: str, count: int) -> list[float | None]:
-    """Return the value of each of `count` results: finite numbers, mappings with the `metric`, or
-    None for a failure. One result may be given without a list."""
-    rows = [values] if isinstance(values, int | float | None) else check_list(values, "values", "[0.5, None]")
-    if len(rows) != count:
-        raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
-    return [_value(row, metric) for row in rows]
-
-
-def _value(row: object, metric: str) -> float | None:
-    if not isinstance(row, Mapping):
-        return _number(row, "a value")
-    if metric not in row:
-        raise ValueError(f"a mapping of metrics must have {metric!r}, got {excerpt(dict(row))}; None for a failure")
-    return _number(row[metric], f"the metric {metric}")
+def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[ArmResult]:
+    """Return results of the candidates `indices` (n,) below `size`. A reward of None is a failure."""
+    arms = check_indices(indices, size)
+    if isinstance(rewards, Mapping | str | bytes):
+        raise ValueError(f"rewards must be numbers (n,) in the order of the indices, got a {type(rewards).__name__}")
+    array = np.atleast_1d(np.asarray(rewards, object))
+    if array.ndim != 1:
+        raise ValueError(f"rewards must be (n,), one number for each index, got shape {array.shape}")
+    if len(array) != len(arms):
+        raise ValueError(f"there must be one reward for each index, got {len(array)} rewards for {len(arms)} indices")
+    return [ArmResult(arm, _reward(value)) for arm, value in zip(arms, array, strict=True)]
 
 
 def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
-    """Return the metrics `names` (m,) of `count` results, which are mappings or rows. A result of
-    None is a failure."""
-    rows = check_list(values, "values", f"[{{{names[0]!r}: 0.5, …}}]")
+    """Return the metrics `names` (m,) of `count` results, which are mappings or rows; with one name
+    also numbers. A result of None is a failure. One number may be given without a list."""
+    is_number = len(names) == 1 and isinstance(values, int | float | None)
+    rows = [values] if is_number else check_list(values, "values", f"[{{{names[0]!r}: 0.5}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
+    if len(names) == 1:  # a mapping with None is a failure, too
+        rows = [None if isinstance(row, Mapping) and row.get(names[0], 0.0) is None else row for row in rows]
     return [None if row is None else _metrics(row, names) for row in rows]
 
 
 def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
     """Return a result's metrics: `names` of a mapping, or all numbers of a sequence."""
-    numbers = [row.get(name) for name in names] if isinstance(row, Mapping) else list(np.atleast_1d(np.asarray(row)))
+    if isinstance(row, Mapping):
+        return {name: _number(row.get(name), f"the metric {name}") for name in names}
+    if len(names) == 1:
+        return {names[0]: _number(row, "a value")}
+    numbers = list(np.atleast_1d(np.asarray(row)))
     if len(numbers) != len(names):
         raise ValueError(f"a result must have {len(names)} numbers, {', '.join(names)}, got {len(numbers)}")
-    metrics = {}
-    for name, number in zip(names, numbers, strict=True):
-        value = _number(number, f"the metric {name}")
-        if value is None:
-            raise ValueError(f"the metric {name} must be a finite number, got None; None for a failed evaluation")
-        metrics[name] = value
-    return metrics
+    return {name: _number(number, f"the metric {name}") for name, number in zip(names, numbers, strict=True)}
 
 
 def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
@@ -171,17 +154,17 @@ def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
         raise ValueError(f"{what} must be numbers (n,), got {excerpt(values)}") from None
 
 
-def check_existing(existing: object, size: int) -> list[Observation]:
+def check_existing(existing: object, size: int) -> list[ArmResult]:
     """Return existing results: indices (n,) and rewards (n,), n ≥ 1, none of them failed."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:
         shown = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
         raise ValueError(f"existing must be a pair (indices, rewards), got {shown}")
     indices, rewards = existing
-    observations = check_results(indices, rewards, size)
-    if not observations or any(result.reward is None for result in observations):
+    results = check_results(indices, rewards, size)
+    if not results or any(result.value is None for result in results):
         rule = "existing results must be at least one, and each must have a reward"
-        raise ValueError(f"{rule}; leave out what could not be evaluated, or all of `existing`")
-    return [replace(result, is_existing=True) for result in observations]
+        raise ValueError(f"{rule}; leave out failed evaluations, or all of `existing`")
+    return results
 
 
 def check_indices(indices: ArrayLike, size: int) -> list[int]:
@@ -195,70 +178,26 @@ def check_indices(indices: ArrayLike, size: int) -> list[int]:
     return [int(arm) for arm in array]
 
 
-def build_part(table: Mapping[str, Callable[..., T]], choice: T | str | Mapping[str, object], part: str) -> T:
-    """Return the kernel or warm start that `choice` stands for: a name, a mapping such as {"name":
-    "rbf", "lengthscale": 0.5}, or the object itself."""
-    if isinstance(choice, str):
-        return look_up(table, choice, part)()
-    if isinstance(choice, Mapping):
-        options = dict(choice)
-        cls = look_up(table, options.pop("name", None), f"{part}.name")
-        return construct(cls, options, f"the {part} {choice['name']}")
-    if choice is None or isinstance(choice, int | float | complex | bytes | Sequence | np.ndarray):
-        names = ", ".join(table)
-        rule = f'must be one of {names}, a mapping such as {{"name": "{next(iter(table))}"}}, or an object'
-        raise ValueError(f"{part} {rule}, got {choice!r}")
-    return choice
-
-
-def look_up(table: Mapping[str, T], name: object, what: str) -> T:
-    """Return the entry of `table` with this name. `what`: the kind of the entry, in messages."""
-    if not isinstance(name, str) or name not in table:
-        raise ValueError(f"{what} must be one of {', '.join(table)}, got {name!r}{did_you_mean(str(name), table)}")
-    return table[name]
-
-
-def construct(factory: Callable[..., T], options: Mapping[str, object], what: str) -> T:
-    """Return `factory(**options)`. Raises ValueError for an option that `factory` does not have."""
-    option_names = [name for name in inspect.signature(factory).parameters if name != "name"]
-    for option in options:
-        if option not in option_names:
-            remedy = did_you_mean(str(option), option_names) or f"; it has {', '.join(option_names) or 'none'}"
-            raise ValueError(f"{what} has no option {option!r}{remedy}")
-    return factory(**options)
-
-
-def _list_rewards(rewards: Rewards) -> list[object]:
-    if isinstance(rewards, Mapping | str | bytes):
-        raise ValueError(f"rewards must be numbers (n,) in the order of the indices, got a {type(rewards).__name__}")
-    array = np.atleast_1d(np.asarray(rewards, object))
-    if array.ndim != 1:
-        raise ValueError(f"rewards must be (n,), one number for each index, got shape {array.shape}")
-    return list(array)
-
-
 def _reward(value: object) -> float | None:
     try:
-        return _float(value)
+        return None if value is None else _float(value)
     except (TypeError, ValueError, OverflowError):
         raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {excerpt(value)}") from None
 
 
-def _number(value: object, what: str) -> float | None:
-    """Return a finite number, or None. `what`: its name in messages."""
+def _number(value: object, what: str) -> float:
+    """Return a finite number. `what`: its name in messages."""
     try:
         number = _float(value)
-        if number is None or math.isfinite(number):
+        if math.isfinite(number):
             return number
     except (TypeError, ValueError, OverflowError):
         pass
     raise ValueError(f"{what} must be a finite number, got {excerpt(value)}; None for a failed evaluation")
 
 
-def _float(value: Any) -> float | None:
-    """Raise TypeError, ValueError or OverflowError unless it is None or fits into a float."""
-    if value is None:
-        return None
+def _float(value: Any) -> float:
+    """Raise TypeError, ValueError or OverflowError unless it fits into a float."""
     if np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value):
         raise TypeError
     return float(value)

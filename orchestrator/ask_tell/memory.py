@@ -4,11 +4,10 @@ There are no workers and no clock. The caller of `ask` evaluates the trials that
 every event has the time 0.
 """
 
+import itertools
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from orchestrator.bandit.strategy import Observation
@@ -35,8 +34,7 @@ ENQUEUED = "enqueued"
 # a share that a single result exceeds, for strategies that learn every result before they choose
 LEARN_AT_ONCE = 1e-9
 _ATTEMPT: Mapping[str, Any] = {"time": 0.0, "started": 0.0, "finished": 0.0, "worker": ""}
-_failure = partial(TrialFailed, failure=FailureKind.ERROR, message="", is_final=True, **_ATTEMPT)
-_success = partial(TrialSucceeded, **_ATTEMPT)
+_FAILURE: Mapping[str, Any] = {"failure": FailureKind.ERROR, "message": "", "is_final": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,49 +47,54 @@ class ArmResult:
     trial: int | None = None  # the index of its trial; None before it was recorded
 
 
-def without_budget(rules: Rules, growth: float) -> Rules:
-    """Return `rules` for a campaign in memory, which has no budget. A refit is due when the number
-    of rewards has grown by the share `growth`, or at the first new result if `growth` is 0."""
-    return replace(
-        rules,
-        evaluations=sys.maxsize,
-        retries=RetryRules(failures_before_giving_up=sys.maxsize),
-        strategy=StrategyRules(is_asynchronous=True, refresh_growth=growth or LEARN_AT_ONCE, counts_rewards=True),
-    )
-
-
 class MemoryCampaign:
-    """The events of a campaign and the state folded from them; trials are found by their arms."""
+    """The events of a campaign without a budget, and the state folded from them.
 
-    def __init__(self, rules: Rules, events: Sequence[Event] = ()) -> None:
-        self.rules = rules
+    Args:
+        rules: goals, and the rules on trainings.
+        growth: the share by which the number of rewards has grown when a refit is due; 0: a refit
+            is due at the first new result.
+        events: the events so far.
+    """
+
+    def __init__(self, rules: Rules, growth: float, events: Iterable[Event] = ()) -> None:
+        self.rules = replace(
+            rules,
+            evaluations=sys.maxsize,
+            retries=RetryRules(failures_before_giving_up=sys.maxsize),
+            strategy=StrategyRules(
+                is_asynchronous=True,
+                refresh_growth=growth or LEARN_AT_ONCE,
+                counts_rewards=True,
+            ),
+        )
         self.events: list[Event] = []
-        self.state = CampaignState(rules=rules, session=Session(epoch=1))
-        self.results: list[ArmResult] = []  # in the order of their arrival
-        self._running: dict[int, list[int]] = {}  # arm → its running trials, the oldest first
+        self.state = CampaignState(rules=self.rules, session=Session(epoch=1))
+        self._arms: list[int] = []  # trial → arm
         self._from_elsewhere: set[int] = set()  # trials whose results came without an `ask`
         for event in events:
             self.take(event)
 
     def take(self, event: Event) -> None:
         """Append `event` to the log and fold it into the state."""
-        before, self.state = self.state, apply(self.state, event)
+        self.state = apply(self.state, event)
         self.events.append(event)
-        match event:
-            case TrialsDispatched(attempts=attempts):
-                for trial, _ in attempts:
-                    self._running.setdefault(self.state.running[trial].arm, []).append(trial)
-            case TrialSucceeded() | TrialFailed() | TrialStopped():
-                self._end(before.running[event.trial].arm, event)
-            case BatchChosen(picks=picks, reason=reason, is_enqueued=True) if reason == TOLD:
-                self._from_elsewhere.update(pick.trial for pick in picks)
+        if isinstance(event, BatchChosen):
+            self._arms += [pick.arm for pick in event.picks]
+            if event.reason == TOLD:
+                self._from_elsewhere.update(pick.trial for pick in event.picks)
 
-    def _end(self, arm: int, event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
-        self._running[arm].remove(event.trial)
-        if isinstance(event, TrialSucceeded):
-            self.results.append(ArmResult(arm, event.value, event.metrics, event.trial))
-        elif isinstance(event, TrialFailed):
-            self.results.append(ArmResult(arm, None, trial=event.trial))
+    @property
+    def results(self) -> list[ArmResult]:
+        """The results in the order of their arrival."""
+        results = []
+        for event in self.events:
+            if isinstance(event, TrialSucceeded):
+                arm = self._arms[event.trial]
+                results.append(ArmResult(arm, event.value, event.metrics, event.trial))
+            elif isinstance(event, TrialFailed):
+                results.append(ArmResult(self._arms[event.trial], None, trial=event.trial))
+        return results
 
     @property
     def pending(self) -> list[int]:
@@ -103,19 +106,22 @@ class MemoryCampaign:
         """The arms of trials that may continue, the longest trained first."""
         trainings = self.state.trainings
         trials = sorted(trainings.paused, key=lambda trial: (-trainings.step(trial), trial))
-        return [trainings.paused[trial].arm for trial in trials]
+        return [self._arms[trial] for trial in trials]
 
     @property
     def unlearned(self) -> list[Observation]:
         """The results that the strategy has not learned, in the order of their arrival."""
         return [
-            replace(each.observation, is_existing=True) if each.trial in self._from_elsewhere else each.observation
+            replace(each.observation, is_existing=True)
+            if each.trial in self._from_elsewhere
+            else each.observation
             for each in self.state.finished
-        ]
+        ]  # fmt: skip
 
     def running_trial(self, arm: int) -> int | None:
         """Return the arm's oldest running trial; None if it has none."""
-        return next(iter(self._running.get(arm, ())), None)
+        running = self.state.running.items()
+        return next((trial for trial, run in running if run.arm == arm), None)
 
     def paused_trial(self, arm: int) -> int | None:
         """Return the arm's paused trial; None if it has none."""
@@ -133,68 +139,77 @@ class MemoryCampaign:
         return self.state.running[trial].attempt
 
     def choose(self, arms: Sequence[int], reason: str, **details: Any) -> None:
-        """Record a choice of new trials, which are queued. `details`: further fields of the
-        event."""
-        first = self.state.totals.chosen
-        picks = tuple(PickedTrial(trial=first + index, arm=arm, parameters={}) for index, arm in enumerate(arms))
+        """Queue new trials of `arms`. `details`: further fields of the event."""
+        trials = itertools.count(self.state.totals.chosen)
+        picks = tuple(PickedTrial(trial=next(trials), arm=arm, parameters={}) for arm in arms)
         round_ = self.state.refresh.round
-        self.take(BatchChosen(time=0.0, round=round_, picks=picks, reason=reason, seconds=0.0, **details))
+        self.take(
+            BatchChosen(time=0.0, round=round_, picks=picks, reason=reason, seconds=0.0, **details)
+        )  # fmt: skip
 
-    def resume(self, trials: Sequence[int]) -> None:
-        """Queue the next attempts of paused trials."""
-        runs = [(trial, self.state.trainings.paused[trial]) for trial in trials]
+    def resume(self, trials: Iterable[int]) -> None:
+        """Queue the next attempts of paused trials, if there are any."""
+        paused = self.state.trainings.paused
         continued = tuple(
-            ContinuedTrial(trial=trial, arm=run.arm, attempt=run.attempt, parameters={}) for trial, run in runs
+            ContinuedTrial(
+                trial=trial,
+                arm=paused[trial].arm,
+                attempt=paused[trial].attempt,
+                parameters={},
+            )
+            for trial in trials
         )
-        self.take(TrialsContinued(time=0.0, trials=continued, reason="promising"))
+        if continued:
+            self.take(TrialsContinued(time=0.0, trials=continued, reason="promising"))
+
+    def dispatch(self, trials: Iterable[int]) -> list[int]:
+        """Start queued trials. Return their arms."""
+        queued = {each.trial: each.attempt for each in self.state.backlog}
+        attempts = tuple((trial, queued[trial]) for trial in trials)
+        self.take(TrialsDispatched(time=0.0, attempts=attempts))
+        return [self._arms[trial] for trial, _ in attempts]
 
     def start(self, arms: Sequence[int], reason: str, shares: bool = True) -> list[int]:
         """Return a running trial for each of `arms` (n,). With `shares`, it is the arm's running
         trial if there is one. Otherwise the arm's paused trial continues, or a new trial starts."""
-        used: Counter[int] = Counter()
-        trials: list[int] = []
-        new: list[int] = []
-        continued: list[int] = []
-        for arm in arms:
-            running = self._running.get(arm, []) if shares else []
-            paused = self.paused_trial(arm)
-            if used[arm] < len(running):
-                trials.append(running[used[arm]])
-            elif paused is not None and paused not in continued:
-                trials.append(paused)
-                continued.append(paused)
-            else:
-                trials.append(self.state.totals.chosen + len(new))
-                new.append(arm)
-            used[arm] += 1
+        open_trials: dict[int, list[int]] = {arm: [] for arm in arms}
+        for trial, run in self.state.running.items() if shares else ():
+            if run.arm in open_trials:
+                open_trials[run.arm].append(trial)
+        for arm in open_trials if self.state.trainings.paused else ():
+            if (paused := self.paused_trial(arm)) is not None:
+                open_trials[arm].append(paused)
+        shared = [open_trials[arm].pop(0) if open_trials[arm] else None for arm in arms]
+        new = [arm for arm, trial in zip(arms, shared, strict=True) if trial is None]
+        fresh = itertools.count(self.state.totals.chosen)
+        trials = [next(fresh) if trial is None else trial for trial in shared]
         if new:
             self.choose(new, reason, is_enqueued=True)
-        if continued:
-            self.resume(continued)
-        if new or continued:
-            queued = {each.trial: each.attempt for each in self.state.backlog}
-            self.take(
-                TrialsDispatched(time=0.0, attempts=tuple((each, queued[each]) for each in trials if each in queued))
-            )
+        self.resume(trial for trial in trials if trial in self.state.trainings.paused)
+        waiting = [trial for trial in trials if trial not in self.state.running]
+        if waiting:
+            self.dispatch(waiting)
         return trials
 
     def end(self, trial: int, result: ArmResult) -> None:
         """Record the result of a running trial."""
-        attempt = self.attempt(trial)
+        ended = {"trial": trial, "attempt": self.attempt(trial), **_ATTEMPT}
         if result.value is None:
-            self.take(_failure(trial=trial, attempt=attempt))
+            self.take(TrialFailed(**ended, **_FAILURE))
         else:
-            self.take(_success(trial=trial, attempt=attempt, value=result.value, metrics=result.metrics))
+            self.take(TrialSucceeded(**ended, value=result.value, metrics=result.metrics))
 
     def stop(self, trial: int, cause: str) -> None:
         """Record that a running trial is stopped at the step of its last report."""
-        curve = self.state.trainings.curves.get(trial)
+        trainings = self.state.trainings
+        curve = trainings.curves.get(trial)
+        reported = curve is not None and bool(curve.steps)
         self.take(
             TrialStopped(
                 trial=trial,
                 attempt=self.attempt(trial),
-                value=self.rules.sign * curve.rewards[-1] if curve is not None and curve.steps else None,
-                step=self.state.trainings.step(trial),
+                value=self.rules.sign * curve.rewards[-1] if curve and reported else None,
+                step=trainings.step(trial),
                 cause=cause,
                 **_ATTEMPT,
             )

@@ -3,35 +3,44 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, ParamSpec
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec
 
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.campaign.trial_result import TrialResult
 
 P = ParamSpec("P")
+_SPELLINGS = {  # older spelling → its replacement
+    "expect": "expect is called mark_pending: write mark_pending(…)",
+    "reached": "reached is called last_step: write last_step(…)",
+    "best()": "best is a property: write best.parameters and best.value",
+    "front()": "front is a property: write parameters and metrics of its trials",
+    "pair": "a trial has attributes: write parameters and value",
+    "tell(configuration, None)": "None does not say what it means: write fail(configuration)",
+    "tell(indices, None)": "None does not say what it means: write fail(indices)",
+}
+_RENAMED = {"expect": "mark_pending", "reached": "last_step"}
 _REFUSED = {
     "existing": "existing must be left out with a space; pass earlier results to tell instead",
     "limit": "limit must be written candidate_limit; `limit` is an argument of ask",
 }
 
 
-def warn(message: str, stacklevel: int = 3) -> None:
+def warn(spelling: str, stacklevel: int = 3) -> None:
     """Warn, at the caller's caller, that a spelling will be removed in the next version."""
+    message = _SPELLINGS.get(spelling, spelling)
     warnings.warn(f"{message}; the older spelling is removed in version 0.4", FutureWarning, stacklevel + 1)
 
 
 class Renamed:
-    """A class with renamed methods. `RENAMED` maps the old names to the new ones."""
-
-    RENAMED: ClassVar[Mapping[str, str]] = {"expect": "mark_pending", "reached": "last_step"}
+    """A class with renamed methods."""
 
     def __getattr__(self, name: str) -> Any:
         """Return the method that was called `name` in version 0.2."""
-        new_name = self.RENAMED.get(name)
-        if new_name is None or not hasattr(type(self), new_name):
+        new_name = _RENAMED.get(name, "")
+        if not hasattr(type(self), new_name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        warn(f"{name} is called {new_name}: write {new_name}(…)", stacklevel=2)
+        warn(name, stacklevel=2)
         return getattr(self, new_name)
 
 
@@ -66,19 +75,19 @@ class SearchResult(TrialResult):
 
     def __call__(self) -> tuple[Any, float | None]:
         """Return the pair that `best()` returned in version 0.2."""
-        warn("best is a property: write best.parameters and best.value")
+        warn("best()")
         return self._pair[0], self.value
 
     def __getitem__(self, key: str | int) -> Any:
         """Return an item of the mapping or pair that version 0.2 returned."""
-        warn("a trial has attributes: write parameters and value")
+        warn("pair")
         if isinstance(key, int):
             return self._pair[key]
         return dict(zip(("configuration", "value", "candidate", "reward"), self._pair * 2, strict=True))[key]
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the pair that version 0.2 returned."""
-        warn("a trial has attributes: write parameters and value")
+        warn("pair")
         return iter(self._pair)
 
     @property
@@ -95,5 +104,5 @@ class Front(tuple[TrialResult, ...]):
 
     def __call__(self) -> list[tuple[dict[str, Any], dict[str, float]]]:
         """Return pairs of a configuration and its values."""
-        warn("front is a property: write parameters and metrics of its trials")
+        warn("front()")
         return [(dict(trial.parameters), dict(trial.metrics)) for trial in self]

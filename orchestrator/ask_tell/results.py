@@ -1,11 +1,19 @@
 """The results of a search as `TrialResult`, on the user's scale."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from objectives.conditions import Scalar
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.older import Front, SearchResult
 from orchestrator.ask_tell.search import Search
+from orchestrator.bandit.model.model import model_of, scores_among
+from orchestrator.bandit.strategy import EstimatesRewards, Recommends
+from orchestrator.campaign.hypervolume import Point, with_point
 from orchestrator.campaign.trial_result import TrialResult, Trials
 
 
@@ -17,15 +25,19 @@ class Results:
         noun: the word for a value in messages.
     """
 
-    def __init__(self, search: Search, noun: str = "value") -> None:
+    def __init__(self, search: Search, noun: str) -> None:
         self._search = search
         self._goals = search.campaign.rules.goals
         self._noun = noun
 
     @property
+    def _model(self) -> Any:
+        return self._search.learner.view
+
+    @property
     def is_any(self) -> bool:
         """Whether there is a value to recommend."""
-        return bool(len(self._search.learner.view.pulls.finished_arms))
+        return bool(len(self._model.pulls.finished_arms))
 
     @property
     def trials(self) -> Trials:
@@ -34,68 +46,92 @@ class Results:
 
     @property
     def best(self) -> TrialResult:
-        """The recommended trial. Raises ValueError if there is none."""
+        """The recommended trial. Raises ValueError if there is none.
+
+        It is the arm with the largest mean reward, unless the strategy recommends another one
+        because rewards are noisy.
+        """
         if not self.is_any:
             raise ValueError(f"best needs at least one {self._noun}; call ask, evaluate, and call tell first")
         if not self._goals.is_single:
             if front := self.front:
                 return front[0]
             raise ValueError("no configuration with a result satisfies all constraints")
-        learner, sign = self._search.learner, self._goals.objectives[0].sign
-        arm, reward = learner.best()
-        mean, deviation = (learner.estimate(arm) or (None, None)) if arm == learner.recommended else (None, None)
-        return self._mean(arm, sign * reward, {}, None if mean is None else sign * mean, deviation)
+        strategy, model, sign = self._search.strategy, self._model, self._goals.objectives[0].sign
+        pulls = model.pulls
+        arm = strategy.recommend(model) if isinstance(strategy, Recommends) else None
+        belief = None
+        if arm is None:
+            means = pulls.reward_sums[pulls.finished_arms] / pulls.counts[pulls.finished_arms]
+            arm = int(pulls.finished_arms[np.argmax(means)])
+        elif isinstance(strategy, EstimatesRewards):
+            belief = strategy.estimate(model, arm)
+        best = self._mean(arm, sign * float(pulls.reward_sums[arm] / pulls.counts[arm]), {})
+        return best if belief is None else replace(best, estimate=sign * belief[0], deviation=belief[1])
 
     @property
     def front(self) -> Front:
         """The trials that satisfy all constraints and that no other trial dominates, with mean
         values, starting with the best first objective."""
-        objectives = self._goals.objectives
-        members = []
-        for arm, rewards in self._search.learner.front(len(objectives)):
-            values = [objective.sign * reward for objective, reward in zip(objectives, rewards, strict=True)]
-            metrics = {objective.metric: value for objective, value in zip(objectives, values, strict=True)}
-            members.append(self._mean(arm, values[0], {} if self._goals.is_single else metrics))
-        return Front(members)
+        objectives, pulls = self._goals.objectives, self._model.pulls
+        finished, counts = pulls.finished_arms, pulls.counts[pulls.finished_arms]
+        means = np.array([output.reward_sums[finished] / counts for output in pulls.outputs])
+        feasible = np.flatnonzero((means[len(objectives) :] >= 0.0).all(axis=0))
+        arms: dict[Point, int] = {}
+        front: list[Point] = []
+        for position in feasible.tolist():
+            point = tuple(means[: len(objectives), position].tolist())
+            if point not in arms:
+                arms[point] = int(finished[position])
+                front = with_point(front, point)
+        return Front(self._member(arms[point], point) for point in sorted(front, reverse=True))
 
     @property
     def facts(self) -> list[tuple[str, str]]:
         """The number of results and the best result, for a table."""
-        facts = [(f"{self._noun}s", str(len(self.trials))), ("pending", str(len(self._search.campaign.pending)))]
+        campaign = self._search.campaign
+        facts = [(f"{self._noun}s", str(len(campaign.results))), ("pending", str(len(campaign.pending)))]
         if self.is_any and self.front:
             best = self.best
             listed = ", ".join(f"{name}={setting!r}" for name, setting in best.parameters.items())
             facts += [(f"best {self._noun}", f"{best.value:.6g}"), ("best parameters", listed)]
         return facts
 
+    def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return `rewards` (n,) as the model uses them: as scores among the results under a
+        calibrated model, otherwise unchanged. Raises ValueError before the first result."""
+        pulls = self._model.pulls
+        if pulls.total == 0:
+            raise ValueError("scores needs at least one result; call ask, evaluate, and call tell first")
+        return scores_among(pulls, model_of(self._search.strategy), rewards)
+
     def _trial(self, result: ArmResult) -> TrialResult:
+        goals = self._goals
+        failed = result.value is None
+        metrics: Mapping[str, float] = {}
         is_feasible = None
-        if result.value is not None and self._goals.constraints:
-            is_feasible = self._goals.is_feasible(result.value, result.metrics)
+        if result.value is not None and not goals.is_single:
+            metrics = {goals.objectives[0].metric: result.value, **result.metrics}
+            is_feasible = goals.is_feasible(result.value, result.metrics) if goals.constraints else None
         return SearchResult(
             trial=result.trial,
             parameters=self._parameters(result.arm),
             value=result.value,
-            status="failed" if result.value is None else "succeeded",
-            metrics=self._metrics(result),
+            status="failed" if failed else "succeeded",
+            metrics=metrics,
             is_feasible=is_feasible,
         )
 
-    def _metrics(self, result: ArmResult) -> Mapping[str, float]:
-        if self._goals.is_single or result.value is None:
-            return {}
-        return {self._goals.objectives[0].metric: result.value, **result.metrics}
+    def _member(self, arm: int, rewards: Point) -> TrialResult:
+        """Return a member of the front with its mean rewards."""
+        pairs = zip(self._goals.objectives, rewards, strict=True)
+        values = {objective.metric: objective.sign * reward for objective, reward in pairs}
+        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values)
 
-    def _mean(
-        self,
-        arm: int,
-        value: float,
-        metrics: Mapping[str, float],
-        estimate: float | None = None,
-        deviation: float | None = None,
-    ) -> TrialResult:
+    def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
         """Return an arm with the mean of its values."""
-        trials = [each.trial for each in self._search.campaign.results if each.arm == arm and each.value is not None]
+        results = self._search.campaign.results
+        trials = [each.trial for each in results if each.arm == arm and each.value is not None]
         return SearchResult(
             trial=trials[0] if trials else None,
             parameters=self._parameters(arm),
@@ -103,9 +139,7 @@ class Results:
             status="succeeded" if trials else "existing",
             metrics=metrics,
             is_feasible=True if self._goals.constraints else None,
-            estimate=estimate,
-            deviation=deviation,
-            evaluations=int(self._search.learner.view.pulls.finished.counts[arm]),
+            evaluations=int(self._model.pulls.finished.counts[arm]),
         )
 
     def _parameters(self, arm: int) -> Mapping[str, Scalar]:

@@ -1,16 +1,14 @@
-"""Files of `Optimizer.save`: one JSON object with the arguments and the log.
+"""Files of `Optimizer.save`: one JSON object with the arguments and the log of events.
 
-`Optimizer` and `CandidateOptimizer` write the events of their search. Reading a file folds the
-events again, without drawing or fitting anything. A file with `space` contains a search over
-configurations, and a file with `arms` a search over the rows of an array. In format 1, of version
-0.2.0, the log has an entry for each call.
+Reading a file folds the events again, without drawing or fitting anything. A file with `space`
+contains a search over configurations, and a file with `arms` a search over the rows of an array.
 """
 
 import base64
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -20,13 +18,14 @@ from objectives.objective import ObjectiveError
 from orchestrator.bandit.arms import Arms, Layout, check_features
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.campaign.events import Event
 from orchestrator.files import read_small, write_text
 
 Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
 T = TypeVar("T")
 
+CALLS = 1  # the format of version 0.2.0, whose log has an entry for each call
 FORMAT = 2
-READABLE_FORMATS = (1, 2)
 # the exceptions that the constructors raise for a damaged file
 _DAMAGES = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ObjectiveError)
 Kind = Literal["arms", "space"]  # the key by which a file of this kind is recognized
@@ -47,7 +46,7 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
     imported also raises ValueError."""
     try:
         saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
-        if not isinstance(saved, dict) or saved.get("format") not in READABLE_FORMATS:
+        if not isinstance(saved, dict) or saved.get("format") not in (CALLS, FORMAT):
             raise ValueError(f"its format must be {FORMAT}")
         if (other_class := _OTHER[kind]) in saved:
             raise ValueError(f"it was written by {_CLASSES[other_class]}; write {_CLASSES[other_class]}.load(path)")
@@ -71,6 +70,22 @@ def _refuse_import(saved: Entry) -> None:
             f"its strategy is {name}, and loading it runs the code of {module}: import {module} first, or pass "
             "run_code=True, if you trust the file"
         )
+
+
+def dump_log(events: Sequence[Event]) -> list[list[Any]]:
+    """Return the kind and the fields of each event."""
+    # imported here, because only saving needs pydantic
+    from orchestrator.campaign.event_json import body_of
+
+    return [[event.kind, json.loads(body_of(event))] for event in events]
+
+
+def read_log(entries: Sequence[Any]) -> Iterator[Event]:
+    """Yield the events that `dump_log` wrote."""
+    from orchestrator.campaign.event_json import event_of
+
+    for kind, body in entries:
+        yield event_of(kind, json.dumps(body))
 
 
 def dump_arms(arms: Arms) -> Entry:

@@ -1,26 +1,43 @@
-"""The arguments of a search over a space, in the form in which they are saved."""
+"""The arguments of a search over a space: their checks, and the form in which they are saved."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from objectives.conditions import Scalar
+from objectives.objective import ObjectiveError
+from objectives.parameters import Parameter
 from objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from objectives.space import LARGEST_WHOLE_SET, SearchSpace
+from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_metrics, check_space
+from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.saving import Entry
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.space_candidates import SpaceCandidates
+from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
-from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.trainings.first import first_steps_without_budget
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.candidates.pool import Pool, arms_of
-from orchestrator.settings.spaces import build_forbid, build_space, dump_forbid, dump_space
+from orchestrator.settings.goal_sections import check_goals as check_sections
+from orchestrator.settings.spaces import (
+    build_forbid,
+    build_space,
+    completed_enqueue,
+    dump_forbid,
+    dump_space,
+    prior_problems,
+)
 from orchestrator.settings.strategies import build_strategy, dump_strategy
+
+Space = Mapping[str, Parameter | Mapping[str, object]] | SearchSpace
 
 STOPPED_FROM = 3  # the first step at which trials are paused or compared
 
@@ -39,8 +56,15 @@ class SearchSetup:
     first_trials: int = 0  # the number of trainings that are stopped after a few steps at first
     checkpoints: bool = False  # whether a stopped training continues from its checkpoint, so that pauses cost nothing
 
+    @property
+    def title(self) -> str:
+        """The parameters and the goals."""
+        goals = (*self.goals.objectives, *self.goals.constraints)
+        return f"{', '.join(self.space.parameters)}, {', '.join(map(str, goals))}"
+
     def dump(self) -> Entry:
         """Return the setup as plain values."""
+        steps = {"steps": self.steps, "first_trials": self.first_trials, "checkpoints": self.checkpoints}
         return {
             "space": dump_space(self.space.parameters),
             "forbid": dump_forbid(self.space.forbid),
@@ -50,16 +74,13 @@ class SearchSetup:
             "seed": self.seed,
             "enqueue": [dict(configuration) for configuration in self.enqueue],
             "limit": self.candidate_limit,
-            **({} if self.steps is None else self._dump_steps()),
+            **({} if self.steps is None else steps),
         }
 
-    def _dump_steps(self) -> Entry:
-        return {"steps": self.steps, "first_trials": self.first_trials, "checkpoints": self.checkpoints}
-
-    @classmethod
-    def build(cls, dumped: Mapping[str, Any]) -> "SearchSetup":
+    @staticmethod
+    def build(dumped: Mapping[str, Any]) -> "SearchSetup":
         """Return the setup that `dump` wrote."""
-        return cls(
+        return SearchSetup(
             space=SearchSpace(build_space(dumped["space"]), build_forbid(dumped["forbid"])),
             goals=CampaignGoals.of({"objective": {"direction": dumped["direction"]}, **dumped.get("goals", {})}),
             strategy=build_strategy(dumped["strategy"]),
@@ -76,7 +97,8 @@ class SearchSetup:
         pool = self._pool()
         repeats = pool.candidates.repeats or model_of(self.strategy) is None
         arms = arms_of(pool.candidates, repeats).with_goals(self.goals.for_strategy)
-        return Search.begin(self.strategy, self.seed, arms, self._rules(), SpaceCandidates(pool, self.space))
+        candidates = SpaceCandidates(pool, self.space)
+        return Search.begin(self.strategy, self.seed, arms, self._rules(), candidates)
 
     def _pool(self) -> Pool:
         """Return the candidates at the beginning."""
@@ -86,7 +108,7 @@ class SearchSetup:
         points = GROWING_SIZE if grows else DEFAULT_SIZE
         candidates = make_candidates(
             space, size=None, sampler="sobol", seed=self.seed, first=self.enqueue, points=points
-        )
+        )  # fmt: skip
         return Pool(candidates, space if grows else None, self.candidate_limit)
 
     def _rules(self) -> Rules:
@@ -94,10 +116,7 @@ class SearchSetup:
         rules = Rules(evaluations=0, goals=self.goals)
         if self.steps is None:
             return rules
-        if self.checkpoints:
-            stopping = StoppingRule.pauses(STOPPED_FROM, self.steps)
-        else:
-            stopping = StoppingRule.median(STOPPED_FROM)
+        pauses = StoppingRule.pauses(STOPPED_FROM, self.steps)
         training = TrainingRule(
             first_trials=self.first_trials,
             first_steps=first_steps_without_budget(self.steps, self.checkpoints),
@@ -105,4 +124,105 @@ class SearchSetup:
             has_checkpoints=self.checkpoints,
             last_step=self.steps,
         )
+        stopping = pauses if self.checkpoints else StoppingRule.median(STOPPED_FROM)
         return replace(rules, stopping=stopping, training=training)
+
+    def check_steps(self) -> None:
+        """Raise ValueError if trainings in steps are not possible with these arguments."""
+        steps_of = "the step at which a training ends"
+        has_steps = self.steps is not None
+        is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
+        rules = (
+            (
+                not has_steps and self.first_trials,
+                f"first_trials needs steps, {steps_of}; got {self.first_trials}",
+            ),
+            (
+                not has_steps and self.checkpoints is not True,
+                f"checkpoints needs steps, {steps_of}; got {self.checkpoints!r}",
+            ),
+            (
+                not isinstance(self.checkpoints, bool),
+                f"checkpoints must be True or False, got {self.checkpoints!r}",
+            ),
+            (
+                has_steps and not is_able,
+                "steps needs a strategy whose model learns curves, such as bbkb with its default preset; "
+                f"leave out steps, got {self.strategy!r}",
+            ),
+            (
+                has_steps and not self.goals.is_single,
+                "steps needs one objective and no constraints; leave out steps, and tell final values only",
+            ),
+        )
+        for is_broken, message in rules:
+            if is_broken:
+                raise ValueError(message)
+
+
+def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> SearchSpace:
+    """Build the search space of the arguments; a `SearchSpace` has its forbidden combinations
+    already.
+
+    Raises:
+        ObjectiveError: if something is not allowed in it, or the strategy does not use its priors.
+        ValueError: if an argument has a wrong type.
+    """
+    is_array = isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple)
+    if is_array:
+        shape = "" if isinstance(space, Arms) else f" of shape {np.shape(np.asarray(space, object))}"
+        raise ValueError(
+            f"space must be parameters by name such as {{'x': Range(0, 1)}}, got {type(space).__name__}{shape}; for "
+            "candidates that are the rows of an array write CandidateOptimizer(array, …)"
+        )
+    if isinstance(space, SearchSpace):
+        full = space
+    else:
+        clauses = build_forbid(check_mappings(forbid, "forbid", "[{'model': 'svm'}]"))
+        full = SearchSpace(build_space(check_space(space, "use CandidateOptimizer(array)")), clauses)
+    if problems := prior_problems(full.parameters, strategy):
+        raise ObjectiveError(str(problems[0]))
+    return full
+
+
+def build_goals(objectives: object, constraints: object, direction: str | None, strategy: AnyStrategy) -> CampaignGoals:
+    """Build the objectives and constraints of the arguments. Raises ValueError for a goal that is
+    not allowed, also with this strategy, and for a direction that contradicts the objectives."""
+    sections = {
+        "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
+        "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
+    }
+    goals = check_sections(sections, strategy)
+    if sections["objectives"] and direction not in (None, goals["objectives"][0]["direction"]):
+        raise ValueError(
+            f"direction must not be given with objectives, which have directions, got {direction!r}: leave it out"
+        )
+    return CampaignGoals.of({**goals, "objective": {"direction": direction or "maximize"}})
+
+
+def complete_enqueue(space: SearchSpace, enqueue: object, seed: int) -> Sequence[Mapping[str, Scalar]]:
+    """Return the enqueued configurations, with randomly drawn values for omitted parameters. Raises
+    ValueError or ObjectiveError if a configuration does not belong to the space."""
+    completed, problems = completed_enqueue(space, check_mappings(enqueue, "enqueue", "[{'x': 0.5}]"), seed)
+    if problems:
+        raise ObjectiveError(str(problems[0]))
+    return completed
+
+
+def check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
+    """Return the configurations as a list; one may be given without a list."""
+    if isinstance(configurations, Mapping):
+        return [configurations]
+    return check_list(configurations, "configurations", "[configuration]")
+
+
+def check_told(values: object, goals: CampaignGoals, count: int) -> list[ArmResult]:
+    """Return `count` results without their arms. Raises ValueError unless they have finite numbers
+    for all metrics."""
+    first, *further = (goals.objectives[0].metric, *goals.further_metrics)
+    return [
+        ArmResult(0, None)
+        if metrics is None
+        else ArmResult(0, metrics[first], {name: metrics[name] for name in further})
+        for metrics in check_metrics(values, (first, *further), count)
+    ]

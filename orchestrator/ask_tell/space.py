@@ -1,10 +1,9 @@
 """`Optimizer`: ask and tell configurations of a search space, without a campaign.
 
 It checks the arguments and converts configurations and values; `orchestrator.ask_tell.search` runs
-the search.
+the search. `ask` returns each configuration as an `OpenTrial`.
 """
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -15,26 +14,20 @@ from numpy.typing import ArrayLike, NDArray
 from objectives.conditions import Scalar
 from objectives.goals import Constraint, Direction, Objective
 from objectives.objective import Candidates
-from orchestrator.ask_tell.base import AskTell
+from orchestrator.ask_tell.base import AskTell, exclusive
 from orchestrator.ask_tell.checks import check_direction, check_limit, check_numbers, check_seed
 from orchestrator.ask_tell.learner import RewardSumError
-from orchestrator.ask_tell.locking import exclusive
-from orchestrator.ask_tell.logs import dump_log, repeat_log
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.older import Front, accepts_options, warn
-from orchestrator.ask_tell.open_trial import OpenTrial
-from orchestrator.ask_tell.saving import FORMAT, Entry, Kind
-from orchestrator.ask_tell.setup import SearchSetup
-from orchestrator.ask_tell.space_arguments import (
+from orchestrator.ask_tell.saving import Kind
+from orchestrator.ask_tell.setup import (
+    SearchSetup,
     Space,
-    as_list,
     build_goals,
     build_search_space,
     check_configurations,
-    check_steps,
     check_told,
     complete_enqueue,
-    refuse_array,
 )
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.strategy import never_waits
@@ -93,6 +86,8 @@ class Optimizer(AskTell):
     """
 
     KIND: ClassVar[Kind] = "space"
+    SETUP = SearchSetup
+    _setup: SearchSetup
 
     @accepts_options
     def __init__(
@@ -111,11 +106,10 @@ class Optimizer(AskTell):
         first_trials: int = 0,
         checkpoints: bool = True,
     ) -> None:
-        refuse_array(space)
-        check_direction(direction)
         instance = named_strategy(strategy)
-        goals = build_goals(objectives, constraints, direction, instance)
         full = build_search_space(space, forbid, instance)
+        check_direction(direction)
+        goals = build_goals(objectives, constraints, direction, instance)
         setup = SearchSetup(
             space=full,
             goals=goals,
@@ -128,14 +122,12 @@ class Optimizer(AskTell):
             checkpoints=checkpoints,
         )
         check_direction(direction, is_needed=not objectives)
-        check_steps(setup)
-        self._lock = threading.RLock()
-        self._setup = setup
-        self._search = setup.search()
+        setup.check_steps()
+        super().__init__(setup, setup.search())
         self._search.enqueue(self._search.arms_of(setup.enqueue))
 
     @exclusive
-    def ask(self, limit: int | None = None) -> list[OpenTrial]:
+    def ask(self, limit: int | None = None) -> "list[OpenTrial]":
         """Choose the configurations to evaluate next. They are pending until `tell` gets their
         values.
 
@@ -179,12 +171,13 @@ class Optimizer(AskTell):
             ValueError: if a value is not a finite number, or their numbers differ. Nothing is
                 learned then.
         """
-        if isinstance(configurations, Mapping):
-            values = as_list(values)
         told = check_configurations(configurations)
-        results = check_told(values, self._setup.goals, len(told))
+        is_alone = isinstance(configurations, Mapping)
+        is_listed = isinstance(values, list | tuple) and len(values) == 1
+        listed = [values] if is_alone and not is_listed else values
+        results = check_told(listed, self._setup.goals, len(told))
         if any(result.value is None for result in results):
-            warn("None does not say what it means: write fail(configuration)")
+            warn("tell(configuration, None)")
         self._tell(told, results)
 
     @exclusive
@@ -228,7 +221,7 @@ class Optimizer(AskTell):
         """
         number = float(check_numbers(value, "value").reshape(()))
         at = check_limit(step, "step")
-        return self._search.report(self._search.arms_of(check_configurations(configuration))[0], at, number)
+        return self._search.report(self._arm(configuration), at, number)
 
     @exclusive
     def stop(self, configuration: Mapping[str, Scalar]) -> None:
@@ -241,7 +234,7 @@ class Optimizer(AskTell):
         Raises:
             ObjectiveError: if the configuration is not of the space.
         """
-        self._search.stop(self._search.arms_of(check_configurations(configuration))[0])
+        self._search.stop(self._arm(configuration))
 
     @exclusive
     def last_step(self, configuration: Mapping[str, Scalar]) -> int:
@@ -254,11 +247,11 @@ class Optimizer(AskTell):
         Raises:
             ObjectiveError: if the configuration is not of the space.
         """
-        return self._search.campaign.last_step(self._search.arms_of(check_configurations(configuration))[0])
+        return self._search.campaign.last_step(self._arm(configuration))
 
     @property
     @exclusive
-    def paused(self) -> list[OpenTrial]:
+    def paused(self) -> "list[OpenTrial]":
         """The stopped trainings that `ask` may return again, the longest trained first."""
         return self._trials(self._search.campaign.paused)
 
@@ -270,7 +263,7 @@ class Optimizer(AskTell):
 
     @property
     @exclusive
-    def pending(self) -> list[OpenTrial]:
+    def pending(self) -> "list[OpenTrial]":
         """The configurations without a value that `ask` returned, in order."""
         return self._trials(self._search.campaign.pending)
 
@@ -291,7 +284,7 @@ class Optimizer(AskTell):
         Raises:
             ValueError: before the first result, and if they are not numbers.
         """
-        return self._search.learner.scores(self._search.campaign.rules.sign * check_numbers(values, "values"))
+        return self._results.scores(self._search.campaign.rules.sign * check_numbers(values, "values"))
 
     @property
     @exclusive
@@ -300,7 +293,10 @@ class Optimizer(AskTell):
         mean values of the objectives as `metrics`, starting with the best first objective."""
         return self._results.front
 
-    def _trials(self, arms: Sequence[int]) -> list[OpenTrial]:
+    def _arm(self, configuration: Mapping[str, Scalar]) -> int:
+        return self._search.arms_of(check_configurations(configuration))[0]
+
+    def _trials(self, arms: Sequence[int]) -> "list[OpenTrial]":
         parameters = self._search.configurations.parameters
         return [OpenTrial(parameters(arm), self) for arm in arms]
 
@@ -312,30 +308,73 @@ class Optimizer(AskTell):
             rule = f"the values of {self.candidates.parameters(error.arm)} add up to more than a float can hold"
             raise ValueError(f"{rule}; divide all by a constant") from error
 
+    __getstate__ = AskTell._saved
+    __setstate__ = AskTell._restore
+
+
+class OpenTrial(dict[str, Scalar]):
+    """The parameters by name, with the methods that report their evaluation.
+
+    A copy or a pickle of it is a plain dictionary, which the methods of `Optimizer` accept too.
+
+    Args:
+        parameters: the parameters by name.
+        optimizer: the optimizer whose `ask` returned the trial.
+
+    >>> from bbkb import Optimizer, Range
+    >>> optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
+    >>> (trial,) = optimizer.ask()
+    >>> trial.tell((trial["x"] - 0.3) ** 2)
+    """
+
+    def __init__(self, parameters: Mapping[str, Scalar], optimizer: Optimizer) -> None:
+        super().__init__(parameters)
+        self._optimizer = optimizer
+
     @property
-    def _title(self) -> str:
-        goals = self._setup.goals
-        return (
-            f"{', '.join(self._setup.space.parameters)}, {', '.join(map(str, (*goals.objectives, *goals.constraints)))}"
-        )
+    def parameters(self) -> dict[str, Scalar]:
+        """The parameters by name, as a plain dictionary."""
+        return dict(self)
 
-    @exclusive
-    def _saved(self) -> Entry:
-        return {"format": FORMAT, **self._setup.dump(), "log": dump_log(self._search.campaign.events)}
+    @property
+    def last_step(self) -> int:
+        """The largest step that the training has reported, after which it continues; 0 for a new
+        training."""
+        return self._optimizer.last_step(self)
 
-    def _restore(self, saved: Mapping[str, Any]) -> None:
-        self._lock = threading.RLock()
-        self._setup = SearchSetup.build(saved)
-        self._search = self._setup.search()
-        if saved.get("format", 1) == 1:
-            self._search.enqueue(self._search.arms_of(self._setup.enqueue))
-        repeat_log(self._search, saved)
+    def report(self, value: float, step: int) -> bool:
+        """Report a value of the training before its end, as `Optimizer.report` does.
 
-    __getstate__ = _saved
-    __setstate__ = _restore
+        Args:
+            value: the value at the step, on the scale of `tell`.
+            step: the step, counted from 1.
+
+        Returns:
+            False if this training is to be stopped now.
+        """
+        return self._optimizer.report(self, value, step)
+
+    def tell(self, value: float | Mapping[str, float]) -> None:
+        """Report the result, as `Optimizer.tell` does.
+
+        Args:
+            value: a number, or a mapping of metrics if there are several objectives or constraints.
+        """
+        self._optimizer.tell(self, value)
+
+    def fail(self) -> None:
+        """Report that the evaluation failed. `ask` does not return these parameters again."""
+        self._optimizer.fail(self)
+
+    def stop(self) -> None:
+        """End the training permanently before its last step; see `Optimizer.stop`."""
+        self._optimizer.stop(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
 
 
-def ask_after(optimizer: Optimizer, skip: int) -> list[OpenTrial]:
+def ask_after(optimizer: Optimizer, skip: int) -> "list[OpenTrial]":
     """Return one trial as `ask(1)` does; empty if there is none.
 
     Args:

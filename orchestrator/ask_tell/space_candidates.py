@@ -15,8 +15,8 @@ class SpaceCandidates:
     """The candidates of `space`, and each configuration's arm.
 
     Args:
-        pool: the candidates at the beginning, and the space of those that a model asks for.
-        space: the space of those that a caller names.
+        pool: the candidates at the beginning, and the space of the model's new candidates.
+        space: the space of the caller's configurations.
     """
 
     def __init__(self, pool: Pool, space: SearchSpace) -> None:
@@ -29,8 +29,8 @@ class SpaceCandidates:
         return self._arms[_key(self._space.candidate(configuration))]
 
     def missing(self, configurations: Sequence[Mapping[str, Scalar]]) -> Iterator[Appended]:
-        """Yield those of `configurations` that are no candidates, which are to be appended at once.
-        Raises ObjectiveError, before it yields any, if one is not of the space."""
+        """Yield those of `configurations` that are not candidates. The caller appends each at once.
+        Raises ObjectiveError, before it yields any, if a configuration is not of the space."""
         for candidate in [self._space.candidate(configuration) for configuration in configurations]:
             if _key(candidate) not in self._arms:
                 yield Appended({name: tuple(column.tolist()) for name, column in candidate.columns.items()}, ())

@@ -6,61 +6,55 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from objectives.objective import ObjectiveError
-from objectives.reference import import_reference
-from orchestrator.ask_tell.checks import build_part, construct, look_up
+from objectives.reference import did_you_mean, import_reference
 from orchestrator.bandit.checks import check_class
-from orchestrator.bandit.kernels import KERNELS
-from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import excerpt
-from orchestrator.bandit.start.warm_start import WARM_STARTS, DataStart
+from orchestrator.bandit.start.warm_start import DataStart, warm_start_of, with_warm_start
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Calibrated, with_preset
 from orchestrator.bandit.strategy import AnyStrategy
-
-_PARTS: Mapping[str, Mapping[str, type[Any]]] = {"kernel": KERNELS, "warm_start": WARM_STARTS}
-
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
 
 
 def named_strategy(
-    choice: StrategyChoice, arguments: Mapping[str, Any] = MappingProxyType({}), has_existing: bool = False
+    choice: StrategyChoice,
+    options: Mapping[str, Any] = MappingProxyType({}),
+    has_existing: bool = False,
 ) -> AnyStrategy:
-    """Build the strategy with the options `arguments`, whose parts may be names, mappings or objects.
+    """Build a strategy.
 
-    `choice`: a listed name, `module:Name`, a class, or an object, which has its options already.
-    `has_existing`: results known before take the place of its warm start. Raises ValueError on what
-    is not allowed.
+    Args:
+        choice: a listed name, `module:Name`, a class, or an object, which has its options already.
+        options: as in a campaign file, or objects.
+        has_existing: whether existing results replace the strategy's warm start.
+
+    Raises:
+        ValueError: if the choice or an option is not allowed.
     """
-    if isinstance(choice, Calibrated):
-        made: AnyStrategy = choice()
-        return _check_object(made, arguments)
-    if not isinstance(choice, str | type):
-        return _check_object(choice, arguments)
-    cls, options = _strategy_class(choice), dict(arguments)
-    for part in options.keys() & _PARTS:
-        options[part] = build_part(_PARTS[part], options[part], part)
-    if isinstance(options.get("model"), Mapping):
-        options["model"] = _build_model(options["model"])
-    options = with_preset(cls, options)
-    if isinstance(options.get("warm_start"), DataStart):
+    made: str | type[Any] | AnyStrategy = choice() if isinstance(choice, Calibrated) else choice
+    if not isinstance(made, str | type):
+        return _check_object(made, options)
+    cls = _strategy_class(made)
+    strategy: AnyStrategy = _build(cls, options) if options else cls(**with_preset(cls, {}))
+    if isinstance(warm_start_of(strategy), DataStart):
         raise ValueError("the warm start data is for campaign files, which are read; give existing=(indices, rewards)")
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):
-        options["warm_start"] = DataStart("existing results")
-    strategy: AnyStrategy = construct(
-        cls, options, f"the strategy {choice if isinstance(choice, str) else cls.__qualname__}"
-    )
+        return with_warm_start(strategy, DataStart("existing results"))
     return strategy
 
 
 def _strategy_class(choice: str | type[Any]) -> type[Any]:
-    """Find the class of a strategy: a listed name, `module:Name`, or the class itself. Raises
-    ValueError when there is none."""
-    if isinstance(choice, str) and ":" not in choice:
-        return look_up(STRATEGIES, choice, "strategy")
+    """Return the class of a strategy: of a listed name, of `module:Name`, or the class itself.
+    Raises ValueError if there is none."""
     if isinstance(choice, type):
         return check_class(choice, f"the strategy {choice.__qualname__} ")
+    if ":" not in choice and choice not in STRATEGIES:
+        listed = ", ".join(STRATEGIES)
+        raise ValueError(f"strategy must be one of {listed}, got {choice!r}{did_you_mean(choice, STRATEGIES)}")
+    if ":" not in choice:
+        return STRATEGIES[choice]
     try:
         return check_class(import_reference(choice), f"the strategy {choice} ")
     except ObjectiveError as error:
@@ -68,7 +62,7 @@ def _strategy_class(choice: str | type[Any]) -> type[Any]:
 
 
 def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrategy:
-    """Check an object that is a strategy already, and so takes no options."""
+    """Return an object that is a strategy already, and so takes no options."""
     rule = "strategy must be a name, module:Name, a class, or an object with the methods of a strategy"
     plain: object = strategy
     if not is_dataclass(plain):
@@ -79,10 +73,21 @@ def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrat
     return strategy
 
 
-def _build_model(mapping: Mapping[str, object]) -> Model:
-    """Return the model that a mapping such as {"outputs": "rank"} stands for."""
-    options = dict(mapping)
-    if "kernel" in options:
-        options["kernel"] = build_part(KERNELS, options["kernel"], "model.kernel")
-    model: Model = construct(Model, options, "the model")
-    return model
+def _build(cls: type[Any], options: Mapping[str, Any]) -> AnyStrategy:
+    """Return a strategy with options of a campaign file. Raises ValueError for all mistakes."""
+    # imported here, because only options beside a name need pydantic
+    from pydantic import ValidationError
+
+    from orchestrator.settings.mistakes import describe
+    from orchestrator.settings.options import build
+
+    named = {
+        name: {"name": value} if name in ("kernel", "warm_start") and isinstance(value, str) else value
+        for name, value in options.items()
+    }
+    try:
+        strategy: AnyStrategy = build(cls, with_preset(cls, named))
+    except ValidationError as error:
+        problems = describe(error, named)
+        raise ValueError("; ".join(f"strategy.{problem}" for problem in problems)) from error
+    return strategy

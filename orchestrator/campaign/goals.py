@@ -132,6 +132,12 @@ class CampaignGoals:
         """Return the objectives' `values` as rewards to maximize."""
         return tuple(objective.sign * value for objective, value in zip(self.objectives, values, strict=True))
 
+    def order(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
+        """Return the rewards of a result, by which the best result is the largest one."""
+        if len(self.objectives) == 1:
+            return (self.objectives[0].sign * value,)
+        return self.rewards(self.values(value, metrics))
+
     def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:
         """Return whether a result satisfies every constraint."""
         return all(margin >= 0.0 for margin in self.margins(value, metrics))

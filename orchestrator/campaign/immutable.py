@@ -11,12 +11,14 @@ items than were removed from the front since the last one.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, overload
 
 T = TypeVar("T")
 K = TypeVar("K")
 
+_SMALL = 8  # items whose copy is faster than looking up each of them
 _KEPT = 64  # items before a queue's first one: fewer are not worth a copy
 
 
@@ -62,9 +64,9 @@ class ImmutableQueue(Sequence[T]):
         return len(self._front) + self._stop - self._start
 
     def __iter__(self) -> Iterator[T]:
-        yield from self._front
-        for at in range(self._start, self._stop):
-            yield self._items[at]
+        if not self._front and self._stop - self._start <= _SMALL:
+            return iter(self._items[self._start : self._stop])
+        return chain(self._front, map(self._items.__getitem__, range(self._start, self._stop)))
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -114,15 +116,16 @@ else:
         Raises:
             TypeError: for an unknown field.
         """
-        fields = value.__dict__
-        changed = {**fields, **changes}
-        if len(changed) != len(fields):
-            unknown = ", ".join(sorted(changes.keys() - fields.keys()))
+        copy = object.__new__(type(value))
+        fields = copy.__dict__
+        fields.update(value.__dict__)
+        count = len(fields)
+        fields.update(changes)
+        if len(fields) != count:
+            unknown = ", ".join(sorted(changes.keys() - value.__dict__.keys()))
             raise TypeError(f"{type(value).__name__} has no field {unknown}")
         for name in _cached_properties(type(value)):
-            changed.pop(name, None)
-        copy = object.__new__(type(value))
-        object.__setattr__(copy, "__dict__", changed)
+            fields.pop(name, None)
         return copy
 
 

@@ -43,7 +43,6 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         after,
         finished=_with_finished(state, event.trial, Observation(run.arm, reward, further)),
         totals=replace(state.totals, succeeded=state.totals.succeeded + 1),
-        session=replace(after.session, succeeded=after.session.succeeded + 1),
         results=_results_after(state, event, run),
         notes=notes,
         trainings=trainings.after_success(event.trial, reward, seconds),
@@ -75,8 +74,8 @@ def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt
     best = state.results.best
     goals = state.rules.goals
     if best is not None:
-        now = goals.rewards(goals.values(event.value, event.metrics))
-        if now <= goals.rewards(goals.values(best.value, best.metrics)):
+        now = goals.order(event.value, event.metrics)
+        if now <= goals.order(best.value, best.metrics):
             return best
     if not goals.is_feasible(event.value, event.metrics):
         return best
@@ -106,7 +105,6 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
         trainings=trainings,
         finished=_with_finished(state, event.trial, observation),
         totals=replace(state.totals, stopped=state.totals.stopped + 1),
-        session=replace(after.session, succeeded=after.session.succeeded + 1),
         failures=_without_lost_workers(after.failures, run.arm),
     )
 
@@ -226,7 +224,9 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
     # free worker needs a trial.
     last_outcome = state.session.last_outcome
     since = None if last_outcome is None else max(0.0, event.time - last_outcome)
-    busy_seconds = state.clock.busy_seconds + max(0.0, event.finished - event.started)
+    clock = state.clock
+    if event.finished > event.started:
+        clock = replace(clock, busy_seconds=clock.busy_seconds + event.finished - event.started)
     ended = ended_attempt(event, state.running[event.trial].parameters)
     recent = (*state.notes.recent[1 - _RECENT_ATTEMPTS :], ended)
     trainings = state.trainings
@@ -239,12 +239,17 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
         running=without(state.running, event.trial),
         trainings=trainings,
         failures=failures,
-        clock=replace(state.clock, busy_seconds=busy_seconds),
+        clock=clock,
         durations=state.durations.after_outcome(since),
         notes=replace(state.notes, recent=recent),
     )
-    session = replace(after.session, last_outcome=event.time, marks=marks_after(after))
-    return replace(after, session=session)
+    session = after.session
+    succeeded = session.succeeded + (not isinstance(event, TrialFailed))
+    marks = marks_after(after)
+    return replace(
+        after,
+        session=replace(session, last_outcome=event.time, marks=marks, succeeded=succeeded),
+    )
 
 
 def _after_end(state: CampaignState, event: AttemptEnded) -> Trainings:

@@ -35,7 +35,9 @@ class Uniform(ModelFree[ModelFreeState]):
             return refused
         if len(pending) >= MOST_PENDING:
             return Wait(f"batch of {MOST_PENDING} pulls")
-        available = np.delete(np.arange(len(state.pulls.counts)), state.set_aside)
+        available = np.arange(len(state.pulls.counts))
+        if len(state.set_aside):
+            available = np.delete(available, state.set_aside)
         first = state.over + len(pending)
         draws = (np.random.default_rng([state.seed, i]).integers(len(available)) for i in range(first, first + limit))
         return Choose(tuple(Pick(int(available[draw])) for draw in draws), "limit")

@@ -285,7 +285,7 @@ def test_sampler_starts_over_with_a_second_study() -> None:
     ("options", "message"),
     [
         ({"strategy": "bbbkb"}, "did you mean 'bbkb'"),
-        ({"constraints_func": len}, "no option 'constraints_func'"),
+        ({"constraints_func": len}, "strategy.constraints_func is not a known key"),
         ({"seed": None}, "seed must be a whole number"),
     ],
 )

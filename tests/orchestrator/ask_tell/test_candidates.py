@@ -14,7 +14,7 @@ import numpy as np
 import pandas
 import pytest
 
-from bbkb import CandidateOptimizer, Optimizer
+from bbkb import CandidateOptimizer, Optimizer, strategies
 from orchestrator.ask_tell import candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
@@ -97,6 +97,7 @@ def test_parts_may_be_objects_or_mappings() -> None:
 
 
 Wrong: Any = CandidateOptimizer  # called as its signature forbids
+BBKB: Any = strategies.BBKB
 
 
 @pytest.mark.parametrize(
@@ -108,11 +109,11 @@ Wrong: Any = CandidateOptimizer  # called as its signature forbids
         (lambda: Wrong(X, "bbbk"), r"strategy must be one of .*\bbbkb\b.*, got 'bbbk'; did you mean 'bbkb'"),
         (
             lambda: Wrong(X, regularisation=1.0),
-            "bbkb has no option 'regularisation'; did you mean 'regularization'",
+            r"strategy\.regularisation is not a known key; did you mean 'regularization'",
         ),
-        (lambda: Wrong(X, "uniform", zeal=1.0), "the strategy uniform has no option 'zeal'; it has none"),
-        (lambda: Wrong(X, kernel={"name": "rfb"}), "kernel.name must be one of .* got 'rfb'; did you mean 'rbf'"),
-        (lambda: Wrong(X, kernel={"lengthscale": 1.0}), "kernel.name must be one of .* got None"),
+        (lambda: Wrong(X, "uniform", zeal=1.0), r"strategy\.zeal is not a known key"),
+        (lambda: Wrong(X, kernel={"name": "rfb"}), r'strategy\.kernel\.name must be one of rbf, .* got "rfb"'),
+        (lambda: Wrong(X, kernel={"lengthscale": 1.0}), r"strategy\.kernel\.name is required: one of rbf, "),
         (lambda: Wrong(X, kernel={"name": "rbf", "length": 1.0}), "did you mean 'lengthscale'"),
         (lambda: Wrong(X, ratio_threshold=0), r"strategy\.ratio_threshold must be >= 1, got 0"),
         (lambda: Wrong(X, existing=([1], [None])), "existing results must be at least one, and each must have a"),
@@ -123,9 +124,9 @@ Wrong: Any = CandidateOptimizer  # called as its signature forbids
             lambda: Wrong(X, warm_start={"name": "data", "path": "t.csv"}),
             r"the warm start data is for campaign files.*give existing=\(indices, rewards\)",
         ),
-        (lambda: Wrong(X, kernel="rfb"), "kernel must be one of .* got 'rfb'; did you mean 'rbf'"),
-        (lambda: Wrong(X, kernel=3), 'kernel must be one of .*, a mapping such as .*"rbf".*, got 3'),
-        (lambda: Wrong(X, warm_start=None), "warm_start must be one of random, .* got None"),
+        (lambda: Wrong(X, kernel="rfb"), r'strategy\.kernel\.name must be one of rbf, .* got "rfb"'),
+        (lambda: Wrong(X, kernel=3), r"strategy\.kernel must be a mapping, got 3"),
+        (lambda: Wrong(X, warm_start=None), r"strategy\.warm_start must be a mapping, got null"),
         (
             lambda: Wrong(X, existing=([1], [1.0], [2.0])),
             r"existing must be a pair \(indices, rewards\), got 3 items",
@@ -138,9 +139,9 @@ Wrong: Any = CandidateOptimizer  # called as its signature forbids
         (lambda: Wrong(X, seed=None), "seed must be a whole number >= 0, got None"),
         (lambda: Wrong(X, seed=1.5), "seed must be a whole number >= 0, got 1.5"),
         (lambda: Wrong(X, seed=-1), "seed must be a whole number >= 0, got -1"),
-        (lambda: Wrong(X, regularization="0.5"), r"strategy\.regularization must be a number > 0, got '0.5'"),
-        (lambda: Wrong(X, kernel=np.int64(3)), r"strategy\.kernel must be a RBF.*got np.int64\(3\)"),
-        (lambda: Wrong(X, model={1: 2}), "the model has no option 1"),
+        (lambda: BBKB(regularization="0.5"), r"strategy\.regularization must be a number > 0, got '0.5'"),
+        (lambda: BBKB(kernel=np.int64(3)), r"strategy\.kernel must be a RBF.*got np.int64\(3\)"),
+        (lambda: Wrong(X, model={1: 2}), r"strategy\.model\.1 is not a known key"),
         (lambda: Wrong(X).scores({"a": 1}), r"rewards must be numbers \(n,\), got \{'a': 1\}"),
         (lambda: Wrong(X).tell([1], ["0.5"]), "a reward must be a number, .* got '0.5'"),
         (lambda: Wrong(X).tell([1], [10**400]), "a reward must be a number, .* got 1000"),

@@ -7,8 +7,8 @@ import pytest
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from objectives.space import SearchSpace
-from orchestrator.ask_tell.logs import dump_log, repeat_log
 from orchestrator.ask_tell.memory import ArmResult
+from orchestrator.ask_tell.saving import dump_log, read_log
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.setup import SearchSetup
 from orchestrator.ask_tell.strategy import named_strategy
@@ -37,7 +37,8 @@ def test_repeated_log_chooses_the_same_arms() -> None:
     for _ in range(8):
         first.tell([ArmResult(arm, float(arm % 7)) for arm in first.ask(3)])
     second = SearchSetup.build(setup().dump()).search()
-    repeat_log(second, {"format": 2, "log": dump_log(first.campaign.events)})
+    for event in read_log(dump_log(first.campaign.events)):
+        second.repeat(event)
     assert second.campaign.state == first.campaign.state
     assert second.campaign.results == first.campaign.results
     assert second.ask(5) == first.ask(5)

@@ -50,7 +50,7 @@ def advance(optimizer: Optimizer, steps: int, batch: int = 2) -> list[dict[str, 
 
 
 def test_documented_example_runs() -> None:
-    assert doctest.testmod(space_module) == doctest.TestResults(failed=0, attempted=5)
+    assert doctest.testmod(space_module) == doctest.TestResults(failed=0, attempted=9)
 
 
 def test_optimizer_finds_a_good_configuration_among_appended_candidates() -> None:

@@ -1,4 +1,4 @@
-"""orchestrator/ask_tell/old_names.py: pickles that refer to modules by their old names."""
+"""orchestrator/ask_tell/old_files.py: pickles that refer to modules by their old names."""
 
 import pickle
 
