@@ -45,7 +45,8 @@ def check_files(repository: Path) -> None:
         missing = sorted(set(tracked) - installed)
         check(not missing, f"the wheel lacks {', '.join(missing)}")
     check("bbkb.py" in installed, "the wheel lacks bbkb.py")
-    check(any(name.endswith("py.typed") for name in installed), "the wheel lacks py.typed")
+    for marker in ("orchestrator/py.typed", "objectives/py.typed", "bbkb-stubs/__init__.pyi"):
+        check(marker in installed, f"the wheel lacks {marker}")
     strays = [name for name in installed if name.startswith(("tests/", "benchmarks/", "deploy/", "docs/"))]
     check(not strays, f"the wheel has files of other folders: {', '.join(strays[:3])}")
 

@@ -36,6 +36,13 @@ def test_module_exports_its_names_and_completes_nothing_else() -> None:
     assert dir(bbkb) == sorted(bbkb.__all__)
 
 
+def test_stub_has_every_name_of_bbkb() -> None:
+    """Type checkers read the stub, because a module has no `py.typed` marker."""
+    stub = (REPOSITORY / "bbkb-stubs" / "__init__.pyi").read_text()
+    named = re.findall(r"^from \S+ import (\w+) as \1$|^def (\w+)", stub, re.MULTILINE)
+    assert {first or second for first, second in named} == {*bbkb.__all__, "import_own_packages"}
+
+
 def test_exported_error_is_caught_as_a_bbkb_error() -> None:
     errors = [name for name in bbkb.__all__ if name.endswith("Error")]
     assert {"BbkbError", "ConfigError", "ObjectiveError", "RunError", "StoreError"} <= set(errors)

@@ -1,0 +1,1 @@
+from orchestrator.public.integrations.huggingface import TrialCallback as TrialCallback

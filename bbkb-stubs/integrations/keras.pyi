@@ -1,0 +1,1 @@
+from orchestrator.public.integrations.keras import TrialCallback as TrialCallback

@@ -1,0 +1,1 @@
+from orchestrator.public.integrations.lightgbm import TrialCallback as TrialCallback

@@ -1,0 +1,1 @@
+from orchestrator.public.integrations.lightning import TrialCallback as TrialCallback

@@ -1,0 +1,1 @@
+from orchestrator.public.integrations.trial import Trial as Trial

@@ -1,0 +1,1 @@
+from orchestrator.public.integrations.xgboost import TrialCallback as TrialCallback

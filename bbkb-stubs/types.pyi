@@ -1,0 +1,1 @@
+from orchestrator.public.types import *
