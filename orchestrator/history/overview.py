@@ -4,14 +4,19 @@ Unlike a `History`, it needs no tables of trials, so a long log with a snapshot 
 a short one.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from orchestrator.campaign.endings import RunState
+from orchestrator.campaign.events import CampaignCreated
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import status_of
+from orchestrator.campaign.status import Status, status_of
 from orchestrator.history.status_text import trials_text
+from orchestrator.settings.file import Tree
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.glance import Glance
+from orchestrator.store.notes import Note
 from orchestrator.store.runs import Run
 
 
@@ -21,9 +26,15 @@ class Overview:
 
     began: float  # seconds since 1970
     state: RunState
-    trials: str
+    status: Status
     best: str
     tags: tuple[str, ...]
+    strategy: str
+
+    @property
+    def trials(self) -> str:
+        """The numbers of trials."""
+        return trials_text(self.status)
 
 
 def read_overview(run: Run, store: EventStore) -> Overview:
@@ -32,16 +43,34 @@ def read_overview(run: Run, store: EventStore) -> Overview:
     Raises RunError if the run has no log, and StoreError if the log cannot be read.
     """
     created, state = snapshots.current(run, store)
-    recorded = run.recorded_settings(store).get("tags")
-    notes = store.notes(run.name)
+    return overview_of(created, state, run.recorded_settings(store), store.notes(run.name))
+
+
+def overview_at(seen: Glance) -> Overview:
+    """Return the overview of a run from the end of its log."""
+    return overview_of(seen.created, seen.state, seen.settings, seen.notes)
+
+
+def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, notes: Sequence[Note]) -> Overview:
+    """Return the overview of a campaign.
+
+    Args:
+        created: the first event of its log.
+        state: its state after the last one.
+        settings: the campaign file of its newest session.
+        notes: the notes on it.
+    """
+    recorded = settings.get("tags")
     tags = recorded if isinstance(recorded, list | tuple) else ()
     added = (tag for note in notes if note.trial is None for tag in note.tags)
+    strategy = settings.get("strategy")
     return Overview(
         began=created.time,
         state=_state_of_run(state),
-        trials=trials_text(status_of(run.name, state)),
+        status=status_of(created.name, state),
         best=_best(state),
         tags=tuple(dict.fromkeys([*map(str, tags), *added])),
+        strategy=str(strategy.get("name", "")) if isinstance(strategy, Mapping) else "",
     )
 
 

@@ -12,7 +12,7 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -82,11 +82,11 @@ class Server:
         )
         return app
 
-    def _feed(self, request: web.Request) -> Feed:
-        return self._feed_named(request.match_info["name"])
+    async def _feed(self, request: web.Request) -> Feed:
+        return await self._feed_named(request.match_info["name"])
 
-    def _feed_named(self, name: str) -> Feed:
-        feed = self._campaigns.find(name)
+    async def _feed_named(self, name: str) -> Feed:
+        feed = await self._campaigns.open(name)
         if feed is None:
             raise web.HTTPNotFound(text=f"there is no campaign {name}\n")
         return feed
@@ -99,7 +99,7 @@ class Server:
         )
 
     async def _campaign_events(self, request: web.Request) -> web.StreamResponse:
-        feed = self._feed(request)
+        feed = await self._feed(request)
         return await self._send(
             request,
             lambda: feed.position,
@@ -137,7 +137,7 @@ class Server:
         return response
 
     async def _answer_pictures(self, request: web.Request) -> web.Response:
-        feed = self._feed(request)
+        feed = await self._feed(request)
         name = feed.source.name
         async with self._drawing.setdefault(name, asyncio.Lock()):
             position, due, body = self._pictures.get(name, (-1, float("-inf"), b""))
@@ -156,7 +156,7 @@ class Server:
         names = list(dict.fromkeys(request.query.getall("campaign", [])))
         if len(names) > MOST_COMPARED:
             raise web.HTTPBadRequest(text=f"at most {MOST_COMPARED} campaigns can be compared, got {len(names)}\n")
-        feeds = [self._feed_named(name) for name in names]
+        feeds = await asyncio.gather(*map(self._feed_named, names))
         compared = await asyncio.to_thread(_compare, feeds)
         return web.json_response(compared, dumps=_to_json)
 
@@ -167,19 +167,19 @@ class Server:
         is_descending = query.get("descending") == "1"
         text = query.get("text", "").strip()
         return await _read(
-            self._feed(request),
+            await self._feed(request),
             lambda history: views.trials(history, order, is_descending, text, page),
         )
 
     async def _answer_trial(self, request: web.Request) -> web.Response:
         number = _number(request.match_info["trial"])
-        feed = self._feed(request)
+        feed = await self._feed(request)
         return await _read(
             feed, lambda history: None if number is None else views.trial(history, number, feed.source.trials)
         )
 
     async def _answer_stop(self, request: web.Request) -> web.Response:
-        feed = self._feed(request)
+        feed = await self._feed(request)
         try:
             body = await request.json()
             is_now = body.get("now") is True
@@ -218,7 +218,7 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
     return int(pictures["position"]), gzip.compress(_to_json(pictures).encode(), compresslevel=5)
 
 
-def _compare(feeds: list[Feed]) -> Plain:
+def _compare(feeds: Sequence[Feed]) -> Plain:
     read = [(feed, feed.read(History.copy)) for feed in feeds]
     runs = [(feed.source.name, history) for feed, history in read if history is not None]
     unread = [(feed.source.name, "not read yet") for feed, history in read if history is None and not feed.problem]

@@ -12,6 +12,8 @@ READ_SECONDS = 0.5  # between two reads of the logs
 SOURCES_SECONDS = 5.0  # between two searches for new campaigns
 TURN_SECONDS = 10.0  # the time limit for reading new events of one campaign
 START_SECONDS = 5.0  # the longest wait for the first search and for the first reading
+READ_TOGETHER = 8  # campaigns that are read at a time
+_OPEN_POLL_SECONDS = 0.02  # between two checks whether an opened campaign has been read
 _POLL_SECONDS = 0.002  # between two checks whether a thread has ended
 
 
@@ -32,9 +34,19 @@ class Campaigns:
         """All campaigns."""
         return list(self._feeds.values())
 
-    def find(self, name: str) -> Feed | None:
-        """Return the campaign of this name; None if there is none."""
-        return self._feeds.get(name)
+    async def open(self, name: str) -> Feed | None:
+        """Return the campaign of this name; None if there is none.
+
+        Its history is read from now on. Waits for the first events, at most `START_SECONDS`.
+        """
+        feed = self._feeds.get(name)
+        if feed is None:
+            return None
+        feed.is_wanted = True
+        deadline = time.monotonic() + START_SECONDS
+        while feed.history is None and not feed.problem and time.monotonic() < deadline:
+            await self.pause(_OPEN_POLL_SECONDS)
+        return feed
 
     async def start(self) -> None:
         """Start the tasks and wait for the first reading, unless a run does not respond.
@@ -69,12 +81,15 @@ class Campaigns:
     async def _read_forever(self) -> None:
         """Keep all histories up to date.
 
-        A campaign whose store does not respond delays the others once, by `TURN_SECONDS`.
+        `READ_TOGETHER` campaigns are read at a time, so that waiting for their files overlaps. A
+        campaign whose store does not respond delays the others once, by `TURN_SECONDS`.
         """
         while not self.stop.is_set():
             is_behind = False
-            for feed in self.feeds:
-                is_behind |= await self._catch_up(feed)
+            feeds = self.feeds
+            for first in range(0, len(feeds), READ_TOGETHER):
+                some = feeds[first : first + READ_TOGETHER]
+                is_behind |= any(await asyncio.gather(*map(self._catch_up, some)))
                 if self.stop.is_set():
                     return
             self._has_read.set()

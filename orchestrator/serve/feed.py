@@ -2,6 +2,9 @@
 
 `catch_up` reads and folds new events. Only one thread at a time calls it. A cursor is a position in
 the log, so it is valid after a restart of the server.
+
+A campaign that has ended is listed from the end of its log (`store.glance`). Its history is folded
+when somebody opens it, or when its log grows. Files that have not changed are not read again.
 """
 
 import threading
@@ -17,8 +20,10 @@ from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.failures import FailureGroups
 from orchestrator.errors import RunError
 from orchestrator.history.fold import History, advance, begin
+from orchestrator.history.overview import Overview, overview_at, overview_of
 from orchestrator.serve.sources import Source
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.glance import file_of, glance
 from orchestrator.store.lease import Watch
 from orchestrator.store.limited import reason_of
 from orchestrator.store.store import Holding, Stop
@@ -27,8 +32,34 @@ from workers.checkpoints import Checkpoints, checkpoints_in
 T = TypeVar("T")
 
 EVENTS_A_TURN = 5_000  # folded before it is the turn of another campaign
+SETTLED_SECONDS = 2.0  # the age from which the time of a file's last change shows every later change
+RETRY_SECONDS = 3.0  # from an error to the next reading
 COUNT_SECONDS = 10.0  # the shortest time between two counts of checkpoints
 COUNT_FACTOR = 50.0  # the shortest time until the next count, as a multiple of its duration
+
+
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+def _stamp(url: str) -> _Stamp:
+    """Return a value that changes with the files of a SQLite store.
+
+    Empty if another change might not alter it: for other databases, and shortly after a change.
+    """
+    file = file_of(url)
+    if file is None:
+        return ()
+    stamps = []
+    for path in (file, file.with_name(f"{file.name}-wal")):
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            stamps.append((0, 0, 0))
+            continue
+        if time.time() - status.st_mtime < SETTLED_SECONDS:
+            return ()
+        stamps.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return tuple(stamps)
 
 
 class _CheckpointCount:
@@ -58,6 +89,10 @@ class Feed:
         self.length = 0  # the length of the log at the last reading
         self.problem = ""
         self.failures = FailureGroups()
+        self.is_wanted = False  # whether somebody has opened the campaign
+        self._listed: Overview | None = None  # from the end of the log, until the log is folded
+        self._next_try = 0.0
+        self._stamp: _Stamp = ()  # of the files at the last reading; empty if they may change unseen
         self._checkpoints = _CheckpointCount()
         self._arrivals = array("q")  # the position in the log after each result
         self._store: EventStore | None = None
@@ -74,6 +109,21 @@ class Feed:
         """Whether all events of the last reading are folded."""
         return self.history is not None and self.position >= self.length
 
+    @property
+    def is_listed(self) -> bool:
+        """Whether the end of the log is known without its history."""
+        return self._listed is not None
+
+    @property
+    def overview(self) -> Overview | None:
+        """The campaign's line in the list; None until it is known."""
+        if self._listed is not None:
+            return self._listed
+        history = self.history
+        if history is None:
+            return None
+        return overview_of(history.created, history.campaign, history.settings.plain, history.notes)
+
     def results_after(self, position: int) -> int:
         """Return the number of results in the first `position` events."""
         return bisect_right(self._arrivals, position)
@@ -87,15 +137,45 @@ class Feed:
         if not self.source.url:
             self.problem = self.source.problem
             return False
+        if self.problem and time.monotonic() < self._next_try:
+            return False
         try:
-            is_behind = self._fold(self._open())
-            if self.source.trials is not None:
+            is_behind = self._read()
+            if self.history is not None and self.source.trials is not None:
                 self._checkpoints.update(self.source.trials)
             self.problem = ""
         except Exception as error:
+            self._next_try = time.monotonic() + RETRY_SECONDS
             self.problem = reason_of(error)
             return False
         return is_behind
+
+    def _read(self) -> bool:
+        """Read what has changed. Return whether there may be more."""
+        stamp = _stamp(self.source.url)
+        is_folded = self.is_wanted or self.history is not None
+        is_known = self.is_complete if is_folded else self.is_listed
+        if stamp and stamp == self._stamp and is_known and not self.problem:
+            self.is_held = self._watch.is_held(self.holding)  # a process may end without a trace
+            return False
+        self._stamp = stamp
+        if not is_folded and self._glance():
+            return False
+        is_behind = self._fold(self._open())
+        if self.is_complete:
+            self._listed = None
+        return is_behind
+
+    def _glance(self) -> bool:
+        """Read the end of the log. Return False if all of it must be read."""
+        seen = glance(self.source.url, self.source.name)
+        if seen is None or seen.holding.holder:
+            return False
+        self._listed = overview_at(seen)
+        self.holding = seen.holding
+        self.is_held = False
+        self.length = seen.length
+        return True
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -138,6 +218,7 @@ class Feed:
         holding = store.holding(self.source.name)
         length = store.length(self.source.name)
         events = list(islice(store.read(self.source.name, after=self.position), EVENTS_A_TURN))
+        notes = store.notes(self.source.name)
         with self._lock:
             self.holding = holding
             self.is_held = self._watch.is_held(holding)
@@ -151,6 +232,8 @@ class Feed:
                     raise RunError(f"{self.source.name} has no log of a campaign in its store")
                 if folded % 500 == 0:
                     time.sleep(0)  # let the thread run that answers requests
+            if self.history is not None:
+                self.history.notes = notes
         return self.position < self.length
 
     def _advance(self, history: History, event: Event) -> None:

@@ -44,15 +44,17 @@ def overview(feeds: list[Feed]) -> list[Plain]:
 
 def _line(feed: Feed) -> Plain:
     line: Plain = {"name": feed.source.name, "state": state_of(feed), "problem": feed.problem, "last_time": 0.0}
-    history = feed.history
-    if history is None:
+    seen = feed.overview
+    if seen is None:
         return line
-    status = history.status()
+    if feed.is_listed and not feed.problem:
+        line["state"] = str(seen.state)
+    status = seen.status
     return line | {
-        "strategy": history.settings.strategy,
-        "direction": "maximised" if history.is_maximized else "minimised",
-        "tags": " ".join(history.tags),
-        "began": moment(history.created.time),
+        "strategy": seen.strategy,
+        "direction": status.best.direction,
+        "tags": " ".join(seen.tags),
+        "began": moment(seen.began),
         "trials": status.trials_text,
         "best": strict_json(status.best.value),
         "failed": status.trials.failed,

@@ -69,13 +69,19 @@ def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
     read.
     """
     snapshot = store.snapshot(campaign)
-    if snapshot is None or snapshot.version != _version(snapshot.position, snapshot.body):
-        return 0, CampaignState()
+    state = None if snapshot is None else state_of(snapshot)
+    return (0, CampaignState()) if snapshot is None or state is None else (snapshot.position, state)
+
+
+def state_of(snapshot: Snapshot) -> CampaignState | None:
+    """Return the state in a snapshot; None if it is damaged or of another program."""
+    if snapshot.version != _version(snapshot.position, snapshot.body):
+        return None
     try:
         (state,) = _adapter().validate_json(snapshot.body)
-    except ValueError:  # damaged, but the log has the same contents
-        return 0, CampaignState()
-    return snapshot.position, state
+    except ValueError:
+        return None
+    return state
 
 
 def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:

@@ -18,8 +18,9 @@ from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_output
 from orchestrator.errors import RunError, UserError
-from orchestrator.history.overview import Overview, read_overview
+from orchestrator.history.overview import Overview, overview_at, read_overview
 from orchestrator.store import limited, snapshots
+from orchestrator.store.glance import glance
 from orchestrator.store.limited import looks_like_run, reason_of
 from orchestrator.store.runs import open_run
 from orchestrator.wording import moment, one_line
@@ -164,6 +165,8 @@ def _read_limited(folder: Path) -> Overview:
     lengths: list[int] = []
 
     def read() -> Overview:
+        if (seen := glance(run.store_url, run.name)) is not None:
+            return overview_at(seen)
         with run.store() as store:
             lengths.append(store.length(run.name))
             return read_overview(run, store)

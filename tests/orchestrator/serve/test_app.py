@@ -17,10 +17,12 @@ import pytest
 from objectives.parameters import Range
 from orchestrator.api import tune
 from orchestrator.errors import UserError
+from orchestrator.history.fold import fold
 from orchestrator.serve.access import read_token
 from orchestrator.serve.app import MOST_COMPARED, _to_json
 from orchestrator.serve.running import page_of
 from orchestrator.serve.sources import Sources
+from orchestrator.store import snapshots
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 
@@ -251,6 +253,29 @@ def test_server_lists_all_campaigns_of_a_database(begin_log: BeginLog) -> None:
         assert campaign["began"]
         assert campaign["direction"] in ("maximised", "minimised")
         assert "tags" in campaign
+
+
+def test_server_lists_an_ended_campaign_at_once_and_reads_its_history_when_it_is_opened(begin_log: BeginLog) -> None:
+    events = SyntheticLog(trials=40, failure_share=0.1, sessions=1).events()
+    half = len(events) // 2
+    log = begin_log("one", events[:half])
+    history = fold(events[:half])
+    snapshots.save(log.writer, half, history.campaign)
+    log.writer.release()
+    with running_server(log.url) as address:
+        ((folded, sent),) = updates(address, "/events")
+        assert folded == 0  # events
+        assert sent["campaigns"][0]["trials"] == history.status().trials_text
+        assert sent["campaigns"][0]["state"] == history.state
+        assert ask(address, "/campaign/one/trials")["total"] == len(history.trials)
+        ((folded, again),) = updates(address, "/events")
+        assert folded == half
+        assert again == sent
+        writer = log.writer.store.claim("one", "the test")
+        writer.append(events[half:])
+        writer.release()
+        while updates(address, "/events")[0][1]["campaigns"][0]["trials"] != "40/40":
+            time.sleep(0.05)
 
 
 def test_trial_table_is_sorted_by_a_parameter_and_filtered_by_text(begin_log: BeginLog) -> None:
