@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
+from threadpoolctl import threadpool_limits
 
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import assignments, recommendation
@@ -125,5 +126,6 @@ def save_report(run_: runs.Run, path: Path, plotly: Path | None = None) -> Histo
 
     history = read_history(run_)
     title = run_.folder.name
-    write_file(path, lambda target: write_report(history, target, title, plotly))
+    with threadpool_limits(1, user_api="blas"):  # more threads wait for each other on a busy machine
+        write_file(path, lambda target: write_report(history, target, title, plotly))
     return history

@@ -1,25 +1,33 @@
-"""Runs one session of a campaign, in this process or in the central Ray actor, and shows its
+"""Runs one session of a campaign, in this process or in the coordinator of a cluster, and shows its
 progress."""
 
+import logging
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
 from orchestrator import logs
 from orchestrator.campaign.status import Status
 from orchestrator.display.live import View, view
+from orchestrator.running.coordinator.environment import named_cluster
+from orchestrator.running.ray_start import connect_for
 from orchestrator.session.build import Parts
-from orchestrator.session.open import open_session
+from orchestrator.session.open import OpenSession, open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
 from workers.limits import HostInterruptError
 
+if TYPE_CHECKING:  # it imports Ray
+    from orchestrator.running.coordinator.cluster import Cluster
+
+_LOGGER = logging.getLogger("bbkb.cluster")
 _REDRAW_SECONDS = 0.25
 # time between two snapshots, whose cost grows with the number of running evaluations
 _SHOW_SECONDS = 0.1
@@ -62,6 +70,7 @@ def launch(
     console: Console,
     address: str | None,
     parts: Parts | None = None,
+    ray: "Future[Cluster] | None" = None,
     keeps_ray: bool = False,
 ) -> Outcome:
     """Run a session to its end and return its outcome and reason.
@@ -74,53 +83,85 @@ def launch(
         console: the console that shows progress.
         address: the Ray cluster to join; RAY_ADDRESS if None. Without either, a local Ray is
             started. Not used by other executors.
-        parts: the result of `build` for these settings, so that this machine does not build them
-            twice.
+        parts: the result of `build` for these settings, so that they are not built twice.
+        ray: the result of `start_ray`.
         keeps_ray: whether to keep a started local Ray for the next campaign of this process.
 
     Raises:
         BbkbError: as `open_session` and `Driver.run` do. CampaignError: if the central actor died.
     """
-    if settings.workers.executor == "ray":
-        return _launch_on_ray(run, settings, console, address, parts, keeps_ray=keeps_ray)
     with view(console) as shown:
-        session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
+        if settings.workers.executor != "ray":
+            return _run_inline(run, settings, shown, parts)
+        from orchestrator.running.coordinator.cluster import disconnect
+        from orchestrator.running.coordinator.remote import RemoteSession
 
-        def stop(now: bool) -> None:
-            session.driver.stop(now)
-            if now:  # the running evaluation occupies this thread
-                raise HostInterruptError
-
-        with _interrupts(stop):
-            close = session.run()
-    return close.outcome, close.reason
-
-
-def _launch_on_ray(
-    run: Run, settings: Settings, console: Console, address: str | None, parts: Parts | None, keeps_ray: bool
-) -> Outcome:
-    # imported here so that campaigns without Ray, and all other commands, start without it
-    from orchestrator.running.coordinator.cluster import connect, disconnect, is_connected
-    from orchestrator.running.coordinator.environment import named_cluster
-    from orchestrator.running.coordinator.remote import RemoteSession
-
-    workers = settings.workers
-    log = settings.log
-    with logs.log_into(run.folder, run.name, log.level, log.format), view(console) as shown:
-        joined = named_cluster(address)
-        starting = "starting Ray on this machine: further campaigns of this process use it" if keeps_ray else _STARTING
-        waits_for = starting if joined is None else f"joining the Ray cluster at {joined}"
-        shown.wait_for("using the Ray of this process" if is_connected() else waits_for)
-        cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=True, name=run.name)
+        with logs.log_into(run.folder, run.name, settings.log.level, settings.log.format):
+            cluster = _cluster(settings, address, run.name, ray, shown, keeps_ray=keeps_ray)
         try:
-            where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"
-            dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
-            for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
-                shown.say(line)
-            # a local Ray ends with this process, so its actor must not be detached
-            return watch(RemoteSession.start(run, settings, not cluster.is_ours, parts), shown)
+            if cluster.is_ours:
+                return _run_on_own_ray(run, settings, shown, parts)
+            return watch(RemoteSession.start(run, settings), shown)
         finally:
-            disconnect(cluster, keeps_ray)
+            # the caller reports on the session meanwhile
+            disconnect(cluster, keeps_ray, waits=False)
+
+
+def _cluster(
+    settings: Settings,
+    address: str | None,
+    name: str,
+    ray: "Future[Cluster] | None",
+    shown: View,
+    keeps_ray: bool,
+) -> "Cluster":
+    """Return the cluster of the session, after the wait for it."""
+    joined = named_cluster(address)
+    starting = "starting Ray on this machine: further campaigns of this process use it" if keeps_ray else _STARTING
+    shown.wait_for(starting if joined is None else f"joining the Ray cluster at {joined}")
+    cluster = connect_for(settings, address, name) if ray is None else ray.result()
+    _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
+    where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"
+    dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
+    for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
+        shown.say(line)
+    return cluster
+
+
+def _run_on_own_ray(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
+    """Run the session in this process, whose Ray ends with it."""
+    from orchestrator.running.coordinator.starting import publish
+    from orchestrator.session.ray_workers import first_workers
+    from workers.on_ray.allocation import start_workers
+
+    first = first_workers(settings, run.name)
+    allocation = None if first is None else start_workers(first)
+    try:
+        session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts, allocation)
+    except BaseException:
+        if allocation is not None:
+            allocation.release()
+        raise
+    publish(session, run.name)
+    return _drive(session, session.driver.stop)
+
+
+def _run_inline(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
+    """Run the session and its evaluations in this process."""
+    session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
+
+    def stop(now: bool) -> None:
+        session.driver.stop(now)
+        if now:  # the running evaluation occupies this thread
+            raise HostInterruptError
+
+    return _drive(session, stop)
+
+
+def _drive(session: OpenSession, stop: Callable[[bool], None]) -> Outcome:
+    with _interrupts(stop):
+        close = session.run()
+    return close.outcome, close.reason
 
 
 def watch(session: Remote, shown: View) -> Outcome:

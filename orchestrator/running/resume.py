@@ -11,7 +11,7 @@ from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
-from orchestrator.errors import RunError, UserError
+from orchestrator.errors import RunError
 from orchestrator.session.build import Parts, build
 from orchestrator.session.retrying import reopen
 from orchestrator.session.rules import rules_of
@@ -34,25 +34,6 @@ _REMEDIES: Mapping[str, str] = {  # the reason of the end → the remedy
     StopReason.NO_GAIN: "change budget.stop_when",
     StopReason.LITTLE_LEFT: "change budget.stop_when",
 }
-
-
-def find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
-    """Return the run to resume, which `--run` or the key `run` names; None if a new run begins.
-
-    Raises UserError if `or_resume` is given without a name, RunError if the run exists and
-    `or_resume` is not given.
-    """
-    if or_resume and settings.run is None:
-        raise UserError(
-            "--or-resume must know which run to resume, got no name: add --run NAME, or `run: NAME` to the file"
-        )
-    begun = runs.find(settings)
-    if begun is not None and not or_resume:
-        raise RunError(
-            f"--run (or `run:`) must name a new run, got {settings.run}, which exists in {begun.folder}: add "
-            "--or-resume to continue it, or give another name"
-        )
-    return begun
 
 
 def prepare(
@@ -139,15 +120,6 @@ def check_changes(
         )
     for change in changes:
         say(f"{change.key}: {change.old} becomes {change.new}")
-
-
-def check_address(settings: Settings, address: str | None) -> None:
-    """Raise UserError if a Ray cluster is named and the executor is not Ray."""
-    if address is not None and settings.workers.executor != "ray":
-        raise UserError(
-            f"--address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
-            "address out, or change the executor with --set workers.executor=ray"
-        )
 
 
 def check_budget(done: int, settings: Settings) -> None:

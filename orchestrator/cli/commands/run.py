@@ -1,16 +1,11 @@
 """`bbkb run` and `bbkb resume`: the commands that run a session of a campaign."""
 
-import contextlib
-import functools
 import json
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from orchestrator.campaign.commands import Close
 from orchestrator.cli.arguments import (
     Address,
     CampaignFile,
@@ -26,22 +21,15 @@ from orchestrator.cli.arguments import (
     Workers,
     overrides,
 )
-from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
-from orchestrator.cli.summary import save_report, summarize
 from orchestrator.display.console import console_for
-from orchestrator.display.terminal import EXIT_CODES, say
-from orchestrator.errors import UserError
-from orchestrator.running.coordinator.fitting import check_room
-from orchestrator.running.launch import launch
-from orchestrator.running.resume import check_address, find_begun, prepare
-from orchestrator.session.build import Parts, build_new, existing
-from orchestrator.session.earlier import with_earlier
-from orchestrator.session.open import create_run
-from orchestrator.settings.loading import from_mapping, load, naming_places
+from orchestrator.display.terminal import say
+from orchestrator.errors import RunError, UserError
+from orchestrator.running.ray_start import check_address, start_ray
+from orchestrator.settings.loading import from_mapping, load
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 from orchestrator.store.damage import missing_settings
-from orchestrator.store.notes import check_tags, new_note
+from orchestrator.store.notes import check_tags
 from workers.messages import FailureKind
 
 
@@ -67,37 +55,39 @@ def run(
     """
     console = console_for(quiet, as_json)
     named = [] if name is None else [f"run={json.dumps(name)}"]
+    assignments = overrides(set_, workers)
     settings = load(file, [*overrides(set_, workers, log_level), *named])
     tags = check_tags(tag or ())
     check_address(settings, address)
-    begun = find_begun(settings, or_resume)
-    if begun is not None:
-        settings, built = _resumable(console, begun, settings)
-        if dry_run:
-            say(console, "dry run: nothing was written and nothing runs")
-            return
-        runs.make_folder(begun)
-        _session(console, begun, settings, address, serve=serve, parts=built)
-        return
-    with naming_places(file, overrides(set_, workers)):
-        settings = with_earlier(settings)
-        parts = build_new(settings)
-        existing_results = existing(settings, parts)
-        if dry_run:
-            runs.check_writable(settings)
-            check_room(settings, parts.problem.resources, address, or_here=True)
-    if dry_run:
-        say_plan(console, settings, parts, existing_results, address)
-        return
-    new = create_run(settings, parts, existing_results)
-    say(console, f"{settings.name}: {describe(settings, parts)}")
-    say_warnings(console, settings, parts)
-    say_existing(console, settings, existing_results)
-    say(console, f"run {new.folder}")
-    if tags:
-        with new.store() as store:
-            store.add_note(new.name, new_note(tags=tags))
-    _session(console, new, settings, address, serve=serve, parts=parts)
+    begun = _find_begun(settings, or_resume)
+    ray = None if dry_run else start_ray(settings, address)
+    # Ray starts while this module is imported
+    from orchestrator.cli.session import SessionOptions, run_again, run_new
+
+    options = SessionOptions(console=console, address=address, serves=serve, ray=ray)
+    if begun is None:
+        run_new(file, settings, options, assignments, tags, is_dry=dry_run)
+    else:
+        run_again(begun, settings, options, is_dry=dry_run)
+
+
+def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
+    """Return the run to resume, which `--run` or the key `run` names; None if a new run begins.
+
+    Raises UserError if `or_resume` is given without a name, RunError if the run exists and
+    `or_resume` is not given.
+    """
+    if or_resume and settings.run is None:
+        raise UserError(
+            "--or-resume must know which run to resume, got no name: add --run NAME, or `run: NAME` to the file"
+        )
+    begun = runs.find(settings)
+    if begun is not None and not or_resume:
+        raise RunError(
+            f"--run (or `run:`) must name a new run, got {settings.run}, which exists in {begun.folder}: add "
+            "--or-resume to continue it, or give another name"
+        )
+    return begun
 
 
 def resume(
@@ -136,41 +126,8 @@ def resume(
     console = console_for(quiet, as_json)
     if warning:
         say(console, f"warning: {warning}")
-    settings, parts = _resumable(console, old, settings, retried)
-    _session(console, old, settings, address, serve=serve, parts=parts)
+    ray = start_ray(settings, address)
+    # Ray starts while this module is imported
+    from orchestrator.cli.session import SessionOptions, run_again
 
-
-def _resumable(
-    console: Console, old: runs.Run, settings: Settings, retried: frozenset[FailureKind] = frozenset()
-) -> tuple[Settings, Parts]:
-    """Return the checked settings for a resume of `old`, and the parts that are built from them.
-
-    Failures of the kinds `retried` are queued again. Exits if the run has nothing left to do.
-    """
-    prepared = prepare(old, settings, functools.partial(say, console), retried)
-    if isinstance(prepared, Close):
-        raise typer.Exit(EXIT_CODES[prepared.outcome])
-    return prepared
-
-
-def _session(
-    console: Console, run_: runs.Run, settings: Settings, address: str | None, serve: bool, parts: Parts
-) -> None:
-    """Run one session, write report and summary, and exit with the code of its outcome."""
-    began = time.monotonic()
-    try:
-        with _serve_page(console, run_) if serve else contextlib.nullcontext():
-            outcome, reason = launch(run_, settings, console, address, parts)
-    except BaseException:
-        with contextlib.suppress(UserError):  # the first error is the one to report
-            save_report(run_, run_.report_file)
-        raise
-    history = save_report(run_, run_.report_file)
-    summarize(console, run_, history, outcome, reason, waited_seconds=time.monotonic() - began)
-    raise typer.Exit(EXIT_CODES[outcome])
-
-
-def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
-    from orchestrator.serve.running import serve_in_thread  # loads aiohttp
-
-    return serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))
+    run_again(old, settings, SessionOptions(console=console, address=address, serves=serve, ray=ray), retried)

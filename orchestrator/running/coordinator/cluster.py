@@ -13,6 +13,7 @@ import os
 import socket
 import ssl
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,6 @@ from orchestrator.wording import plural
 from workers.on_ray.places import NamedNode
 from workers.on_ray.ray_settings import RAY_SETTINGS
 
-_LOGGER = logging.getLogger("bbkb.cluster")
 _PROBE_SECONDS = 5.0
 # The number of processes that Ray starts at the same time, for each core. With Ray's default of 1,
 # most workers start after the coordinator and take its processor time, because a starting process
@@ -39,6 +39,7 @@ _PROBE_SECONDS = 5.0
 _STARTS_PER_CORE = 4
 # at most one: the local cluster that the last campaign of this process kept
 _KEPT: list["Cluster"] = []
+_ENDING: list[threading.Thread] = []  # at most one: the end of a local cluster
 _PACKAGES = ("objectives", "workers", "orchestrator")
 # Ray's settings for the environment of this process and of its child processes. Variables that the
 # user has set take precedence.
@@ -61,7 +62,7 @@ class Cluster:
     notes: tuple[str, ...] = ()
 
 
-def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
+def connect(address: str | None, workers: int, cpus: float, gpus: float, name: str = "") -> Cluster:
     """Join the cluster that `address` or RAY_ADDRESS (set inside a Ray job) names; otherwise start
     a cluster on this machine.
 
@@ -71,6 +72,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _silence_raylets()
+    _wait_for_end()
     named = named_cluster(address)
     if (earlier := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
         return earlier
@@ -82,9 +84,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
             is_connected_here=False,
             notes=_room_notes(workers, cpus, gpus),
         )
-    cluster = _start(workers, cpus, gpus, dashboard, name) if named is None else _join(named, workers, cpus, gpus, name)
-    _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
-    return cluster
+    return _start(workers, cpus, gpus, name) if named is None else _join(named, workers, cpus, gpus, name)
 
 
 def is_connected() -> bool:
@@ -92,17 +92,29 @@ def is_connected() -> bool:
     return bool(ray.is_initialized())
 
 
-def disconnect(cluster: Cluster, keeps: bool = False) -> None:
+def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
     """Leave a joined cluster, or shut down a cluster that `connect` started. May be called twice.
 
-    `keeps`: keep a started cluster for the next campaign of this process. It ends with the process.
+    Args:
+        cluster: the cluster.
+        keeps: keep a started cluster for the next campaign of this process. It ends with the
+            process.
+        waits: wait until it has shut down, which takes more than a second. Otherwise the process
+            waits when it ends, and `connect` does.
     """
     if keeps and cluster.is_ours:
         _KEPT[:] = [cluster]
         return
     if cluster.is_connected_here and ray.is_initialized():
-        ray.shutdown()
-        _LOGGER.info("%s Ray at %s", "ended" if cluster.is_ours else "left", cluster.address)
+        _ENDING[:] = [threading.Thread(target=ray.shutdown, name="end of Ray")]
+        _ENDING[0].start()
+    if waits:
+        _wait_for_end()
+
+
+def _wait_for_end() -> None:
+    while _ENDING:
+        _ENDING.pop().join()
 
 
 def _take_kept(named: str | None, cpus: int) -> Cluster | None:
@@ -122,14 +134,14 @@ def _take_kept(named: str | None, cpus: int) -> Cluster | None:
     return None
 
 
-def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:
+def _start(workers: int, cpus: float, gpus: float, name: str) -> Cluster:
     cores = _cores()
     logical_cpus = _logical_cpus(workers, cpus)
-    token = require_token()
+    require_token()
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * cores))
     try:
-        # None: start the dashboard, unless a busy machine is too slow for it
-        context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)
+        # Ray's dashboard takes a second and ten processes; `ray start --head` starts it
+        context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=False)
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
             raise  # Exception: Ray's, when a busy machine needs more than half a minute for the start
@@ -140,15 +152,10 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     notes = (
         [f"{logical_cpus} CPUs asked for, {cores} cores here: evaluations share them"] if logical_cpus > cores else []
     )
-    url = _dashboard_url(context)
-    if dashboard and url is None:
-        notes.append("warning: the Ray dashboard did not start in time; the campaign runs without it")
-    if url is not None and token is not None:
-        notes.append(f"the Ray dashboard asks for the token in {token}")
     notes += _close_to_others(context)
     return Cluster(
         address=_gcs_address(),
-        dashboard_url=url,
+        dashboard_url=None,
         is_ours=True,
         is_connected_here=True,
         notes=(*notes, *_room_notes(workers, cpus, gpus)),

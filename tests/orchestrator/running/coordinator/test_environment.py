@@ -14,7 +14,8 @@ from orchestrator.store.lease import Identity
 MAKE = """
 import os, signal
 from orchestrator.running.coordinator.environment import require_token
-print(require_token(), flush=True)
+require_token()
+print(os.environ["RAY_AUTH_TOKEN_PATH"], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -1,0 +1,137 @@
+"""The sessions that `bbkb run` and `bbkb resume` run: their preparation, report and summary."""
+
+import contextlib
+import functools
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from rich.console import Console
+
+from orchestrator.campaign.commands import Close
+from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
+from orchestrator.cli.summary import save_report, summarize
+from orchestrator.display.terminal import EXIT_CODES, say
+from orchestrator.errors import UserError
+from orchestrator.running.coordinator.fitting import check_room
+from orchestrator.running.launch import launch
+from orchestrator.running.resume import prepare
+from orchestrator.session.build import Parts, build_new, existing
+from orchestrator.session.earlier import with_earlier
+from orchestrator.session.open import create_run
+from orchestrator.settings.loading import naming_places
+from orchestrator.settings.model import Settings
+from orchestrator.store import runs
+from orchestrator.store.notes import new_note
+from workers.messages import FailureKind
+
+if TYPE_CHECKING:  # it imports Ray
+    from orchestrator.running.coordinator.cluster import Cluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOptions:
+    """The options that `bbkb run` and `bbkb resume` share.
+
+    console: for progress and summary.
+    address: the Ray cluster to join; None for a local one.
+    serves: whether to serve the live page meanwhile.
+    ray: the local Ray that is starting already; None if there is none.
+    """
+
+    console: Console
+    address: str | None
+    serves: bool
+    ray: "Future[Cluster] | None" = None
+
+
+def run_new(
+    file: Path,
+    settings: Settings,
+    options: SessionOptions,
+    assignments: Sequence[str],
+    tags: Sequence[str],
+    is_dry: bool,
+) -> None:
+    """Create a run and run its first session.
+
+    Args:
+        file: the campaign file.
+        settings: its settings.
+        options: of the session.
+        assignments: of the options that override keys of the file, for messages.
+        tags: of the run.
+        is_dry: check everything, print the plan and write nothing.
+    """
+    console = options.console
+    with naming_places(file, assignments):
+        settings = with_earlier(settings)
+        parts = build_new(settings)
+        existing_results = existing(settings, parts)
+        if is_dry:
+            runs.check_writable(settings)
+            check_room(settings, parts.problem.resources, options.address, or_here=True)
+    if is_dry:
+        say_plan(console, settings, parts, existing_results, options.address)
+        return
+    new = create_run(settings, parts, existing_results)
+    say(console, f"{settings.name}: {describe(settings, parts)}")
+    say_warnings(console, settings, parts)
+    say_existing(console, settings, existing_results)
+    say(console, f"run {new.folder}")
+    if tags:
+        with new.store() as store:
+            store.add_note(new.name, new_note(tags=tags))
+    _run_session(new, settings, options, parts)
+
+
+def run_again(
+    old: runs.Run,
+    settings: Settings,
+    options: SessionOptions,
+    retried: frozenset[FailureKind] = frozenset(),
+    is_dry: bool = False,
+) -> None:
+    """Run the next session of a run. Exits if the run has nothing left to do.
+
+    Args:
+        old: the run.
+        settings: of the session.
+        options: of the session.
+        retried: the kinds of failures that are queued again.
+        is_dry: only check the settings.
+    """
+    prepared = prepare(old, settings, functools.partial(say, options.console), retried)
+    if isinstance(prepared, Close):
+        raise typer.Exit(EXIT_CODES[prepared.outcome])
+    if is_dry:
+        say(options.console, "dry run: nothing was written and nothing runs")
+        return
+    runs.make_folder(old)
+    _run_session(old, prepared[0], options, prepared[1])
+
+
+def _run_session(run_: runs.Run, settings: Settings, options: SessionOptions, parts: Parts) -> None:
+    """Run one session, write report and summary, and exit with the code of its outcome."""
+    console = options.console
+    began = time.monotonic()
+    try:
+        with _serve_page(console, run_) if options.serves else contextlib.nullcontext():
+            outcome, reason = launch(run_, settings, console, options.address, parts, options.ray)
+    except BaseException:
+        with contextlib.suppress(UserError):  # the first error is the one to report
+            save_report(run_, run_.report_file)
+        raise
+    history = save_report(run_, run_.report_file)
+    summarize(console, run_, history, outcome, reason, waited_seconds=time.monotonic() - began)
+    raise typer.Exit(EXIT_CODES[outcome])
+
+
+def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
+    from orchestrator.serve.running import serve_in_thread  # loads aiohttp
+
+    return serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))
