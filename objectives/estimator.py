@@ -108,7 +108,7 @@ class SklearnEstimator:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledTable:
+class LabeledTable:
     """Rows of features, with the label or number to predict for each row."""
 
     numbers: NDArray[np.float64]  # (n, p), NaN if missing
@@ -125,7 +125,7 @@ class LabelledTable:
 class CrossValidation:
     """The objective: the estimator's mean score over fixed folds."""
 
-    table: LabelledTable
+    table: LabeledTable
     options: SklearnEstimator
     is_classifier: bool
 
@@ -239,14 +239,14 @@ def _check_scoring(scoring: str | None) -> None:
         )
 
 
-def _load_bundled(name: str) -> LabelledTable:
+def _load_bundled(name: str) -> LabeledTable:
     from sklearn import datasets
 
     features, target = getattr(datasets, f"load_{name}")(return_X_y=True)
-    return LabelledTable(np.asarray(features, np.float64), np.empty((len(target), 0), object), np.asarray(target))
+    return LabeledTable(np.asarray(features, np.float64), np.empty((len(target), 0), object), np.asarray(target))
 
 
-def _read_file(path: Path, target: str) -> LabelledTable:
+def _read_file(path: Path, target: str) -> LabeledTable:
     """Return the columns of a table. Its target must not have missing cells."""
 
     def only_target(names: Iterable[str]) -> list[str]:
@@ -264,7 +264,7 @@ def _read_file(path: Path, target: str) -> LabelledTable:
         raise ObjectiveError(f"{path} must have a column besides {target!r}, got none")
     numbers = [column for column in columns.values() if column.dtype.kind == "f"]
     texts = [column for column in columns.values() if column.dtype.kind == "O"]
-    return LabelledTable(
+    return LabeledTable(
         np.column_stack(numbers) if numbers else np.empty((len(labels), 0)),
         np.column_stack(texts) if texts else np.empty((len(labels), 0), object),
         labels,

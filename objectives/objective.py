@@ -58,7 +58,7 @@ class HasFolder(Protocol):
 
     @property
     def folder(self) -> Path | None:
-        """The folder for checkpoints and artefacts, the same for all attempts of the trial. None
+        """The folder for checkpoints and artifacts, the same for all attempts of the trial. None
         unless the campaign file says `workers.trial_folders: true`."""
 
 

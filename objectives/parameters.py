@@ -151,12 +151,12 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """One of `ordered`, which stand in order: neighbours are alike, steps count as equal.
+    """One of `ordered`, which stand in order: neighbors are alike, steps count as equal.
 
     Raises ValueError when there is none or two are equal.
     """
 
-    ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order: neighbours are alike, steps count as equal.")]
+    ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order: neighbors are alike, steps count as equal.")]
     when: WhenOption = None
     prior: PriorOption = None
     confidence: ConfidenceOption = None

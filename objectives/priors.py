@@ -32,11 +32,11 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
         return np.minimum(np.searchsorted(ends, positions, side="right"), len(weights) - 1).astype(np.float64)
     from scipy.special import ndtr, ndtri  # imported here: few searches have priors
 
-    centre = coding.places(parameter, np.array([code]))[0]
+    center = coding.places(parameter, np.array([code]))[0]
     deviation = DEVIATIONS[parameter.confidence]
-    low = ndtr(-centre / deviation)
-    high = ndtr((1.0 - centre) / deviation)
-    places = centre + deviation * ndtri(low + (high - low) * positions)
+    low = ndtr(-center / deviation)
+    high = ndtr((1.0 - center) / deviation)
+    places = center + deviation * ndtri(low + (high - low) * positions)
     return coding.nearest(parameter, np.clip(places, 0.0, 1.0))
 
 

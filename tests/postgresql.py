@@ -67,10 +67,10 @@ class Server:
         self.url = f"postgresql://tester@127.0.0.1:{self.port}/postgres"
         if self._user is not None:
             os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, pwd.getpwnam(self._user).pw_gid)
-        initialised = self._popen(
+        initialized = self._popen(
             "initdb", "-D", self._data, "-U", "tester", "-A", "trust", "-N", "-E", "UTF8", "--locale=C"
         )
-        if initialised.wait(_START_SECONDS):
+        if initialized.wait(_START_SECONDS):
             raise RuntimeError(f"initdb failed: {self._read_log()}")
 
     def __enter__(self) -> "Server":

@@ -1,7 +1,7 @@
-"""The messages between the campaign and the workers: plain, serialisable values without Ray types.
+"""The messages between the campaign and the workers: plain, serializable values without Ray types.
 
 A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names
-one of them and is never used again, so that a result delivered twice, or late, can be recognised.
+one of them and is never used again, so that a result delivered twice, or late, can be recognized.
 """
 
 from collections.abc import Mapping

@@ -1,2 +1,2 @@
-"""Searches of trainings whose values are seen while they run, on recorded and modelled learning
+"""Searches of trainings whose values are seen while they run, on recorded and modeled learning
 curves."""

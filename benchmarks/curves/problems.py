@@ -1,7 +1,7 @@
 """A problem: a space, and for each configuration its values at the steps at which a training
 reports.
 
-Values are maximised. Regret is in units of (best − median) of the values at the last step, so that
+Values are maximized. Regret is in units of (best − median) of the values at the last step, so that
 problems can be averaged: 0 is the regret of the best configuration, and 1 that of the median.
 """
 

@@ -16,7 +16,7 @@ WARM_START = "warm start"  # the reason of batches that a strategy did not choos
 
 @dataclass(frozen=True)
 class Measured:
-    """One run. Arrays are (T,), in the order of the choices; values are maximised."""
+    """One run. Arrays are (T,), in the order of the choices; values are maximized."""
 
     values: Floats  # noise-free if the objective has such values; NaN for a failed evaluation
     optimum: float  # the largest noise-free value; NaN if it is unknown

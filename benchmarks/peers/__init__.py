@@ -1,2 +1,2 @@
-"""This project compared with other optimisers in simulated time: the same problems, workers,
+"""This project compared with other optimizers in simulated time: the same problems, workers,
 durations and seeds."""

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.peers …`: this project compared with other optimisers in simulated time."""
+"""`python -m benchmarks.peers …`: this project compared with other optimizers in simulated time."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def main(
     out: Out = Path("runs/peers"),
     data: Data = None,
 ) -> None:
-    """Compare optimisers on the same problems, workers, durations and seeds.
+    """Compare optimizers on the same problems, workers, durations and seeds.
 
     A repeated call reads finished searches and runs the others. Tables compare the methods on the
     searches that all of them finished.

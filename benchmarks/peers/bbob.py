@@ -1,5 +1,5 @@
 """The 24 noise-free functions of COCO's suite bbob (Hansen, Auger, Ros, Mersmann, Tušar, Brockhoff
-2021), minimised.
+2021), minimized.
 
 The problem `bbob-f15-d5` is function 15 in 5 dimensions. The seed selects the instance, that is,
 the place of the optimum and the rotation. Needs coco-experiment.

@@ -1,4 +1,4 @@
-"""Continuous test functions, minimised, whose optimum is shifted by the seed.
+"""Continuous test functions, minimized, whose optimum is shifted by the seed.
 
 The definitions are those of Surjanovic and Bingham's Virtual Library of Simulation Experiments.
 Parameters are in [0, 1]. The function is evaluated at u − shift, scaled to its usual box, so it is

@@ -33,7 +33,7 @@ class Group(StrEnum):
 class Evaluation:
     """The result of an evaluation."""
 
-    # passed to the method; maximised, in the problem's own units; None when the evaluation failed
+    # passed to the method; maximized, in the problem's own units; None when the evaluation failed
     reward: float | None
     expected: float  # the reward without its noise
     regret: float  # the same from the best one, in units of (best − median)

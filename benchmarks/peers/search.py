@@ -24,14 +24,14 @@ MARKS = 40  # the number of recommendations, at equal steps of the evaluations
 
 
 class Method(Protocol):
-    """The ask and tell of an optimiser. The harness numbers the suggestions 0, 1, …."""
+    """The ask and tell of an optimizer. The harness numbers the suggestions 0, 1, …."""
 
     def ask(self, number: int) -> Point | None:
         """The point of suggestion `number`; None: it waits for results."""
         ...
 
     def tell(self, number: int, reward: float | None) -> None:
-        """Pass the result of suggestion `number`; rewards are maximised, None stands for a failed
+        """Pass the result of suggestion `number`; rewards are maximized, None stands for a failed
         evaluation."""
         ...
 
@@ -45,7 +45,7 @@ class Record:
     """A finished search of T evaluations, with all data for the measures."""
 
     problem: str  # the name of the problem
-    method: str  # the name of the optimiser
+    method: str  # the name of the optimizer
     workers: int  # how many evaluate at the same time
     evaluations: int  # T
     seed: int  # of the search

@@ -35,7 +35,7 @@ PANELS = (
             f"max by (campaign) (ray_bbkb_backlog{_ONE})": "{{campaign}} queued",
         },
     ),
-    Panel("Utilisation", "percentunit", {f"max by (campaign) (ray_bbkb_utilization{_ONE})": "{{campaign}}"}),
+    Panel("Utilization", "percentunit", {f"max by (campaign) (ray_bbkb_utilization{_ONE})": "{{campaign}}"}),
     Panel(
         "Idle workers by cause",
         "none",

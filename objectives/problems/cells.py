@@ -101,9 +101,9 @@ class CellSet:
         listed."""
         permutations = _permutations(self.vertices)
         codes = np.stack([_code(_relabel(self.adjacency, order)) for order in permutations])
-        colours = np.stack([_colour_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
+        colors = np.stack([_color_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
         size = len(self.names) ** self.operations.shape[1]
-        best = np.argmin(codes * size + colours, axis=0)
+        best = np.argmin(codes * size + colors, axis=0)
         adjacency = np.empty_like(self.adjacency)
         operations = np.empty_like(self.operations)
         for number, order in enumerate(permutations):
@@ -122,15 +122,15 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
     permutations = _permutations(vertices)
     inner = vertices - 2
     products = list(itertools.product(range(len(names)), repeat=inner))
-    colourings = np.array(products, dtype=np.intp).reshape(len(products), inner)
-    least = np.tile(np.arange(len(colourings)), (len(graphs), 1))
+    colorings = np.array(products, dtype=np.intp).reshape(len(products), inner)
+    least = np.tile(np.arange(len(colorings)), (len(graphs), 1))
     code = _code(graphs)
     # an assignment of operations is listed if no symmetry of its graph gives a smaller one
     for order in permutations:
         is_symmetry = _code(_relabel(graphs, order)) == code
-        least[is_symmetry] = np.minimum(least[is_symmetry], _colour_code(colourings[:, _inner(order)], len(names)))
-    graph, colouring = np.nonzero(least == np.arange(len(colourings)))
-    return CellSet(graphs[graph], colourings[colouring], tuple(names))
+        least[is_symmetry] = np.minimum(least[is_symmetry], _color_code(colorings[:, _inner(order)], len(names)))
+    graph, coloring = np.nonzero(least == np.arange(len(colorings)))
+    return CellSet(graphs[graph], colorings[coloring], tuple(names))
 
 
 @cache
@@ -180,5 +180,5 @@ def _code(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.where(adjacency[:, lower[0], lower[1]].any(axis=1), _NO_CODE, codes)
 
 
-def _colour_code(operations: NDArray[np.intp], choices: int) -> NDArray[np.int64]:
+def _color_code(operations: NDArray[np.intp], choices: int) -> NDArray[np.int64]:
     return operations @ (choices ** np.arange(operations.shape[1], dtype=np.int64)[::-1])

@@ -30,7 +30,7 @@ SEX_CODES = {"M": 1.0, "F": 2.0, "I": 3.0}  # Abalone's only text column: male, 
 
 
 @dataclass(frozen=True, slots=True)
-class LabelledImages:
+class LabeledImages:
     """Images of classes."""
 
     pixels: NDArray[np.uint8]  # (n, d) uint8, a row for each image, 0 to `brightest`
@@ -49,26 +49,26 @@ class Regression:
     source: str  # the data set in words
 
 
-def load_mnist(source: DataSource) -> LabelledImages:
+def load_mnist(source: DataSource) -> LabeledImages:
     """Return MNIST's 60000 training images in the original order. Raises ObjectiveError."""
     name = "mnist/mnist.npz"
     if path := source.file(name):
         pixels, labels = _read(path, _read_images)
-        return LabelledImages(pixels, labels, 255, f"MNIST's training images from {path}")
+        return LabeledImages(pixels, labels, 255, f"MNIST's training images from {path}")
     bunch = _download(source, "MNIST", name, _fetch_mnist)
     pixels = np.asarray(bunch.data)[:60000]  # the test images come after
     labels = np.asarray(bunch.target)[:60000]
-    return LabelledImages(pixels.astype(np.uint8), labels.astype(np.intp), 255, "MNIST's training images from OpenML")
+    return LabeledImages(pixels.astype(np.uint8), labels.astype(np.intp), 255, "MNIST's training images from OpenML")
 
 
-def load_digits() -> LabelledImages:
+def load_digits() -> LabeledImages:
     """Return the 1797 8×8 digits that scikit-learn bundles (UCI, optical recognition)."""
     from sklearn.datasets import load_digits as bundled
 
     digits = bundled()
     pixels = digits.data.astype(np.uint8)
     labels = digits.target.astype(np.intp)
-    return LabelledImages(pixels, labels, 16, "scikit-learn's bundled digits")
+    return LabeledImages(pixels, labels, 16, "scikit-learn's bundled digits")
 
 
 def load_abalone(source: DataSource) -> Regression:

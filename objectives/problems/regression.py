@@ -28,7 +28,7 @@ class _RegressionData(ABC):
 
     def load(self, source: DataSource) -> Table:
         """Return the table. Raises ObjectiveError if the data are not available."""
-        return _standardise(self._read(source), self.noise_std)
+        return _standardize(self._read(source), self.noise_std)
 
     @abstractmethod
     def _read(self, source: DataSource) -> Regression:
@@ -55,7 +55,7 @@ class Cadata(_RegressionData):
         return load_cadata(source)
 
 
-def _standardise(regression: Regression, noise_std: float) -> Table:
+def _standardize(regression: Regression, noise_std: float) -> Table:
     features = regression.features
     low = regression.target.min()
     high = regression.target.max()

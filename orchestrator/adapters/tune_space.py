@@ -82,9 +82,9 @@ def _parameter(path: tuple[str, ...], domain: Domain) -> Parameter:
         case Float(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
             return Range(low, high, log=is_log, step=step)
         case Integer(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
-            last = high if step is not None and step > 1 else high - 1  # Tune leaves out the end, unless quantised
+            last = high if step is not None and step > 1 else high - 1  # Tune leaves out the end, unless quantized
             return Range(low, last, log=is_log, integer=True, step=step) if last > low else Constant(low)
-    kinds = "uniform, loguniform, randint, lograndint, a quantised one of these, or choice"
+    kinds = "uniform, loguniform, randint, lograndint, a quantized one of these, or choice"
     raise ValueError(
         f"{'/'.join(path)} must be tune.{kinds}, got {type(unrounded).__name__}; write a choice of its values"
     )

@@ -166,8 +166,8 @@ class Campaign:
 
     def __repr__(self) -> str:
         settings = self.settings
-        goals = ", ".join(f"{goal.metric} {goal.direction[:-2]}sed" for goal in settings.objectives)
-        goals = goals or f"{settings.objective.direction[:-2]}sed"
+        goals = ", ".join(f"{goal.metric} {goal.direction}d" for goal in settings.objectives)
+        goals = goals or f"{settings.objective.direction}d"
         budget = self.settings.budget.evaluations
         workers = self.settings.workers.count
         return f"<Campaign {self.settings.name}, {goals}: {budget} evaluations on {workers} workers>"

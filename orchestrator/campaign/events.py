@@ -53,7 +53,7 @@ class ExistingTaken:
     kind: Literal["existing_taken"] = "existing_taken"
 
     def best(self, sign: float) -> int:
-        """Return the position of the first best; `sign`: 1.0 for maximised values, else -1.0."""
+        """Return the position of the first best; `sign`: 1.0 for maximized values, else -1.0."""
         return max(range(len(self.values)), key=lambda index: sign * self.values[index])
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ class ObjectiveGoal:
         return 1.0 if self.is_maximized else -1.0
 
     def __str__(self) -> str:
-        return f"{self.metric} {'maximised' if self.is_maximized else 'minimised'}"
+        return f"{self.metric} {'maximized' if self.is_maximized else 'minimized'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ class RunningTrial:
 class GoalsStatus:
     """How several objectives, or constraints, stand."""
 
-    objectives: tuple[str, ...]  # such as "accuracy maximised"
+    objectives: tuple[str, ...]  # such as "accuracy maximized"
     constraints: tuple[str, ...]  # such as "memory_gb at most 4"
     front: int  # the number of results on the front
     # measured from `reference`; None with one objective, and while no result is feasible
@@ -71,7 +71,7 @@ class TrialsStatus:
 class BestStatus:
     """The best value on the user's scale; all fields but `direction` are empty before the first."""
 
-    direction: str  # of the value: "maximised" or "minimised"
+    direction: str  # of the value: "maximized" or "minimized"
     value: float | None
     trial: int | None
     arm: int | None
@@ -241,7 +241,7 @@ def _best_status(state: CampaignState) -> BestStatus:
     best = state.best_known
     is_maximized = state.rules.is_maximized
     return BestStatus(
-        direction="maximised" if is_maximized else "minimised",
+        direction="maximized" if is_maximized else "minimized",
         value=None if best is None else best.value,
         trial=None if best is None else best.trial,
         arm=None if best is None else best.arm,

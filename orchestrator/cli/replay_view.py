@@ -51,7 +51,7 @@ def _posterior(progress: Progress, problem: Problem, parameters: Parameters, top
     belief = problem.strategy.posterior(progress.model)
     pulls = progress.model.pulls
     order = np.argsort(-belief.ucb, kind="stable")[:top]
-    yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximised)")
+    yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximized)")
     table = Table("arm", "mean", "± deviation", "upper bound", "pulls", "parameters", box=None, pad_edge=False)
     for arm in order.tolist():
         deviation = float(np.sqrt(belief.unit * belief.variance[arm]))

@@ -76,7 +76,7 @@ def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[st
     elapsed = f"{duration(now.budget.elapsed_seconds)}{virtual}{over}"
     waited = "" if waited_seconds is None else f"{duration(waited_seconds)}, {this}start and end included"
     return [
-        ("utilisation", f"{now.workers.utilization:.0%} of the workers' time in {elapsed}"),
+        ("utilization", f"{now.workers.utilization:.0%} of the workers' time in {elapsed}"),
         ("duration", waited),
         ("idle", idle_text(now.workers.idle_seconds)),
         ("hint", _inline_hint(history, waited_seconds)),

@@ -198,7 +198,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("steps", Text(_reliability(status))),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
         ("set aside", Text(_set_aside(status), style="red")),
-        ("utilisation", Text(f"{status.workers.utilization:.0%}")),
+        ("utilization", Text(f"{status.workers.utilization:.0%}")),
         ("idle", Text(idle_text(status.workers.idle_seconds), style="dim")),
         ("elapsed", Text(elapsed_text(status))),
         ("now", Text(_now(status))),

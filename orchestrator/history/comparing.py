@@ -37,7 +37,7 @@ def side_by_side(histories: Sequence[History]) -> list[Row]:
         *[row for row in _row("recommended", histories, _recommendation) if any(row[1])],
         *means("mean estimate over seeds", _estimate),
         *_row("time", histories, lambda history: duration(history.status().budget.elapsed_seconds)),
-        *_row("utilisation", histories, lambda history: f"{history.status().workers.utilization:.0%}"),
+        *_row("utilization", histories, lambda history: f"{history.status().workers.utilization:.0%}"),
     ]
     return [*results, *_parameter_rows(histories), *_different_settings(histories)]
 

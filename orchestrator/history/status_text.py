@@ -47,7 +47,7 @@ def headline(status: Status) -> str:
         progress(status),
         f"{trials.in_flight} running",
         f"{trials.failed} failed",
-        f"utilisation {status.workers.utilization:.0%}",
+        f"utilization {status.workers.utilization:.0%}",
         "" if left is None or status.phase == "stopping" else f"about {duration(left)} left",
     ]
     return ", ".join(filter(None, parts))

@@ -28,7 +28,7 @@ def best_steps(history: History) -> Steps:
 def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
     """Return a figure for each direction with the best values so far of the runs, by name."""
     figures = []
-    for is_maximized, direction in ((True, "maximised"), (False, "minimised")):
+    for is_maximized, direction in ((True, "maximized"), (False, "minimized")):
         alike = [(name, history) for name, history in runs if history.is_maximized == is_maximized]
         if alike:
             figures.append(_best_course(alike, direction))

@@ -1,8 +1,8 @@
 "use strict";
 
-/** Pictures in plotly's JSON format, in the colours of the page, and the labels of tables: for report and live page. */
+/** Pictures in plotly's JSON format, in the colors of the page, and the labels of tables: for report and live page. */
 
-/** A picture's specification with the CSS variables among its colours (`--ink`) replaced by their present values. */
+/** A picture's specification with the CSS variables among its colors (`--ink`) replaced by their present values. */
 function themed(text) {
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();

@@ -43,21 +43,21 @@ def _plotly_figure(history: History, figure: Figure | None, requirement: str) ->
     import plotly.graph_objects  # it takes a quarter of a second
 
     title = {"title": {"text": figure.title}}
-    spec = {"data": _with_colours(figure.traces), "layout": _with_colours({**figure.layout, **title})}
+    spec = {"data": _with_colors(figure.traces), "layout": _with_colors({**figure.layout, **title})}
     return plotly.graph_objects.Figure(spec)
 
 
-def _with_colours(part: object) -> object:
+def _with_colors(part: object) -> object:
     """Replace CSS variables in the values by colors."""
     if isinstance(part, dict):
-        return {key: _with_colours(value) for key, value in part.items()}
+        return {key: _with_colors(value) for key, value in part.items()}
     if isinstance(part, list):
-        return [_with_colours(value) for value in part]
-    return _colours().get(part, part) if isinstance(part, str) else part
+        return [_with_colors(value) for value in part]
+    return _colors().get(part, part) if isinstance(part, str) else part
 
 
 @functools.cache
-def _colours() -> dict[str, str]:
+def _colors() -> dict[str, str]:
     """Return variable → color of the light scheme, the first block of the report's style."""
     light, _, _ = palette().partition("}")
-    return {name: colour.strip() for name, colour in re.findall(r"(--[\w-]+): ([^;]+);", light)}
+    return {name: color.strip() for name, color in re.findall(r"(--[\w-]+): ([^;]+);", light)}

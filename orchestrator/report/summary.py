@@ -113,7 +113,7 @@ def _elapsed_card(history: History) -> Card:
 def _utilization_card(history: History) -> Card:
     now = history.status()
     idle = idle_text(now.workers.idle_seconds)
-    return Card("Utilisation", f"{100 * now.workers.utilization:.0f} %", idle and f"idle: {idle}")
+    return Card("Utilization", f"{100 * now.workers.utilization:.0f} %", idle and f"idle: {idle}")
 
 
 def model_facts(history: History) -> list[tuple[str, str]]:

@@ -177,7 +177,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
     if len(rows) < FIRST_FIT or not dimensions:
         return None
     values = np.array([row.value for row in rows], dtype=float)
-    center, spread, scores = _standardise(values)
+    center, spread, scores = _standardize(values)
     if spread <= 0.0:
         return None
     columns = [np.array(dimension.axis.positions, dtype=float) for dimension in dimensions]
@@ -255,7 +255,7 @@ def _encode_positions(dimensions: Sequence[Dimension], positions: Floats) -> Flo
     return np.hstack([dimension.features(column) for dimension, column in columns])
 
 
-def _standardise(values: Floats) -> tuple[float, float, Floats]:
+def _standardize(values: Floats) -> tuple[float, float, Floats]:
     """Return center, spread, and the clipped values (n,) in these units."""
     values = np.clip(values, -LARGEST_REWARD, LARGEST_REWARD)
     center = float(np.median(values))

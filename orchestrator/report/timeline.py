@@ -257,7 +257,7 @@ def utilization(history: History) -> Figure | None:
     xaxis = axis(f"time in session ({unit})", range=[0, total / seconds])
     return Figure(
         name="utilization",
-        title="Utilisation",
+        title="Utilization",
         caption=caption,
         traces=[trace],
         layout=layout(xaxis, axis("workers busy (%)", range=[0, 104]), height=240, shapes=_resumes(clock, seconds)),

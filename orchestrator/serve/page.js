@@ -137,7 +137,7 @@ function showCampaigns({ campaigns }) {
     [chooser(one.name)], [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` }), "wrap"],
     [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [one.tags ?? "", "wrap"],
     [one.trials ?? "", "number"],
-    [one.best === null || one.best === undefined ? "" : `${shown(one.best)} ${one.direction === "maximised" ? "(max)" : "(min)"}`, "number"], [one.running, "number"], [one.failed, "number"],
+    [one.best === null || one.best === undefined ? "" : `${shown(one.best)} ${one.direction === "maximized" ? "(max)" : "(min)"}`, "number"], [one.running, "number"], [one.failed, "number"],
     [one.problem || one.updated || "", "wrap"],
   ])));
   labelCells(byId("campaigns").parentElement);
@@ -194,12 +194,12 @@ function showSummary(update) {
   byId("progress").value = count;
   byId("progress-text").textContent = `${count} of ${whole} ${unit}${update.left ? `, about ${update.left} left` : ""}`;
   const cards = [
-    card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximised" : "minimised"), "lead"),
+    card("Best value", status.best_value === null ? "none" : shown(status.best_value), (update.objective && `${update.objective}, `) + (update.maximize ? "maximized" : "minimized"), "lead"),
     ...update.goals.map((one) => card(one.name, one.value, one.remark)),
     card("Running", String(update.running.length && status.in_flight), `${status.slots} worker${status.slots === 1 ? "" : "s"}, ${status.waiting} queued`),
     card("Evaluations done", String(status.done), status.outcomes),
     card("Failed", String(status.failed)),
-    card("Utilisation", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
+    card("Utilization", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
     ...(update.checkpoints.length ? [card("Checkpoints", update.checkpoints[0], update.checkpoints[1])] : []),
     card("Elapsed", update.elapsed, update.holder ? `coordinator: ${update.holder}` : "no process runs it"),
     ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "), "wide")] : []),

@@ -154,7 +154,7 @@ class Settings(Section):
         default="", description="What the campaign is about, for people."
     )
     seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
-    objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimised.")
+    objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimized.")
     objectives: tuple[ObjectiveMetricSettings, ...] = Field(
         default=(), strict=False, description="Several objectives, each a metric; the first is the value of a result."
     )

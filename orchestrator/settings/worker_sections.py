@@ -117,7 +117,7 @@ class WorkerSettings(Section):
     trial_folders: bool = Field(
         default=False,
         description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "
-        "artefacts: `folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder must be on a "
+        "artifacts: `folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder must be on a "
         "shared disk.",
     )
     simulation: SimulationSettings = Field(

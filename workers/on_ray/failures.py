@@ -20,7 +20,7 @@ from workers.messages import FailureKind, Outcome
 from workers.on_ray.objective import Reference
 from workers.results import printable
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
 # The first row that fits counts: Ray derives one exception from both TaskCancelledError and
 # RayTaskError.
@@ -68,7 +68,7 @@ def is_process_death(error: RayError) -> bool:
 
 def describe_error(error: RayError) -> str:
     """Return Ray's message, after a summary of the exception on the worker if there is one."""
-    text = printable(_COLOUR.sub("", str(error))).strip()
+    text = printable(_COLOR.sub("", str(error))).strip()
     if not isinstance(error, RayTaskError):
         return f"{type(error).__name__}: {text}"[:MESSAGE_CHARACTERS]
     summary = summary_of(error.cause)

@@ -1,1 +1,1 @@
-"""The optimisers that are compared, each with an ask and tell, and uniform draws."""
+"""The optimizers that are compared, each with an ask and tell, and uniform draws."""

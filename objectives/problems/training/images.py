@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.objective import ObjectiveError
-from objectives.problems.datasets import LabelledImages
+from objectives.problems.datasets import LabeledImages
 from objectives.problems.training.softmax import Rows
 
 SPLIT_SEED = 0  # the rows are part of the problem, so they never change
 
 
 def split_rows(
-    images: LabelledImages, train_size: int, validation_size: int
+    images: LabeledImages, train_size: int, validation_size: int
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
     """Return training rows, validation rows and the remaining rows. The classes are balanced in the
     first two.
@@ -38,7 +38,7 @@ def split_rows(
     )
 
 
-def rows_of(images: LabelledImages, positions: NDArray[np.intp]) -> Rows:
+def rows_of(images: LabeledImages, positions: NDArray[np.intp]) -> Rows:
     """Return the images at `positions`."""
     return Rows(images.pixels[positions], images.labels[positions], 1 / images.brightest)
 

@@ -26,7 +26,7 @@ from typing_extensions import Doc
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Range, Space
-from objectives.problems.datasets import LabelledImages, load_digits, load_mnist
+from objectives.problems.datasets import LabeledImages, load_digits, load_mnist
 from objectives.problems.training.checkpoints import Checkpoints
 
 SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
@@ -96,7 +96,7 @@ class SoftmaxRegression:
             f"{len(validation)} to validate, {self.epochs} epochs{note}",
         )
 
-    def _images(self, source: DataSource) -> tuple[LabelledImages, str]:
+    def _images(self, source: DataSource) -> tuple[LabeledImages, str]:
         if self.dataset == "mnist" or (self.dataset == "auto" and source.file("mnist/mnist.npz")):
             return load_mnist(source), ""
         note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
@@ -116,7 +116,7 @@ class Rows:
         return self.pixels[rows] * np.float32(self.scale)
 
 
-def _rows(images: LabelledImages, positions: NDArray[np.intp]) -> Rows:
+def _rows(images: LabeledImages, positions: NDArray[np.intp]) -> Rows:
     return Rows(images.pixels[positions], images.labels[positions], 1 / images.brightest)
 
 

@@ -70,7 +70,7 @@ class ExactPosterior:
         counts = pulls.counts[order] if counts is None else counts
         points = model.features[order]
         gram = model.kernel.cross(points, points)
-        # λ/n must exceed rounding errors, or the factorisation fails
+        # λ/n must exceed rounding errors, or the factorization fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
         factor = cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
         targets, offset = _targets(model, factor, pulls, order)

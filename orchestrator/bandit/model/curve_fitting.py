@@ -6,7 +6,7 @@ the fit minimizes over θ, the logarithms of all lengthscales and variances,
 
     L(θ) = ½ (z − m1)ᵀ S⁻¹ (z − m1) + ½ log det S + ½ m² + ½ Σ_j ((θ_j − θ₀_j)/τ_j)²
 
-with m = 1ᵀS⁻¹z/(1ᵀS⁻¹1 + 1), its minimiser. With a = S⁻¹(z − m1), ∂L/∂θ = ½ Σ_{ab} (S⁻¹ − a
+with m = 1ᵀS⁻¹z/(1ᵀS⁻¹1 + 1), its minimizer. With a = S⁻¹(z − m1), ∂L/∂θ = ½ Σ_{ab} (S⁻¹ − a
 aᵀ)_{ab} ∂S_ab/∂θ plus the prior's term (Rasmussen and Williams 2006, eq. 5.9). A fit uses complete
 trials with at most `MOST_VALUES` values in total, which bounds its time.
 """

@@ -8,7 +8,7 @@ fit minimizes over θ = (log ℓ, log v)
     L(θ) = ½ (t − m1)ᵀ S⁻¹ (t − m1) + ½ log det S + ½ m² + Σ_j ½ (log ℓ_j − log ℓ₀)² + ½ ((log v −
     log v₀)/τ)²
 
-with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimiser, so that its derivative does not matter. Several
+with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimizer, so that its derivative does not matter. Several
 objectives and constraints share kernel and noise. The terms in t are summed over them, with a
 separate mean for each. With a = S⁻¹(t − m1),
 
@@ -166,7 +166,7 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
     spans = np.zeros(layout.parameter_count)
     np.maximum.at(spans, layout.parameters, np.ptp(features[near], axis=0))
     local = replace(layout, extents=np.where(spans > 0, spans, layout.extents))
-    scores = scores_of(rewards[near], Outputs.STANDARDISE)
+    scores = scores_of(rewards[near], Outputs.STANDARDIZE)
     evidence = Evidence(features[near], scores, np.ones(len(near), np.intp), len(near))
     return fit(evidence, local, family, prior(local, None), None).noise
 

@@ -12,7 +12,7 @@ pulled, and again whenever rewards come in:
 * `standardise`: (y − median)/MAD, clipped at ±3 normal standard deviations.
 * `raw`: the rewards, as in the papers.
 
-All but `raw` are then standardised to mean 0 and variance 1 over the n arms, and they are invariant
+All but `raw` are then standardized to mean 0 and variance 1 over the n arms, and they are invariant
 to the scale and shift of the rewards: deviations from the median, in units of their spread, are
 rounded to a multiple of 2⁻²⁰, which is far below the model's least noise and far above the rounding
 errors of the rewards' arithmetic. So equal problems on different scales give the same bits, and the
@@ -48,7 +48,7 @@ class Outputs(StrEnum):
 
     HALF_RANK = "half_rank"
     RANK = "rank"
-    STANDARDISE = "standardise"
+    STANDARDIZE = "standardise"
     RAW = "raw"
 
 
@@ -63,13 +63,13 @@ def scores_of(means: Floats, outputs: Outputs) -> Floats:
     if outputs is Outputs.RAW or not len(means):
         return means
     if outputs is Outputs.RANK:
-        return _standardise(ndtri((_ranks(means) - 0.5) / len(means)))
+        return _standardize(ndtri((_ranks(means) - 0.5) / len(means)))
     median = float(np.median(means))
     deviations = means - median
-    if outputs is Outputs.STANDARDISE:
+    if outputs is Outputs.STANDARDIZE:
         middle = float(np.median(np.abs(deviations)))
         spread = MAD_TO_DEVIATION * middle if middle > _ROUNDING * abs(median) else float(np.abs(deviations).mean())
-        return _standardise(np.clip(_round(deviations, spread, median), -WINSOR, WINSOR))
+        return _standardize(np.clip(_round(deviations, spread, median), -WINSOR, WINSOR))
     return _half_rank(deviations, median)
 
 
@@ -100,7 +100,7 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
     is_below = scores < 0
     shares = np.clip((_ranks(scores)[is_below] - 0.5) / len(scores), LOWEST_SHARE, 0.5)
     scores[is_below] = ndtri(shares)
-    return _standardise(scores)
+    return _standardize(scores)
 
 
 def _limit(above: Floats) -> float:
@@ -133,13 +133,13 @@ def _ranks(values: Floats) -> Floats:
     return ranks
 
 
-def _standardise(scores: Floats) -> Floats:
-    centred: Floats = scores - scores.mean()
-    spread = float(np.sqrt(np.mean(centred * centred)))
+def _standardize(scores: Floats) -> Floats:
+    centered: Floats = scores - scores.mean()
+    spread = float(np.sqrt(np.mean(centered * centered)))
     if spread <= _ROUNDING:
         return np.zeros(len(scores))
-    standardised: Floats = centred / spread
-    return standardised
+    standardized: Floats = centered / spread
+    return standardized
 
 
 class Scale:

@@ -40,7 +40,7 @@ class TreeCell:
 
     box: Box  # the cell's part of the domain
     depth: int  # h, the depth as a number of halvings
-    arm: int  # the arm nearest to its centre
+    arm: int  # the arm nearest to its center
     parent: int | None  # the arm of the parent cell; None for the root
     members: tuple[int, ...]  # the arms in the box that may be chosen, ascending
 
@@ -204,9 +204,9 @@ class AdaptiveDiscretization:
             edges.append(state.boxed.half_edges(box))
             box = state.boxed.halves(box)[0]
         corners = np.array(edges)
-        centre = np.zeros((1, state.boxed.dimension))
-        products = self.kernel.cross(corners, centre)[:, 0]
-        squared = self.kernel.diagonal(corners) + self.kernel.diagonal(centre) - 2.0 * products
+        center = np.zeros((1, state.boxed.dimension))
+        products = self.kernel.cross(corners, center)[:, 0]
+        squared = self.kernel.diagonal(corners) + self.kernel.diagonal(center) - 2.0 * products
         scale = self.norm_bound if self.variation is None else self.variation
         return scale * np.sqrt(np.maximum(squared, 0.0))
 

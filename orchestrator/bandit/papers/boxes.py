@@ -109,8 +109,8 @@ class BoxedArms:
         if len(members) <= points:
             return members
         cells = self._cells(box, points)
-        centres = (np.indices(cells).reshape(self.dimension, -1).T + 0.5) / cells
-        return members[np.unique(self._snap(centres, box, members))]
+        centers = (np.indices(cells).reshape(self.dimension, -1).T + 0.5) / cells
+        return members[np.unique(self._snap(centers, box, members))]
 
     def _cells(self, box: Box, points: int) -> tuple[int, ...]:
         """Return the number of cells along each feature's edge (d,): as even as possible, with at

@@ -132,7 +132,7 @@ class GPThreDS:
         mean, variance = self._belief(state)
         width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
         position = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
-        if not visit.pulls.total:  # x_1, with which the test is initialised
+        if not visit.pulls.total:  # x_1, with which the test is initialized
             position = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
         pick = Pick(int(visit.grid[position]), float(mean[position]), width, float(variance[position]))
         return Choose((pick,), "one pull at a time")

@@ -105,8 +105,8 @@ class ThresholdState:
         return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
 
     def first_arm(self, first: First) -> int:
-        """Return x_1, with which the visit's test is initialised: an arm of the grid, drawn or
-        nearest to the box's centre.
+        """Return x_1, with which the visit's test is initialized: an arm of the grid, drawn or
+        nearest to the box's center.
 
         It is a function of the state: the draw depends on the seed and the round.
         """

@@ -26,7 +26,7 @@ from orchestrator.bandit.sparse.blocks import (
     Pulled,
 )
 from orchestrator.bandit.sparse.columns import Points
-from orchestrator.bandit.sparse.scalarisation import Scalarising
+from orchestrator.bandit.sparse.scalarization import Scalarizing
 
 T = TypeVar("T")
 Query = Callable[[Block], T]
@@ -225,7 +225,7 @@ class AllArms:
         )
 
     def arms_reaching(
-        self, lines: tuple[BoundLine, ...], blocked: Indices, scalarising: Scalarising, best: float, most: int
+        self, lines: tuple[BoundLine, ...], blocked: Indices, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """See `Block.arms_reaching`. Returns arms (n,), ascending, and their bounds (n,), without
         the arms `blocked`."""
@@ -235,7 +235,7 @@ class AllArms:
                 partial(
                     Block.arms_reaching,
                     request=OutputsRequest(lines, part),
-                    scalarising=scalarising,
+                    scalarizing=scalarizing,
                     best=best,
                     most=most,
                 ),

@@ -20,7 +20,7 @@ from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.argmax_queue import TakenArms, largest, take
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
-from orchestrator.bandit.sparse.scalarisation import Scalarising
+from orchestrator.bandit.sparse.scalarization import Scalarizing
 
 # arms in one matrix product, so that the data for a usual dictionary stay in the processor's cache
 BLOCK = 2048
@@ -222,17 +222,17 @@ class Block:
         return self._bounds.get(request.key, bounds)
 
     def arms_reaching(
-        self, request: OutputsRequest, scalarising: Scalarising, best: float, most: int
+        self, request: OutputsRequest, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """Return positions (n,), ascending, and bounds (n,) of the arms whose bound on the
-        scalarised score reaches `best`. If `best` is −∞, return the `most` arms with the largest
+        scalarized score reaches `best`. If `best` is −∞, return the `most` arms with the largest
         bounds."""
 
         def output_bounds() -> Floats:
             mean, deviation, further = self._reference(request.lines[0].reference)
             return request.bounds((mean, *further), deviation)
 
-        bounds = scalarising.scores(self._output_bounds.get(request.key, output_bounds))
+        bounds = scalarizing.scores(self._output_bounds.get(request.key, output_bounds))
         bounds[request.blocked] = -np.inf
         reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
         return reaching, bounds[reaching]

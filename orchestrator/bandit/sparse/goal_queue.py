@@ -2,7 +2,7 @@
 
 Variances depend only on the pulls, so all outputs share counts, dictionary, factorization and
 kernel columns. Each output has separate sums of scores, and therefore a separate mean. An arm is
-picked by `scalarising` of its upper bounds μ̃_j + width · σ̃.
+picked by `scalarizing` of its upper bounds μ̃_j + width · σ̃.
 
 The scalarization changes from pick to pick, so a queue of a single score cannot be used. For each
 pick, further arms are evaluated while their bounds reach the best evaluated score. The picks are
@@ -17,7 +17,7 @@ from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scor
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.argmax_queue import BoundedSet, argmax
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.scalarisation import Scalarising, bounds_of, direction
+from orchestrator.bandit.sparse.scalarization import Scalarizing, bounds_of, direction
 from orchestrator.bandit.sparse.state import SparseState
 
 # the distance of z below the worst point of the front, as a share of the front's range in an
@@ -87,41 +87,41 @@ class GoalQueue:
         equals; −1 if no arm is left."""
         theta = direction(self._number, self._goals.objectives)
         self._number += 1
-        scalarising = Scalarising(self._floors, theta, self._limits)
-        arm, best = self._best(scalarising)
+        scalarizing = Scalarizing(self._floors, theta, self._limits)
+        arm, best = self._best(scalarizing)
         if best == -np.inf:
-            self._picking.enter(self._outside(scalarising, -np.inf, FIRST_SEEN).arms)
-            arm, best = self._best(scalarising)
-        return self._look_further(scalarising, arm, best)
+            self._picking.enter(self._outside(scalarizing, -np.inf, FIRST_SEEN).arms)
+            arm, best = self._best(scalarizing)
+        return self._look_further(scalarizing, arm, best)
 
     def block(self, arm: int) -> None:
         """Exclude `arm` from later results."""
         self._blocked = np.union1d(self._blocked, [arm])
 
-    def _look_further(self, scalarising: Scalarising, arm: int, best: float) -> int:
+    def _look_further(self, scalarizing: Scalarizing, arm: int, best: float) -> int:
         """Return the best arm of all. `arm`, with the score `best`, is the best of the evaluated
         arms."""
         if best == -np.inf:
             return arm
         bounds = self._picking.bounds
-        near = self._outside(scalarising, best, 0)
-        near = near.tighten(best, lambda arms: scalarising.scores(bounds.tighten_all(arms)))
+        near = self._outside(scalarizing, best, 0)
+        near = near.tighten(best, lambda arms: scalarizing.scores(bounds.tighten_all(arms)))
         look = FIRST_LOOK
         while near.top >= best:  # an arm with an equal score may have a lower index
             arms, near = near.where(near.bounds >= best).split(look)
             self._picking.enter(np.sort(arms))
-            arm, best = self._best(scalarising)
+            arm, best = self._best(scalarizing)
             look *= 2
         return arm
 
-    def _outside(self, scalarising: Scalarising, best: float, most: int) -> BoundedSet:
+    def _outside(self, scalarizing: Scalarizing, best: float, most: int) -> BoundedSet:
         """Return unevaluated arms whose bounds reach `best`; if `best` is −∞, the `most` arms with
         the largest bounds."""
-        arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarising, best, most)
+        arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarizing, best, most)
         is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
         return BoundedSet().join(arms[is_new], bounds[is_new], is_tight=False)
 
-    def _best(self, scalarising: Scalarising) -> tuple[int, float]:
+    def _best(self, scalarizing: Scalarizing) -> tuple[int, float]:
         """Return the `argmax` of the evaluated arms that are not excluded."""
         posterior = self._picking.posterior
         self._compute_further_means()
@@ -131,7 +131,7 @@ class GoalQueue:
         outputs, widths = zip(*bounds_of(self._goals, self._picking.width), strict=True)
         upper = np.vstack((posterior.mean, self._means))[list(outputs)]
         upper += np.array(widths)[:, None] * np.sqrt(posterior.variance)
-        scores = scalarising.scores(upper)
+        scores = scalarizing.scores(upper)
         scores[np.isin(self._arms, self._blocked, assume_unique=True)] = -np.inf
         return argmax(self._arms, scores, posterior.tie)
 
@@ -162,7 +162,7 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
     led: list[int] = []
     for number in range(count):
         theta = direction(number, state.goals.objectives)
-        scores = Scalarising(floors, theta, limits).scores(np.vstack((means, means[len(floors) :])))
+        scores = Scalarizing(floors, theta, limits).scores(np.vstack((means, means[len(floors) :])))
         scores[np.searchsorted(pulled, led)] = -np.inf
         if scores.max() > -np.inf:
             led.append(int(pulled[np.argmax(scores)]))
@@ -180,6 +180,6 @@ def potentials(state: SparseState, width: float) -> Floats:
     floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
     above = upper[: len(floors)] - floors[:, None]
     volumes = above if len(floors) == 1 else np.prod(np.maximum(above, 0.0), axis=0, keepdims=True)
-    scalarising = Scalarising(np.zeros(1), np.ones(1), limits)
+    scalarizing = Scalarizing(np.zeros(1), np.ones(1), limits)
     hopes = upper[len(floors) :]
-    return scalarising.scores(np.vstack((volumes, hopes, hopes)))
+    return scalarizing.scores(np.vstack((volumes, hopes, hopes)))

@@ -10,7 +10,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue, LazyQueue
 from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
-from orchestrator.bandit.sparse.scalarisation import bounds_of
+from orchestrator.bandit.sparse.scalarization import bounds_of
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.upper_bounds import UpperBounds
 from orchestrator.bandit.strategy import Pick

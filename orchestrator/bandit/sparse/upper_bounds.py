@@ -18,7 +18,7 @@ from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.all_arms import AllArms
 from orchestrator.bandit.sparse.blocks import BoundLine, Fit
 from orchestrator.bandit.sparse.certificate import LADDER, Certificate, PosteriorShift, Rounding
-from orchestrator.bandit.sparse.scalarisation import Bound, Scalarising
+from orchestrator.bandit.sparse.scalarization import Bound, Scalarizing
 
 # approximate costs, in units of one arm in a sweep over all arms
 TIGHTEN_COST = 0.4  # the cost of a tightened bound
@@ -163,14 +163,14 @@ class UpperBounds:
         return self._all_arms.tighten(self._fit, self._own_lines[0], arms)
 
     def arms_reaching(
-        self, blocked: Indices, scalarising: Scalarising, best: float, most: int
+        self, blocked: Indices, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """Return arms (n,) that are not `blocked`, ascending, whose bounds (n,) on the scalarized
         score reach `best`.
 
         If `best` is −∞, return the `most` arms with the largest bounds of each block.
         """
-        return self._all_arms.arms_reaching(self._lines, blocked, scalarising, best, most)
+        return self._all_arms.arms_reaching(self._lines, blocked, scalarizing, best, most)
 
     def tighten_all(self, arms: Indices) -> Floats:
         """As `tighten`, for all lines: (L, n)."""

@@ -101,8 +101,8 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     posterior = state.posterior
     if noise > state.model.regularization:
         posterior = state.model.with_regularization(noise).fit(state.evidence, state.dictionary)
-    (centred,), (variance,), _ = posterior.moments(np.array([arm], np.intp))
-    mean = centred + posterior.fit.offset
+    (centered,), (variance,), _ = posterior.moments(np.array([arm], np.intp))
+    mean = centered + posterior.fit.offset
     weight = count / (count + RECOMMENDED_OWN_PULLS)
     mean += weight * (state.knowledge.scale.scores(state.pulls.reward_sums[[arm]] / count)[0] - mean)
     own = noise / (count + RECOMMENDED_OWN_PULLS)

@@ -109,7 +109,7 @@ def _scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level:
         return np.asarray(diagonal / level)
     roots = np.sqrt(weights)
     # (K_J + λW)⁻¹ = W^{−1/2} (W^{−1/2} K_J W^{−1/2} + λI)⁻¹ W^{−1/2}: near-duplicates leave K_J
-    # singular, and λI must stand out against rounding, or the factorisation fails
+    # singular, and λI must stand out against rounding, or the factorization fails
     gram = kernel.cross(atoms, atoms) / np.multiply.outer(roots, roots)
     ridge = level + len(atoms) * np.finfo(np.float64).eps * float(np.trace(gram))
     factor = cholesky(gram + ridge * np.eye(len(atoms)), lower=True)

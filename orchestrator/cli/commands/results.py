@@ -70,7 +70,7 @@ def best(
         say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
     is_single = len(state.rules.goals.objectives) == 1
     if is_single:
-        direction = "maximised" if state.rules.goals.objectives[0].is_maximized else "minimised"
+        direction = "maximized" if state.rules.goals.objectives[0].is_maximized else "minimized"
         text = status_of(run.name, state).best.text if taken is best else f"{taken}, {direction}"
         say(SafeConsole(stderr=True), f"value {text}")
     if taken is not best and best.parameters != taken.parameters:

@@ -22,7 +22,7 @@ def test_paper_of_bbkb_searches_12416_of_them() -> None:
 
 
 def slow_classes(vertices: int) -> set[frozenset[tuple[object, ...]]]:
-    """Every labelled cell, as the set of all its renumberings."""
+    """Every labeled cell, as the set of all its renumberings."""
     pairs = list(itertools.combinations(range(vertices), 2))
     classes = set()
     for bits in itertools.product((False, True), repeat=len(pairs)):

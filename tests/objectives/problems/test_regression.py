@@ -9,7 +9,7 @@ from objectives.problems.datasets import Regression
 from objectives.problems.regression import Abalone, Cadata
 
 
-def test_data_set_is_standardised_and_its_target_scaled_to_the_unit_interval(
+def test_data_set_is_standardized_and_its_target_scaled_to_the_unit_interval(
     monkeypatch: pytest.MonkeyPatch, source: DataSource, silent: Report
 ) -> None:
     """Both named problems on the real data if the folder exists, else on a stand-in of the same

@@ -325,10 +325,10 @@ def test_function_needs_a_direction(inline: dict[str, Any]) -> None:
         Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction=cast(Any, "up"), settings=inline)
     goals = [{"metric": "a"}, {"metric": "b", "direction": "minimize"}]
     several = Campaign(lambda x: {"a": x, "b": x}, {"x": Range(0, 1)}, evaluations=3, objectives=goals, settings=inline)
-    assert "a maximised, b minimised" in repr(several)
-    minimised = Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction="minimize", settings=inline)
-    assert "minimised" in repr(minimised)
-    assert "minimised" in repr(minimised.run(progress=False))
+    assert "a maximized, b minimized" in repr(several)
+    minimized = Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction="minimize", settings=inline)
+    assert "minimized" in repr(minimized)
+    assert "minimized" in repr(minimized.run(progress=False))
 
 
 @dataclass(frozen=True)

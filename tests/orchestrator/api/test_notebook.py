@@ -44,7 +44,7 @@ def test_notebook_shows_progress_and_tables(tmp_path: Path, monkeypatch: pytest.
     assert len(progress) == 1  # one output that is updated in place
     bar = progress[0]["data"]["text/html"]
     assert "<progress value='18' max='18'></progress> 18/18 done, best " in bar
-    assert "(minimised)" in bar
+    assert "(minimized)" in bar
     assert "18: 18 succeeded" in table[-1]["data"]["text/html"]
     assert "/report.html' target='_blank'>report</a>" in table[-1]["data"]["text/html"]
     for outputs, trace in zip(shown[:3], ("scatter", "parcoords", "bar"), strict=True):

@@ -11,7 +11,7 @@ from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.sparse import argmax_queue, goal_queue
 from orchestrator.bandit.sparse.argmax_queue import FIRST_NEAR, NOTHING, ArgmaxQueue, RemainingArms, ScoredArms
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.scalarisation import Scalarising
+from orchestrator.bandit.sparse.scalarization import Scalarizing
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.termination import Bracket, LocalDrift
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -59,9 +59,9 @@ class EagerBBKB(BBKB):
 
         first_look = goal_queue.GoalQueue._best
 
-        def look_at_all(goals: goal_queue.GoalQueue, scalarising: Scalarising) -> tuple[int, float]:
-            goals._picking.enter(goals._outside(scalarising, -np.inf, len(state.model.arms)).arms)
-            return first_look(goals, scalarising)
+        def look_at_all(goals: goal_queue.GoalQueue, scalarizing: Scalarizing) -> tuple[int, float]:
+            goals._picking.enter(goals._outside(scalarizing, -np.inf, len(state.model.arms)).arms)
+            return first_look(goals, scalarizing)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Picking, "queue", queue)

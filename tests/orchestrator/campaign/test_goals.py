@@ -53,4 +53,4 @@ def test_constraint_may_have_two_bounds() -> None:
     between = ConstraintGoal(metric="size", at_most=5.0, at_least=2.0)
     assert [between.margin(value) for value in (1.0, 2.0, 3.0, 5.0, 6.0)] == [-1.0, 0.0, 1.0, 0.0, -1.0]
     assert str(between) == "size at least 2 and at most 5"
-    assert str(ObjectiveGoal(metric="loss", is_maximized=False)) == "loss minimised"
+    assert str(ObjectiveGoal(metric="loss", is_maximized=False)) == "loss minimized"

@@ -55,7 +55,7 @@ def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> 
     assert cards["Evaluations done"].value == f"{status.trials.done:,}"
     assert cards["Evaluations done"].remark.startswith(status.trials.outcomes)
     assert cards["Failed"].value == f"{status.trials.failed:,}"
-    assert cards["Utilisation"].value == f"{100 * status.workers.utilization:.0f} %"
+    assert cards["Utilization"].value == f"{100 * status.workers.utilization:.0f} %"
     assert cards["Elapsed"].value == duration(status.budget.elapsed_seconds)
     assert cards["Elapsed"].remark.endswith(f"evaluations alone {duration(status.workers.least_seconds)}")
     best = "none" if status.best.value is None else f"{status.best.value:.6g}"

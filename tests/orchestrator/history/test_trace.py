@@ -1,4 +1,4 @@
-"""The thinned trace: bounded, with every improvement and the extremes of all neighbours."""
+"""The thinned trace: bounded, with every improvement and the extremes of all neighbors."""
 
 import math
 

@@ -30,7 +30,7 @@ CAMPAIGNS = {
     "never taken up": SyntheticLog(trials=0, sessions=0),
     "one trial": SyntheticLog(trials=1, sessions=1),
     "usual": SyntheticLog(),
-    "minimising in virtual time": SyntheticLog(direction="minimize", start=0.0, trials=40),
+    "minimizing in virtual time": SyntheticLog(direction="minimize", start=0.0, trials=40),
     "all failed": SyntheticLog(trials=12, failure_share=1.0),
     "no optimum": SyntheticLog(has_optimum=False, trials=20),
 }
@@ -173,7 +173,7 @@ def test_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
     assert cards["Evaluations done"].value == str(history.status().trials.done)
     assert cards["Failed"].value == str(sum(row.status == "failed" for row in history.trials))
     assert cards["Batches"].value == str(len(history.batches))
-    assert cards["Best value"].remark == ("maximised" if history.is_maximized else "minimised")
+    assert cards["Best value"].remark == ("maximized" if history.is_maximized else "minimized")
     best = history.best
     assert cards["Best value"].value == ("none" if best is None else f"{best.value:.6g}")
 

@@ -251,7 +251,7 @@ def test_server_lists_all_campaigns_of_a_database(begin_log: BeginLog) -> None:
     for campaign in sent["campaigns"]:
         assert campaign["strategy"]
         assert campaign["began"]
-        assert campaign["direction"] in ("maximised", "minimised")
+        assert campaign["direction"] in ("maximized", "minimized")
         assert "tags" in campaign
 
 

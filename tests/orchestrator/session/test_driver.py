@@ -115,7 +115,7 @@ def test_campaign_with_existing_data_chooses_with_them_in_its_posterior(
     campaign.run(campaign.simulated_executor())
     history = fold(campaign.events())
     first = history.batches[0].picks[0]
-    # the parabola falls to both sides: the best known place when maximised, an end when minimised
+    # the parabola falls to both sides: the best known place when maximized, an end when minimized
     assert (abs(cast(float, first.parameters["x"]) - 0.6) < 0.2) == (direction == "maximize")
     assert len(history.trials) == 12
     assert history.existing is not None

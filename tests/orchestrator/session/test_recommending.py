@@ -99,7 +99,7 @@ def test_recommendation_is_shown_by_every_view(noisy_result: Result) -> None:
     estimate = f"{recommended.estimate:.5g} ± {recommended.deviation:.2g}"
     shown = f"{estimate} (estimate; {count_of(recommended)}: {recommended.value:.6g})"
     assert shown in screen.getvalue()
-    assert f"value {shown}, minimised" in printed.stderr
+    assert f"value {shown}, minimized" in printed.stderr
     assert dict(recommended_parameters(history_of(noisy_result)))["value"] == shown
     rows = dict(side_by_side([history_of(noisy_result)]))
     assert rows["recommended"] == [shown]

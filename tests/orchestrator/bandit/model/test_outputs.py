@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from orchestrator.bandit.model.outputs import Outputs, Scale, is_outlier, mean_rewards, score_pulls, scores_of
 from orchestrator.bandit.pulls import Pulls
 
-ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDISE]
+ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDIZE]
 MAPS: Any = [lambda r: 100 * r, lambda r: 0.01 * r, lambda r: r + 1000, lambda r: -1000 + 500 * r]
 
 seeds = st.integers(0, 10_000)
@@ -44,7 +44,7 @@ def test_rank_scores_are_the_same_under_every_increasing_map(seed: int) -> None:
 
 @pytest.mark.parametrize("outputs", ROBUST)
 @given(seed=seeds)
-def test_scores_keep_the_order_of_the_rewards_and_are_standardised(outputs: Outputs, seed: int) -> None:
+def test_scores_keep_the_order_of_the_rewards_and_are_standardized(outputs: Outputs, seed: int) -> None:
     means = np.random.default_rng(seed).standard_t(2, size=25)
     scores = scores_of(means, outputs)
     assert (np.diff(scores[np.argsort(means)]) >= 0).all()
@@ -109,7 +109,7 @@ def test_scale_maps_rewards_to_the_arms_scores_and_back(outputs: Outputs, seed: 
     scale, scores = Scale(rewards, outputs), scores_of(rewards, outputs)
     np.testing.assert_allclose(scale.scores(rewards), scores)
     upper = rewards > np.quantile(rewards, 0.55)
-    upper &= scores < scores.max() if outputs is Outputs.STANDARDISE else True
+    upper &= scores < scores.max() if outputs is Outputs.STANDARDIZE else True
     np.testing.assert_allclose(scale.rewards(scores[upper]), rewards[upper], atol=1e-5)
     beyond = scale.scores(np.array([rewards.max(), rewards.max() + 1]))
     assert beyond[0] < beyond[1]

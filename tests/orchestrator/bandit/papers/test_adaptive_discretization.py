@@ -38,7 +38,7 @@ def play(strategy: AdaptiveDiscretization, rounds: int, seed: int = 0, failing: 
 
 
 def variation(strategy: AdaptiveDiscretization, box: Box) -> float:
-    """V of a cell: the kernel distance from its centre to its upper corner."""
+    """V of a cell: the kernel distance from its center to its upper corner."""
     low, high = (np.array(end) * np.ptp(ARMS, axis=0) for end in (box.low, box.high))
     pair = np.array([(low + high) / 2, high])
     gram = strategy.kernel.cross(pair, pair)

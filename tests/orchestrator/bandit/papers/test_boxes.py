@@ -81,8 +81,8 @@ def test_grid_equals_snapping_its_points_one_by_one(seed: int, points: int) -> N
     low, high = np.array(box.low), np.array(box.high)
     snapped = set()
     for corner in np.ndindex(*cells):
-        centre = low + (np.array(corner) + 0.5) / cells * (high - low)
-        distances = [np.linalg.norm((boxed.coordinates[arm] - centre) * boxed.spans) for arm in inside]
+        center = low + (np.array(corner) + 0.5) / cells * (high - low)
+        distances = [np.linalg.norm((boxed.coordinates[arm] - center) * boxed.spans) for arm in inside]
         snapped.add(int(inside[np.argmin(distances)]))
     assert set(grid.tolist()) == snapped
 
@@ -104,7 +104,7 @@ def test_grid_has_the_requested_cells_as_evenly_as_possible(
     assert arms._cells(Box.unit(len(top)), points) == cells
 
 
-def test_arm_nearest_to_the_centre_is_found_and_ties_go_to_the_first() -> None:
+def test_arm_nearest_to_the_center_is_found_and_ties_go_to_the_first() -> None:
     boxed = BoxedArms(np.array([[0.0], [4.0], [6.0], [10.0], [4.0]]))
     root = Box.unit(1)
     assert boxed.nearest(root, np.arange(5)) == 1

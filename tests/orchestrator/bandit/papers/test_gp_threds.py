@@ -26,9 +26,9 @@ UNCAPPED = 10**6
 def smooth_problem(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
     """Arms (40, 2), the values there of a function in the RKHS of RBF(0.3), and its norm."""
     rng = np.random.default_rng(seed)
-    arms, centres, weights = rng.random((40, 2)), rng.random((5, 2)), rng.normal(size=5)
-    norm = math.sqrt(weights @ RBF(0.3).cross(centres, centres) @ weights)
-    return arms, RBF(0.3).cross(arms, centres) @ weights, norm
+    arms, centers, weights = rng.random((40, 2)), rng.random((5, 2)), rng.normal(size=5)
+    norm = math.sqrt(weights @ RBF(0.3).cross(centers, centers) @ weights)
+    return arms, RBF(0.3).cross(arms, centers) @ weights, norm
 
 
 def play(strategy: GPThreDS, arms: np.ndarray, values: np.ndarray, rounds: int, noise: float = 0.0) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from orchestrator.bandit.model.outputs import Scale, mean_rewards
 from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.goal_queue import leaders, potentials
-from orchestrator.bandit.sparse.scalarisation import INFEASIBLE, Scalarising, direction
+from orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation
@@ -103,7 +103,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
             [point for point in points if not any((other >= point).all() and (other > point).any() for other in points)]
         )
         floors = front.min(axis=0) - 0.1 * np.maximum(np.ptp(front, axis=0), 0.1)
-    return Scalarising(floors, theta, np.array(limits)).scores(upper)
+    return Scalarizing(floors, theta, np.array(limits)).scores(upper)
 
 
 @settings(max_examples=examples(12))
@@ -198,14 +198,14 @@ def test_scores_rise_with_every_bound(seed: int, objectives: int, constraints: i
     rng = np.random.default_rng(seed)
     lower = rng.normal(size=(objectives + 2 * constraints, 20))
     upper = lower + rng.exponential(size=lower.shape) * (rng.random(lower.shape) < 0.5)
-    scalarising = Scalarising(rng.normal(size=objectives), direction(seed, objectives), rng.normal(size=constraints))
-    assert (scalarising.scores(lower.copy()) <= scalarising.scores(upper)).all()
+    scalarizing = Scalarizing(rng.normal(size=objectives), direction(seed, objectives), rng.normal(size=constraints))
+    assert (scalarizing.scores(lower.copy()) <= scalarizing.scores(upper)).all()
 
 
 def test_arm_that_satisfies_the_constraints_precedes_one_that_does_not() -> None:
-    scalarising = Scalarising(np.zeros(1), np.ones(1), np.array([1.0]))
+    scalarizing = Scalarizing(np.zeros(1), np.ones(1), np.array([1.0]))
     means, hopes = [1.0, 0.9, 0.9, 0.9], [1.0, 7.0, 2.0, 0.9]
-    scores = scalarising.scores(np.array([[-50.0, 0.0, 9.0, 9.0], means, hopes]))
+    scores = scalarizing.scores(np.array([[-50.0, 0.0, 9.0, 9.0], means, hopes]))
     assert scores[0] == -50.0
     assert -50.0 > scores[1] > scores[2] > scores[3] == 1.1 * INFEASIBLE
 

@@ -39,7 +39,7 @@ CAUTION = 0.25  # 0 to 0.5 gave similar results, and 1 worse ones, on constraine
 
 
 @dataclass(frozen=True, eq=False)
-class Scalarising:
+class Scalarizing:
     """Computes one number from the J + 2C bounds of an arm: the objectives' upper bounds, the
     constraints' cautious bounds, and the constraints' upper bounds."""
 
@@ -64,7 +64,7 @@ class Scalarising:
 
 
 def bounds_of(goals: Goals, width: float) -> list[Bound]:
-    """Return the inputs of `Scalarising`, in its order."""
+    """Return the inputs of `Scalarizing`, in its order."""
     constraints = range(goals.objectives, goals.objectives + goals.constraints)
     cautious = [(output, CAUTION * width) for output in constraints]
     return [
