@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 # One page of short measurements of speed, beside the last commit: make bench BASE=main DATA=../data
 BASE ?= HEAD
 
-.PHONY: bench counts run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
+.PHONY: bench counts gallery run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -57,6 +57,12 @@ coverage: .venv/installed-dev
 
 docs: .venv/installed-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The campaigns of the documentation's gallery that have no report yet: half an hour on two idle cores. PyTorch is
+# installed, and BBKB_DATA may name a folder with data; otherwise scikit-learn downloads them.
+gallery: .venv/installed-dev
+	$(PIP_INSTALL) --quiet "torch>=2.4,<3"
+	$(BIN)/python docs/extensions/gallery.py
 
 format: .venv/installed-dev
 	$(BIN)/ruff format --check .

@@ -18,7 +18,7 @@ from orchestrator.report.pictures import figures
 from orchestrator.report.ticks import clip, linear_ticks, log_ticks, widened
 from orchestrator.wording import printable
 
-_MOST_USEFUL = ("front", "best", "curves", "importance", "hypervolume", "workers", "utilization")
+MOST_USEFUL = ("front", "best", "curves", "importance", "hypervolume", "workers", "utilization")
 _WIDTH = 760
 _TOP, _RIGHT, _BOTTOM = (30, 18, 52)
 _CHARACTER = 7.2  # the mean width of a character, in pixels
@@ -26,15 +26,17 @@ _DASHES = {"dash": "9 6", "dot": "2 5"}
 _Point = tuple[float, float]
 
 
-def static_pictures(history: History) -> dict[str, str]:
-    """Return the two most useful figures as complete SVG files: name of the figure → text."""
-    return {figure.name: _document(figure) for figure in most_useful(figures(history))}
+def static_pictures(history: History, names: Sequence[str] = MOST_USEFUL) -> dict[str, str]:
+    """Return the first two figures of `names` that the campaign has, as complete SVG files: name of
+    the figure → text."""
+    drawn = most_useful(figures(history), names)
+    return {figure.name: _document(figure) for figure in drawn}
 
 
-def most_useful(drawn: Sequence[Figure]) -> list[Figure]:
-    """Return the two figures that are also drawn without scripts, the most useful first."""
+def most_useful(drawn: Sequence[Figure], names: Sequence[str] = MOST_USEFUL) -> list[Figure]:
+    """Return the two figures that are also drawn without scripts, in the order of `names`."""
     by_name = {figure.name: figure for figure in drawn}
-    return [by_name[name] for name in _MOST_USEFUL if name in by_name][:2]
+    return [by_name[name] for name in names if name in by_name][:2]
 
 
 def _document(figure: Figure) -> str:

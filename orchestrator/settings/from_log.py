@@ -31,7 +31,7 @@ class _StrategyName(BaseModel):
 class RecordedSettings:
     """The settings of one session. `plain` is the whole resolved file."""
 
-    objective: str  # the objective's name, callable or command; empty if a table is the objective
+    objective: str  # name, callable, function or command; empty if a table is the objective
     strategy: str
     space: Mapping[str, Parameter]  # empty if the candidates are a table's rows
     budget: BudgetSettings
@@ -57,10 +57,9 @@ def read_recorded(tree: Tree) -> RecordedSettings:
     A section that the log does not have, since an older version wrote it, has its model's defaults.
     """
     try:
-        sources = tree.get("objective", {})
         strategy = _section(_StrategyName, tree, "strategy")
         return RecordedSettings(
-            objective=next((str(source) for key in OBJECTIVE_KEYS if (source := sources.get(key))), ""),
+            objective=_objective_name(tree),
             strategy=strategy.name,
             space=build_space(tree.get("space", {})),
             budget=_section(BudgetSettings, tree, "budget"),
@@ -72,6 +71,15 @@ def read_recorded(tree: Tree) -> RecordedSettings:
     except ValidationError as error:
         document = Document(tree, {}, "the campaign file in the log")
         raise config_error(document, describe(error, tree)) from error
+
+
+def _objective_name(tree: Tree) -> str:
+    """Return the objective in one word or line; of a pickled function the campaign's name, which
+    is the function's, instead of the path of the pickle."""
+    sources = tree.get("objective", {})
+    if sources.get("function"):
+        return str(tree.get("name", ""))
+    return next((str(source) for key in OBJECTIVE_KEYS if (source := sources.get(key))), "")
 
 
 def _section(model: type[Section], tree: Tree, name: str) -> Section:

@@ -1,0 +1,135 @@
+"""Record the gallery of the documentation: `make gallery`, or this script with names of entries.
+
+The commands of an entry of gallery.yaml run in the folder /tmp/gallery/NAME. Its reports, its
+picture and its output are then files of docs/gallery/NAME, and all pages are written from them. An
+entry that has its report is kept: remove the report to draw it again from the folder of the run, if
+that is complete, and remove this folder, too, to run the campaign again.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.history.reading import read_history
+from orchestrator.report import static_pictures, write_report
+from orchestrator.store.runs import open_run
+
+REPOSITORY = Path(__file__).parents[2]
+GALLERY = REPOSITORY / "docs" / "gallery"
+WORK = Path("/tmp/gallery")  # short, because reports show the paths of their campaign
+PLOTLY = GALLERY / "plotly.min.js"
+RECORDED = ("*.html", "*.svg", "index.md", "output.txt")
+LANGUAGES = {".c": "c", ".py": "py", ".sh": "sh", ".yaml": "yaml"}
+Entry = dict[str, Any]
+
+
+def main() -> None:
+    """Record the named entries, or all of them, that have no report; then write all pages."""
+    entries = yaml.safe_load((Path(__file__).parent / "gallery.yaml").read_text(encoding="utf-8"))
+    for name in sys.argv[1:] or entries:
+        if not (GALLERY / name / "report.html").exists():
+            if not (WORK / name / "output.txt").exists():
+                record(name, entries[name])
+            publish(name, entries[name])
+    recorded = {name: entries[name] for name in entries if (GALLERY / name / "report.html").exists()}
+    write_index(recorded)
+    for name, entry in recorded.items():
+        write_page(name, entry)
+
+
+def sources(name: str) -> list[Path]:
+    """Return the files of an entry that a reader copies."""
+    files = sorted((GALLERY / name).iterdir())
+    return [file for file in files if not any(file.match(made) for made in RECORDED)]
+
+
+def record(name: str, entry: Entry) -> None:
+    """Run the commands of an entry in a new folder, and keep their output there."""
+    work = WORK / name
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    for file in sources(name):
+        shutil.copy(file, work)
+    begun = time.monotonic()
+    output = run(entry["command"], work).replace(f"{work}/", "")
+    print(f"{name}: {time.monotonic() - begun:.0f} s", flush=True)
+    text = re.sub(r"^\d+(/\d+)? done.*\n", "", output, flags=re.MULTILINE)
+    (work / "output.txt").write_text(text, encoding="utf-8")
+
+
+def publish(name: str, entry: Entry) -> None:
+    """Make the reports, the picture and the output of a run files of the gallery."""
+    folder = GALLERY / name
+    for file in ["output.txt", *entry.get("files", [])]:
+        shutil.copy(WORK / name / file, folder)
+    for report, run_name in entry.get("reports", {"report": name}).items():
+        history = read_history(open_run(WORK / name / "runs" / run_name))
+        if "picture" in entry:
+            (picture,) = static_pictures(history, [entry["picture"]]).values()
+            (folder / "picture.svg").write_text(picture, encoding="utf-8")
+        write_report(history, folder / f"{report}.html", run_name, PLOTLY)
+
+
+def run(command: str, folder: Path) -> str:
+    """Run the commands of an entry in a folder, and return their output.
+
+    The commands see a neutral host name if this process is root, because reports name workers.
+    """
+    words = ["bash", "-e", "-c", command]
+    if os.geteuid() == 0:
+        words = ["unshare", "--uts", "bash", "-c", 'hostname machine; exec "$@"', "bash", *words]
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    if "BBKB_DATA" in os.environ:
+        (folder / "data").symlink_to(Path(os.environ["BBKB_DATA"]).absolute())
+        environment["BBKB_DATA"] = "data"
+    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(words, cwd=folder, env=environment, text=True, **pipes)
+    if done.returncode:
+        sys.exit(f"{done.stdout}\n{folder.name} failed with exit code {done.returncode}")
+    return done.stdout
+
+
+def write_index(entries: dict[str, Entry]) -> None:
+    """Write the page of all entries: a picture and three sentences each."""
+    lines = [
+        "# Gallery",
+        "",
+        "Real campaigns, recorded on a busy machine with two cores by `make gallery`. Each has its files,",
+        "its command, its output and its report. Copy the files into a folder, and run the command there.",
+        "",
+        "| | |",
+        "| --- | --- |",
+    ]
+    for name, entry in entries.items():
+        picture = f"[![{entry['title']}]({name}/picture.svg)]({name}/index.md)"
+        lines.append(f"| {picture} | **[{entry['title']}]({name}/index.md)**<br>{entry['see']} |")
+    (GALLERY / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def write_page(name: str, entry: Entry) -> None:
+    """Write the page of an entry from its files."""
+    reports = {"report": name, **entry.get("reports", {})}
+    links = [f"[{text}]({report}.html)" for report, text in reports.items()]
+    links += [f"[`{file.name}`]({file.name})" for file in sources(name)]
+    parts = [
+        f"# {entry['title']}",
+        entry["see"],
+        "[![The picture of the report](picture.svg)](report.html)",
+    ]
+    for file in sources(name):
+        text = file.read_text(encoding="utf-8").strip()
+        parts.append(f"`{file.name}`:\n\n```{LANGUAGES[file.suffix]}\n{text}\n```")
+    output = (GALLERY / name / "output.txt").read_text(encoding="utf-8").strip()
+    parts += [f"```sh\n{entry['command'].strip()}\n```", f"It printed:\n\n```text\n{output}\n```"]
+    (GALLERY / name / "index.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
