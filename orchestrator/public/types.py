@@ -1,26 +1,72 @@
-"""Types that occur only in the signatures of `bbkb`, for annotations in your code.
+"""Types that occur only in signatures, for annotations in your code.
 
-from bbkb.types import CampaignSections, Status
+    from bbkb.types import CampaignSections, Status
+
+They are those of `bbkb`, then the sections of `CampaignSections`, the parts of `Status`, and those
+of `bbkb.strategy`.
 """
 
+from objectives.conditions import Comparison
 from objectives.goals import Direction
 from objectives.objective import Candidates
-from objectives.parameters import Parameter
+from objectives.parameters import Constant, Parameter
 from objectives.space import SearchSpace
 from orchestrator.api.arguments import EarlyStopping, Executor, Space
-from orchestrator.api.sections import CampaignSections
+from orchestrator.api.sections import (
+    AshaSection,
+    BudgetSection,
+    CampaignSections,
+    CandidateSection,
+    ComputingSection,
+    ConstraintSection,
+    DataSection,
+    FromParameterSection,
+    LogSection,
+    MedianSection,
+    ModelStoppingSection,
+    NotifySection,
+    ObjectiveMetricSection,
+    ObjectiveSection,
+    SimulationSection,
+    StopWhenSection,
+    WorkerSection,
+)
 from orchestrator.ask_tell.older import Front
 from orchestrator.ask_tell.strategy import StrategyChoice
+from orchestrator.bandit.arms import Layout
+from orchestrator.bandit.checks import HasArms
+from orchestrator.bandit.curves import CurveValues
+from orchestrator.bandit.goals import Goals
+from orchestrator.bandit.growing import Growth
+from orchestrator.bandit.model.curve_kernel import CurveKernel
+from orchestrator.bandit.model.curve_numbers import CurveNumbers
+from orchestrator.bandit.model.fitting import Fitted
+from orchestrator.bandit.model.model import Fitting, Mean, ScoredCurves
+from orchestrator.bandit.model.outputs import Outputs
+from orchestrator.bandit.pulls import Tally
 from orchestrator.bandit.strategies.presets import Calibrated
 from orchestrator.bandit.strategy import Posterior
+from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
-from orchestrator.campaign.status import Status
+from orchestrator.campaign.status import (
+    BestStatus,
+    BudgetStatus,
+    GoalsStatus,
+    ModelStatus,
+    RunningTrial,
+    Status,
+    TrialsStatus,
+    WorkersStatus,
+)
+from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.campaign.trial_result import Trials
 
-__all__ = [
+__all__ = [  # noqa: RUF022 (in the order of the docstring)
     "Calibrated",
     "CampaignSections",
     "Candidates",
+    "Comparison",
+    "Constant",
     "Direction",
     "EarlyStopping",
     "Executor",
@@ -33,4 +79,45 @@ __all__ = [
     "Status",
     "StrategyChoice",
     "Trials",
+    # sections
+    "AshaSection",
+    "BudgetSection",
+    "CandidateSection",
+    "ComputingSection",
+    "ConstraintSection",
+    "DataSection",
+    "FromParameterSection",
+    "LogSection",
+    "MedianSection",
+    "ModelStoppingSection",
+    "NotifySection",
+    "ObjectiveMetricSection",
+    "ObjectiveSection",
+    "SimulationSection",
+    "StopWhenSection",
+    "WorkerSection",
+    # parts of a status
+    "BestStatus",
+    "BudgetStatus",
+    "EndedAttempt",
+    "Forecast",
+    "GoalsStatus",
+    "ModelStatus",
+    "RunningTrial",
+    "TrialsStatus",
+    "WorkersStatus",
+    # of `bbkb.strategy`
+    "CurveKernel",
+    "CurveNumbers",
+    "CurveValues",
+    "Fitted",
+    "Fitting",
+    "Goals",
+    "Growth",
+    "HasArms",
+    "Layout",
+    "Mean",
+    "Outputs",
+    "ScoredCurves",
+    "Tally",
 ]
