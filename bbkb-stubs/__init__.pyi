@@ -14,7 +14,7 @@ from orchestrator.api import Submitted as Submitted
 from orchestrator.api import load as load
 from orchestrator.api import tune as tune
 from orchestrator.ask_tell.candidates import CandidateOptimizer as CandidateOptimizer
-from orchestrator.ask_tell.open_trial import OpenTrial as OpenTrial
+from orchestrator.ask_tell.space import OpenTrial as OpenTrial
 from orchestrator.ask_tell.space import Optimizer as Optimizer
 from orchestrator.campaign.trial_result import TrialResult as TrialResult
 from orchestrator.errors import BbkbError as BbkbError

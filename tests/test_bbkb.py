@@ -1,6 +1,7 @@
 """The public module: its exports, and the two ways to start the command."""
 
 import builtins
+import importlib
 import inspect
 import os
 import re
@@ -39,8 +40,11 @@ def test_module_exports_its_names_and_completes_nothing_else() -> None:
 def test_stub_has_every_name_of_bbkb() -> None:
     """Type checkers read the stub, because a module has no `py.typed` marker."""
     stub = (REPOSITORY / "bbkb-stubs" / "__init__.pyi").read_text()
-    named = re.findall(r"^from \S+ import (\w+) as \1$|^def (\w+)", stub, re.MULTILINE)
-    assert {first or second for first, second in named} == {*bbkb.__all__, "import_own_packages"}
+    imported = re.findall(r"^from (\S+) import (\w+) as \2$", stub, re.MULTILINE)
+    defined = re.findall(r"^def (\w+)", stub, re.MULTILINE)
+    assert {*defined, *(name for _, name in imported)} == {*bbkb.__all__, "import_own_packages"}
+    homes = [(importlib.import_module("bbkb" if home == "." else home), name) for home, name in imported]
+    assert all(getattr(home, name) is getattr(bbkb, name) for home, name in homes)
 
 
 def test_exported_error_is_caught_as_a_bbkb_error() -> None:
