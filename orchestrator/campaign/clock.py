@@ -9,11 +9,16 @@ LABELS = {
     "start_up": "start-up",
     "drift_budget": "the strategy waits for results",
     "batch_end": "end of a batch",
-    "refit": "refit",
+    "refit": "waiting for the strategy",
     "campaign_end": "end of campaign",
     "dispatch": "dispatch",
-    "transit": "recording results, sending trials, starting workers",  # dispatched, not started: no event says it
+    "worker_start": "starting workers",
+    "sending": "sending trials",
+    "recording": "recording results",
+    "other": "other",
 }
+# a trial that waits longer for its worker waits for a process that starts
+_PROCESS_START_SECONDS = 0.5
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
 
 
@@ -42,24 +47,51 @@ class IdleSeconds:
         return {cause: seconds for cause, seconds in asdict(self).items() if seconds > 0.0}
 
 
+@dataclass(frozen=True, slots=True)
+class TransitSeconds:
+    """Worker-seconds of dispatched trials that were not being evaluated, by cause."""
+
+    worker_start: float = 0.0  # the trial waited for its worker process to start
+    sending: float = 0.0  # the trial was on its way to a worker
+    recording: float = 0.0  # the outcome was on its way to the log
+
+    def plus(self, before: float, after: float) -> "TransitSeconds":
+        """Add the seconds before and after an evaluation, which are below 0 if the clocks of two
+        machines differ."""
+        cause = "worker_start" if before > _PROCESS_START_SECONDS else "sending"
+        return replace(
+            self, **{cause: getattr(self, cause) + max(0.0, before)}, recording=self.recording + max(0.0, after)
+        )
+
+
 @dataclass(frozen=True)
 class Clock:
     """The time in sessions, without the pauses between them, and its use by the workers."""
 
     last_time: float = 0.0  # the time of the last event
+    opened: float = 0.0  # when the newest session opened
     elapsed_seconds: float = 0.0
     capacity_seconds: float = 0.0  # the sum over time of the number of workers; at least busy + idle
     busy_seconds: float = 0.0  # the total time of attempts that have ended, whatever their outcome
     idle: IdleSeconds = field(default_factory=IdleSeconds)
+    transit: TransitSeconds = field(default_factory=TransitSeconds)
+
+    def after_attempt(self, dispatched: float, started: float, finished: float) -> "Clock":
+        """Return the clock after an attempt whose outcome has just been recorded."""
+        if finished <= started:
+            return self
+        before = started - max(dispatched, self.opened)
+        transit = self.transit.plus(before, self.last_time - max(finished, self.opened))
+        return replace(self, busy_seconds=self.busy_seconds + finished - started, transit=transit)
 
     def advance(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
         """Return the clock at `time`; `free` of `workers` were idle for `cause` until then."""
         seconds = time - self.last_time
-        return Clock(
+        return replace(
+            self,
             last_time=time,
             elapsed_seconds=self.elapsed_seconds + seconds,
             capacity_seconds=self.capacity_seconds + seconds * workers,
-            busy_seconds=self.busy_seconds,
             idle=self.idle.plus(cause, seconds * free),
         )
 

@@ -224,9 +224,7 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
     # free worker needs a trial.
     last_outcome = state.session.last_outcome
     since = None if last_outcome is None else max(0.0, event.time - last_outcome)
-    clock = state.clock
-    if event.finished > event.started:
-        clock = replace(clock, busy_seconds=clock.busy_seconds + event.finished - event.started)
+    clock = state.clock.after_attempt(state.running[event.trial].since, event.started, event.finished)
     ended = ended_attempt(event, state.running[event.trial].parameters)
     recent = (*state.notes.recent[1 - _RECENT_ATTEMPTS :], ended)
     trainings = state.trainings

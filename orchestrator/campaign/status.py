@@ -2,7 +2,7 @@
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
@@ -341,7 +341,8 @@ def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
 
 def _idle_seconds(state: CampaignState, since: float, idle: float, least: float) -> dict[str, float]:
     by_cause = state.clock.idle.plus(idle_cause(state), since * state.free).by_cause()
-    causes = {**by_cause, "transit": idle - sum(by_cause.values())}
+    known = {**by_cause, **asdict(state.clock.transit)}
+    causes = {**known, "other": idle - sum(known.values())}
     return {cause: seconds for cause, seconds in causes.items() if seconds > least}
 
 

@@ -82,7 +82,9 @@ def apply(state: CampaignState, event: Event) -> CampaignState:
 def _pass_time(state: CampaignState, event: Event) -> CampaignState:
     clock = state.clock
     session = state.session
-    if isinstance(event, SessionOpened) or not session.is_open:
+    if isinstance(event, SessionOpened):
+        return replace(state, clock=replace(clock, last_time=event.time, opened=event.time))
+    if not session.is_open:
         return replace(state, clock=replace(clock, last_time=event.time))
     if event.time <= clock.last_time:
         return state

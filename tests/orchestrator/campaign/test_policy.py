@@ -1,5 +1,9 @@
 """Commands in asynchronous mode: when a worker gets a trial, and when a refresh is due."""
 
+from dataclasses import replace
+
+import pytest
+
 from orchestrator.bandit.strategy import Observation
 from orchestrator.campaign.commands import (
     Ask,
@@ -14,6 +18,7 @@ from orchestrator.campaign.events import (
     Event,
 )
 from orchestrator.campaign.policy import decide
+from orchestrator.campaign.status import idle_seconds
 from orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import asynchronous, batch, dispatch, fold, refresh, session, success
 
@@ -98,6 +103,16 @@ def test_last_results_are_learned_after_the_last_choice() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(1), evaluations=2)
     assert decide(state, now=1.0) == Await()
     assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
+
+
+@pytest.mark.parametrize(("started", "cause"), [(3.1, "sending"), (4.0, "worker_start")])
+def test_time_between_dispatch_and_evaluation_is_assigned_to_its_cause(started: float, cause: str) -> None:
+    dispatched = asynchronous(batch(0, [5], time=3.0, limit=1), dispatch((0, 1), time=3.0), evaluations=20)
+    ended = replace(success(0, time=9.0), started=started, finished=8.0)
+    idle = idle_seconds(apply(dispatched, ended))
+    assert idle[cause] == pytest.approx(started - 3.0)
+    assert idle["recording"] == 1.0
+    assert not {"sending", "worker_start", "other"} - {cause} & idle.keys()
 
 
 def test_idle_seconds_are_assigned_to_their_cause() -> None:
