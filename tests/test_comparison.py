@@ -126,6 +126,7 @@ SHOWN_BY = {
         "orchestrator/test_early_stopping.py",
         "test_killed_evaluation_continues_from_its_checkpoint_and_shows_reports",
     ),
+    "Population-based training": ("orchestrator/test_population.py", "*"),
     "Early stopping (ASHA, median)": (
         "orchestrator/campaign/trainings/test_rungs.py",
         "test_median_rule_stops_the_worse_half",

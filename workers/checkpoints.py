@@ -1,12 +1,17 @@
-"""Removes unnecessary checkpoints from the folders of trials, and counts their sizes.
+"""Saves, copies and removes checkpoints, and counts their sizes.
 
 A checkpoint is everything in a trial's folder except the output of its attempts. The reports beside
-it are removed with it, and are not counted.
+it are removed with it, and are not counted. Trials of a population copy checkpoints of each other:
+a worker that stops trial 12 at step 20 saves its checkpoint in `trials/.saved/000012-20`, which no
+training changes, and a trial that continues from there begins with a copy of this folder. The file
+`.copied` says that the copy is complete.
 """
 
 import logging
 import os
+import re
 import shutil
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +20,67 @@ from workers.kept_reports import FILE as KEPT_REPORTS
 from workers.output_files import is_output, trial_folder
 
 _LOGGER = logging.getLogger("bbkb.session")
+
+
+_SAVED = ".saved"
+_COPIED = ".copied"
+_SAVED_NAME = re.compile(r"([0-9]+)-([0-9]+)")
+_POLL_SECONDS = 0.05
+
+
+def save_checkpoint(folder: Path, step: int) -> None:
+    """Save a copy of the checkpoint in a trial's folder, in place of one of the same step.
+
+    Raises OSError.
+    """
+    saved = _saved(folder.parent, int(folder.name), step)
+    draft = saved.with_name(f"{saved.name}.draft")
+    for left in (draft, saved):  # of an attempt that was lost
+        shutil.rmtree(left, ignore_errors=True)
+    shutil.copytree(folder, draft, symlinks=True, ignore=_not_copied)
+    draft.rename(saved)
+
+
+def begin_with_copy(folder: Path, origin: tuple[int, int], copies: bool = True) -> None:
+    """Copy a saved checkpoint into a new trial's folder, unless an earlier attempt has done so.
+
+    Args:
+        folder: of the new trial.
+        origin: the trial and the step of the checkpoint.
+        copies: whether this process copies; otherwise it waits until another one has.
+
+    Raises:
+        OSError: if the checkpoint is missing or cannot be copied.
+    """
+    while not copies and not (folder / _COPIED).exists():
+        time.sleep(_POLL_SECONDS)
+    if not (folder / _COPIED).exists():
+        _clear(folder)
+        shutil.copytree(_saved(folder.parent, *origin), folder, symlinks=True, dirs_exist_ok=True)
+        (folder / _COPIED).touch()
+
+
+def saved_checkpoints(trials: Path | None) -> list[tuple[int, int]]:
+    """Return the trial and the step of each saved checkpoint; none if the folder is missing."""
+    found = (_SAVED_NAME.fullmatch(entry.name) for entry in _scan(trials / _SAVED)) if trials else ()
+    return [(int(name[1]), int(name[2])) for name in found if name]
+
+
+def remove_saved(trials: Path, checkpoints: Iterable[tuple[int, int]]) -> None:
+    """Remove these saved checkpoints. One that cannot be removed stays, with a warning."""
+    for trial, step in checkpoints:
+        try:
+            shutil.rmtree(_saved(trials, trial, step))
+        except OSError as error:
+            _LOGGER.warning("cannot remove the checkpoint of trial %d at step %d: %s", trial, step, error)
+
+
+def _saved(trials: Path, trial: int, step: int) -> Path:
+    return trials / _SAVED / f"{trial:06d}-{step}"
+
+
+def _not_copied(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if is_output(name) or name.startswith((_COPIED, KEPT_REPORTS))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +114,26 @@ def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
             _LOGGER.warning(message, number, folder)
             continue
         try:
-            for entry in _checkpoints(_list(folder)) if folder.exists() else []:
-                if entry.is_dir(follow_symlinks=False):
-                    shutil.rmtree(entry.path)
-                else:
-                    Path(entry.path).unlink(missing_ok=True)
+            if folder.exists():
+                _clear(folder)
         except OSError as error:
             _LOGGER.warning("cannot remove a checkpoint of trial %d: %s", number, error)
+
+
+def _clear(folder: Path) -> None:
+    """Remove the checkpoint in a trial's folder. Raises OSError."""
+    for entry in _checkpoints(_list(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
 
 
 def checkpoints_in(trials: Path) -> Checkpoints:
     """Count the checkpoints of all trials; none if the folder is missing or unreadable."""
     sizes = [_size(folder) for folder in _scan(trials) if folder.name.isdecimal()]
-    return Checkpoints(sum(size > 0 for size in sizes), sum(sizes))
+    saved = sum(map(_size, _scan(trials / _SAVED)))
+    return Checkpoints(sum(size > 0 for size in sizes), sum(sizes) + saved)
 
 
 def _size(folder: os.DirEntry[str]) -> int:

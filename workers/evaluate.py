@@ -21,6 +21,7 @@ from pathlib import Path
 
 from objectives.machines import Machine
 from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
+from workers.checkpoints import begin_with_copy, save_checkpoint
 from workers.clock import SteadyClock
 from workers.kept_reports import KeptReports
 from workers.limits import (
@@ -118,6 +119,8 @@ def _evaluate(
         with confine(limits, machine is not None) if is_expendable else host_interrupts():
             if attempt.folder is not None:
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                if attempt.origin is not None:
+                    begin_with_copy(attempt.folder, attempt.origin, machine is None or machine.rank == 0)
             result = before_deadline(  # checking the result may run the objective's code
                 lambda: _result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports), machine),
                 limits.timeout_seconds,
@@ -167,7 +170,22 @@ def prepare(objective: HasPreparation, limits: Limits) -> None:
         before_deadline(objective.prepare, limits.timeout_seconds)
 
 
-def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped:
+def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped | Failure:
+    """Return the outcome of a stopped attempt, after its checkpoint was saved if that is requested."""
+    is_first_machine = reports.machine is None or reports.machine.rank == 0
+    if attempt.saves_checkpoint and attempt.folder is not None and is_first_machine:
+        try:
+            save_checkpoint(attempt.folder, reports.last_step)
+        except OSError as error:
+            return Failure(
+                trial=attempt.trial,
+                attempt=attempt.attempt,
+                kind=FailureKind.ERROR,
+                message=f"the checkpoint at step {reports.last_step} cannot be saved: {_describe(error)}",
+                started=started,
+                finished=max(started, now),
+                worker=worker,
+            )
     return Stopped(
         trial=attempt.trial,
         attempt=attempt.attempt,

@@ -56,6 +56,10 @@ class Attempt:
     step_limit: the worker stops the attempt at its report of this step, or of the first one beyond
         it, without asking; None if only the campaign stops it.
     recorded_step: the largest step of the trial's reports in the log; 0 before the first.
+    saves_checkpoint: whether the worker saves a copy of the trial's checkpoint when it stops the
+        attempt (`workers.checkpoints`).
+    origin: the trial and the step of the saved checkpoint from which a new trial continues; None if
+        it begins at its first step.
     can_be_stopped: whether the campaign has a rule that stops trials early. The worker then waits
         briefly for the answer to a report.
     """
@@ -72,6 +76,8 @@ class Attempt:
     step_limit: int | None = None
     can_be_stopped: bool = False
     recorded_step: int = 0
+    saves_checkpoint: bool = False
+    origin: tuple[int, int] | None = None
 
 
 class Reported(NamedTuple):

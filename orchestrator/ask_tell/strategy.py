@@ -12,7 +12,7 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of, with_warm_start
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Calibrated, with_preset
-from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
@@ -38,6 +38,9 @@ def named_strategy(
         return _check_object(made, options)
     cls = _strategy_class(made)
     strategy: AnyStrategy = _build(cls, options) if options else cls(**with_preset(cls, {}))
+    if isinstance(strategy, TrainsPopulation):
+        rule = "the strategy pbt copies checkpoints, which only a campaign can do"
+        raise ValueError(f"{rule}: use `tune` or `bbkb run`")
     if isinstance(warm_start_of(strategy), DataStart):
         raise ValueError("the warm start data is for campaign files, which are read; give existing=(indices, rewards)")
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):

@@ -27,6 +27,15 @@ class Growth:
     lengthscales: tuple[float, ...]  # (p,), one for each parameter, in units of its features
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Perturbation:
+    """A request for one perturbed configuration for each of some arms."""
+
+    arms: tuple[int, ...]  # possibly repeated
+    factors: tuple[float, float]  # of numbers
+    resample_probability: float  # of each parameter
+
+
 @runtime_checkable
 class Grows(Protocol[S]):
     """A strategy whose set of arms may grow while it runs."""
@@ -35,7 +44,7 @@ class Grows(Protocol[S]):
     def grows(self) -> bool:
         """Whether the strategy, with its options, ever requests more arms."""
 
-    def growth(self, state: S) -> Growth | None:
+    def growth(self, state: S) -> Growth | Perturbation | None:
         """Return the request for new arms at `state`; None if there is none."""
 
     def extend(self, state: S, features: Floats, retired: Sequence[int], log_prior: Floats | None = None) -> S:

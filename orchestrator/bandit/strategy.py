@@ -61,6 +61,9 @@ class Pick:
             `"verification"` for one of the best arms, which is repeated because values are noisy,
             `"exhausted"` for a repeated arm after all arms were chosen; empty for an arm that the
             strategy prefers to all others.
+        parent: the stopped trial from whose checkpoint a new trial continues; None if it begins at
+            its first step.
+        replaces: the stopped trial that ends in favor of a new one with a `parent`.
     """
 
     arm: int
@@ -69,6 +72,8 @@ class Pick:
     variance: float = float("nan")
     trial: int | None = None
     reason: str = ""
+    parent: int | None = None
+    replaces: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +329,24 @@ class LearnsCurves(Protocol[S]):
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """Return the forecasts of the given trials that have reported."""
+
+
+@runtime_checkable
+class TrainsPopulation(Protocol):
+    """A strategy whose trials pause at every `interval` steps, and may copy each other's
+    checkpoints."""
+
+    @property
+    def population(self) -> int:
+        """The number of members that train."""
+
+    @property
+    def interval(self) -> int:
+        """The steps between two pauses."""
+
+    @property
+    def last_step(self) -> int | None:
+        """The step at which a training ends; None if it is unknown."""
 
 
 def never_waits(strategy: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.rules import Rules
+from orchestrator.campaign.trainings.population import Copied
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.wording import plural
 
@@ -102,6 +103,7 @@ class PickedTrial:
     width: float | None = None
     variance: float | None = None
     reason: str = ""  # see `Pick`; empty if the numbers are the reason
+    copied: Copied | None = None  # None if the training begins at its first step
 
 
 Computed = Literal["choosing", "refreshing", "growing"]  # computations of the strategy

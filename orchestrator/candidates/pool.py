@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from objectives.conditions import Scalar
 from objectives.growth import grow, join
 from objectives.objective import Candidates
+from objectives.perturbing import perturb
 from objectives.space import SearchSpace
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.growing import Grows, Growth
+from orchestrator.bandit.growing import Grows, Growth, Perturbation
 from orchestrator.bandit.strategy import StrategyState
 
 GROWTH = 256  # candidates appended at once, at most
@@ -52,7 +53,7 @@ class Pool:
     space: SearchSpace | None = None
     limit: int = 0
 
-    def demand(self, strategy: object, state: StrategyState) -> Growth | None:
+    def demand(self, strategy: object, state: StrategyState) -> Growth | Perturbation | None:
         """Return the growth that the strategy requests now, or None."""
         return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
 
@@ -60,7 +61,7 @@ class Pool:
         self,
         strategy: Grows[StrategyState],
         state: StrategyState,
-        request: Growth,
+        request: Growth | Perturbation,
         pending: Sequence[int],
         rng: np.random.Generator,
     ) -> Appended:
@@ -72,13 +73,17 @@ class Pool:
         """
         if self.space is None:
             return Appended({}, ())
+        if isinstance(request, Perturbation):
+            factors = request.factors
+            children = perturb(self.space, self.candidates, request.arms, factors, request.resample_probability, rng)
+            return Appended(_plain(children), ())
         appended = grow(
             self.space, self.candidates, request.around, request.lengthscales, count=min(GROWTH, self.limit), rng=rng
         )
         if appended is None:
             return Appended({}, ())
         retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))
-        return Appended({name: tuple(column.tolist()) for name, column in appended.columns.items()}, retired)
+        return Appended(_plain(appended), retired)
 
     def append(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
         """Append candidates. Return the pool, their features (n, d) and their `log_prior` (n,)."""
@@ -87,3 +92,8 @@ class Pool:
             return self, nothing, None
         rebuilt = self.space.rebuild(appended.columns)
         return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features, rebuilt.log_prior
+
+
+def _plain(candidates: Candidates) -> dict[str, tuple[Scalar, ...]]:
+    """Return the values of each parameter as plain values."""
+    return {name: tuple(column.tolist()) for name, column in candidates.columns.items()}

@@ -9,6 +9,7 @@ from threadpoolctl import threadpool_limits
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import assignments, recommendation
 from orchestrator.display.terminal import say, write_file
+from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
 from orchestrator.history.status_text import gains_text, goals_text, idle_text
@@ -61,6 +62,7 @@ def _best_facts(history: History) -> list[tuple[str, str]]:
     if best is not None:
         facts.append(("best value", f"{now.best.text} ({best.origin})"))
         facts.append(("best parameters", assignments(best.parameters)))
+        facts += [("", f"{part}: {part.values}") for part in best_schedule(history)]
     if now.best.recommended is not None:
         facts.append(("recommended", recommendation(now.best.recommended, now)))
     return facts

@@ -37,6 +37,8 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
     rule = history.campaign.rules.training
     count = training.continuations
     is_stopped = row.status == "stopped"
+    if row.pick.copied is not None:
+        yield str(row.pick.copied)
     if count == 1:
         yield "continued once"
     elif count:

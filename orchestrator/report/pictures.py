@@ -8,6 +8,7 @@ from orchestrator.report.figure import Figure
 from orchestrator.report.front_pictures import feasible_share, fronts, hypervolume_course
 from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
+from orchestrator.report.population import population_tree
 from orchestrator.report.progress import batch_sizes, best_so_far, cumulative_regret, dictionary_sizes, simple_regret
 from orchestrator.report.surrogate import fit_surrogate
 from orchestrator.report.timeline import gantt, utilization
@@ -19,6 +20,7 @@ _COURSES = (
     simple_regret,
     cumulative_regret,
     learning_curves,
+    population_tree,
 )
 _OVERVIEWS = (parallel_coordinates, gantt, utilization)
 

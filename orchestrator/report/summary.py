@@ -10,6 +10,7 @@ import yaml
 from objectives.parameters import Constant
 from orchestrator.bandit.strategy import Record
 from orchestrator.campaign.events import ModelRefreshed
+from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
 from orchestrator.history.status_text import idle_text
 from orchestrator.report.figure import short
@@ -185,7 +186,12 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
     if best is None:
         return []
     named = [*best.parameters.items(), *best.metrics.items()]
-    return [(name, str(short(value))) for name, value in named]
+    return [*((name, str(short(value))) for name, value in named), *_schedule(history)]
+
+
+def _schedule(history: History) -> list[tuple[str, str]]:
+    """Return the parameters of the best member of a population, by its steps."""
+    return [(str(part), part.values) for part in best_schedule(history)]
 
 
 def best_origin(history: History) -> str:

@@ -14,7 +14,7 @@ from objectives.tabular import table_candidates, table_objective
 from objectives.with_metrics import VALUE, WithMetrics
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, UncertaintyStart, warm_start_of, with_warm_start
-from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.candidates.matching import find_arm
 from orchestrator.errors import CampaignError, UserError
@@ -181,6 +181,8 @@ def growing_space(settings: Settings) -> SearchSpace | None:
     """
     section = settings.candidates
     strategy = settings.strategy
+    if isinstance(strategy, TrainsPopulation):  # in finite spaces too: each new member is an arm
+        return SearchSpace(settings.space, settings.forbid)
     can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
     if section.grow and not can_grow:
         raise UserError(

@@ -15,6 +15,7 @@ from orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from orchestrator.campaign.events import (
     BatchChosen,
     CandidatesGrown,
+    CheckpointsRemoved,
     Computed,
     ContinuedTrial,
     Event,
@@ -101,7 +102,7 @@ class Choice:
         return self.search.problem.strategy.ask(self.search.model, self.command.pending, self.command.limit)
 
     def conclude(self, result: Decision, ending: Ending) -> Conclusion:
-        """Record the new trials, and the stopped trials that the strategy continues."""
+        """Record the new trials, and the stopped trials that the strategy continues or replaces."""
         picks = result.picks if isinstance(result, Choose) else ()
         prospect = result.prospect if isinstance(result, Choose) else None
         new_picks = tuple(pick for pick in picks if pick.trial is None)
@@ -110,7 +111,7 @@ class Choice:
         chosen = BatchChosen(
             time=ending.now,
             round=campaign.refresh.round,
-            picks=trials_of_picks(new_picks, campaign.totals.chosen, self.search.pool.candidates),
+            picks=trials_of_picks(new_picks, campaign, self.search.pool.candidates),
             reason=result.reason,
             seconds=ending.seconds,
             limit=self.command.limit,
@@ -118,8 +119,12 @@ class Choice:
             possible_gain=None if prospect is None else number_or_none(prospect.gain),
             noise=None if prospect is None else number_or_none(prospect.noise),
         )
-        events = (chosen, continuation(campaign, continued, "promising", ending.now)) if continued else (chosen,)
-        return Conclusion(events, self.search)
+        events: list[Event] = [chosen]
+        if continued:
+            events.append(continuation(campaign, continued, "promising", ending.now))
+        if replaced := tuple(pick.replaces for pick in new_picks if pick.replaces is not None):
+            events.append(CheckpointsRemoved(time=ending.now, trials=replaced))
+        return Conclusion(tuple(events), self.search)
 
 
 def continuation(

@@ -58,7 +58,7 @@ from orchestrator.session.outputs import remove_outputs
 from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.store.event_store import Writer
-from workers.checkpoints import remove_checkpoints
+from workers.checkpoints import remove_checkpoints, remove_saved, saved_checkpoints
 from workers.executor import Executor
 
 _LOGGER = logging.getLogger("bbkb.session")
@@ -148,6 +148,7 @@ class Driver:
         try:
             self._recorder.record(opened)
             remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.trainings.removed))
+            self._remove_saved()
             self._evaluations.begin()
             close = self._loop()
             leave_running = False
@@ -255,6 +256,16 @@ class Driver:
         self._evaluations.commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)
 
+    def _remove_saved(self) -> None:
+        """Remove the saved checkpoints that no trial of a population can need any more."""
+        trials = self._problem.trial_folders
+        population = self._campaign.trainings.population
+        if trials is None or not population.saved:
+            return
+        unfinished = {*self._campaign.running, *(queued.trial for queued in self._campaign.backlog)}
+        self._evaluations.commit()
+        remove_saved(trials, population.superfluous(saved_checkpoints(trials), unfinished))
+
     def _compute(self, computation: AnyComputation) -> None:
         """Record the beginning of a computation and start it.
 
@@ -279,6 +290,12 @@ class Driver:
             self._recorder.measured(Span.REFIT, seconds)
         for event in conclusion.events:
             self._record_with_remarks(event)
+        if replaced := [event for event in conclusion.events if isinstance(event, CheckpointsRemoved)]:
+            self._evaluations.commit()
+            for removal in replaced:
+                remove_checkpoints(self._problem.trial_folders, removal.trials)
+        if computation.kind == "refreshing":
+            self._remove_saved()
 
     def _record_with_remarks(self, event: Event) -> None:
         """Record an event, and write the remarks that follow from it to the operator's log."""

@@ -86,7 +86,8 @@ def _(event: ExistingTaken) -> str:
 @_text.register
 def _(event: BatchChosen) -> str:
     chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
-    return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}"
+    copies = "".join(f"; trial {pick.trial} {pick.copied}" for pick in event.picks if pick.copied)
+    return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}{copies}"
 
 
 @_text.register

@@ -10,6 +10,7 @@ from orchestrator.bandit.strategy import Pick
 from orchestrator.campaign.attempts import place_between
 from orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState, is_final, knows_remark
+from orchestrator.campaign.trainings.population import Copied
 from orchestrator.session.reports import RecordedReports
 from workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, Success
 
@@ -84,8 +85,11 @@ def _further_reports(reports: Sequence[Reported]) -> _FurtherReports:
     }
 
 
-def trials_of_picks(picks: Sequence[Pick], first: int, candidates: Candidates) -> tuple[PickedTrial, ...]:
-    """Return the trials of a batch, numbered from `first`, with their parameters and reasons."""
+def trials_of_picks(
+    picks: Sequence[Pick], campaign: CampaignState, candidates: Candidates
+) -> tuple[PickedTrial, ...]:  # fmt: skip
+    """Return the trials of a batch, numbered after those of `campaign`, with their parameters,
+    reasons and origins."""
     return tuple(
         PickedTrial(
             trial=trial,
@@ -95,9 +99,18 @@ def trials_of_picks(picks: Sequence[Pick], first: int, candidates: Candidates) -
             width=number_or_none(pick.width),
             variance=number_or_none(pick.variance),
             reason=pick.reason,
+            copied=_origin(pick, campaign),
         )
-        for trial, pick in enumerate(picks, start=first)
+        for trial, pick in enumerate(picks, start=campaign.totals.chosen)
     )
+
+
+def _origin(pick: Pick, campaign: CampaignState) -> Copied | None:
+    """Return the checkpoint that the new trial of `pick` copies: the parent's newest one."""
+    if pick.parent is None or pick.replaces is None:
+        return None
+    step, _ = campaign.trainings.population.saved[pick.parent]
+    return Copied(trial=pick.parent, step=step, replaces=pick.replaces)
 
 
 def number_or_none(number: float) -> float | None:

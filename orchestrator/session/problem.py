@@ -18,6 +18,7 @@ from orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, LearnsCu
 from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.trainings.population import Copied
 from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.candidates.pool import Appended, Pool, arms_of
@@ -85,6 +86,8 @@ class Problem:
         step_limit: int | None = None,
         can_be_stopped: bool = False,
         recorded_step: int = 0,
+        saves_checkpoint: bool = False,
+        origin: Copied | None = None,
     ) -> Attempt:
         """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
         attempt gives the same value."""
@@ -105,6 +108,8 @@ class Problem:
             step_limit=step_limit,
             can_be_stopped=can_be_stopped,
             recorded_step=recorded_step,
+            saves_checkpoint=saves_checkpoint,
+            origin=None if origin is None else (origin.trial, origin.step),
         )
 
 

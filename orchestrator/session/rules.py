@@ -1,5 +1,6 @@
 """The rules that a campaign's settings state, as its sessions record them."""
 
+from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
 from orchestrator.campaign.goals import VALUE, CampaignGoals, ConstraintGoal, ObjectiveGoal
 from orchestrator.campaign.rules import (
     DeadlineRules,
@@ -38,8 +39,8 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
         target=budget.target,
         stop_when=None if budget.stop_when is None else _stop_when(budget.stop_when),
         goals=goals_of(settings),
-        stopping=None if stopping is None else _stopping(stopping),
-        training=_training(stopping) if isinstance(stopping, ModelStoppingSettings) else None,
+        stopping=_stopping(stopping, settings.strategy),
+        training=_training(stopping, settings.strategy),
         retries=RetryRules(
             after_errors=workers.retries,
             memory_factor=workers.retry_memory_factor,
@@ -87,8 +88,12 @@ def _stop_when(rule: StopWhenSettings) -> StopWhen:
     )
 
 
-def _stopping(rule: AshaSettings | MedianSettings | ModelStoppingSettings) -> StoppingRule:
+def _stopping(
+    rule: AshaSettings | MedianSettings | ModelStoppingSettings | None, strategy: AnyStrategy
+) -> StoppingRule | None:  # fmt: skip
     match rule:
+        case None:
+            return StoppingRule.every(strategy.interval) if isinstance(strategy, TrainsPopulation) else None
         case AshaSettings():
             return StoppingRule.asha(rule.reduction, rule.first_step)
         case ModelStoppingSettings(continues=True):
@@ -97,7 +102,17 @@ def _stopping(rule: AshaSettings | MedianSettings | ModelStoppingSettings) -> St
             return StoppingRule.median(rule.after)
 
 
-def _training(rule: ModelStoppingSettings) -> TrainingRule:
+def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
+    if isinstance(strategy, TrainsPopulation):
+        return TrainingRule(
+            continues=True,
+            has_checkpoints=True,
+            finish=1,  # of the members, so that a budget of steps ends with a result
+            last_step=strategy.last_step,
+            is_population=True,
+        )
+    if not isinstance(rule, ModelStoppingSettings):
+        return None
     return TrainingRule(
         first_trials=rule.first_trials or 0,
         first_steps=rule.first_steps or 1,

@@ -4,10 +4,12 @@ budget."""
 from objectives.command import ShellCommand
 from objectives.external import HasFunction, takes_argument
 from objectives.objective import TrainsInSteps
+from orchestrator.bandit.strategy import TrainsPopulation
 from orchestrator.campaign.trainings.first import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
+from orchestrator.settings.strategies import build_strategy, dump_strategy
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
@@ -15,6 +17,14 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
     trainings. `is_begun`: whether an earlier session has recorded its decisions in `settings`; they
     are kept."""
     rule = settings.early_stopping
+    strategy = settings.strategy
+    if isinstance(strategy, TrainsPopulation):
+        last_step = strategy.last_step
+        if last_step is None and isinstance(objective, TrainsInSteps):
+            last_step = objective.last_step
+        options = {**dump_strategy(strategy), "last_step": last_step}
+        workers = settings.workers.model_copy(update={"trial_folders": True})
+        return settings.model_copy(update={"strategy": build_strategy(options), "workers": workers})
     if not isinstance(rule, ModelStoppingSettings):
         return settings
     is_decided = is_begun and rule.continues is not None and rule.first_trials is not None
@@ -38,6 +48,8 @@ def check_reports(settings: Settings, objective: object) -> None:
     Whether another objective, such as a command, reports values is only known when it runs.
     """
     rule = settings.early_stopping
+    if isinstance(settings.strategy, TrainsPopulation):
+        _check_population(settings.strategy, objective)
     if isinstance(rule, ModelStoppingSettings) and isinstance(objective, TrainsInSteps):
         last_step = objective.last_step
         given = rule.last_step
@@ -48,7 +60,8 @@ def check_reports(settings: Settings, objective: object) -> None:
             )
     if isinstance(rule, ModelStoppingSettings):
         _check_first(rule, _last_step(rule, objective))
-    if rule is None or not isinstance(objective, HasFunction):
+    is_needed = rule is not None or isinstance(settings.strategy, TrainsPopulation)
+    if not is_needed or not isinstance(objective, HasFunction):
         return
     is_parameter = "report" in settings.space
     if not is_parameter and takes_argument(objective, "report"):
@@ -56,10 +69,27 @@ def check_reports(settings: Settings, objective: object) -> None:
     why = "is a parameter of the space" if is_parameter else "is no argument of it"
     remedy = "rename the parameter" if is_parameter else "add the argument, and call report(value, step) in its loop"
     function = settings.objective.callable or "this one"
+    key = "early_stopping" if rule is not None else "strategy"
     raise UserError(
-        f"early_stopping.rule needs a function that reports values, and for {function} `report` {why}: {remedy}, or "
-        "remove early_stopping"
+        f"{key}{'.rule' if rule is not None else ' pbt'} needs a function that reports values, and for {function} "
+        f"`report` {why}: {remedy}, or remove {key}"
     )
+
+
+def _check_population(strategy: TrainsPopulation, objective: object) -> None:
+    """Raise UserError if trials keep no checkpoints, or end before their first pause."""
+    if not _has_checkpoints(objective):
+        raise UserError(
+            "strategy pbt needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
+            "checkpoint there before it reports and loads one that it finds, or a command that names BBKB_FOLDER"
+        )
+    end = objective.last_step if isinstance(objective, TrainsInSteps) else strategy.last_step
+    if strategy.last_step not in (None, end):
+        raise UserError(
+            f"strategy.last_step must be {end}, the epochs of this objective, or be left out, got {strategy.last_step}"
+        )
+    if end is not None and strategy.interval >= end:
+        raise UserError(f"strategy.interval must be below the last step of a training, {end}, got {strategy.interval}")
 
 
 def remark_on_reports(settings: Settings, objective: object) -> str:

@@ -78,7 +78,7 @@ from orchestrator.settings.spaces import (
     read_space,
     space_problems,
 )
-from orchestrator.settings.stopping_sections import StoppingSettings, stopping_problems
+from orchestrator.settings.stopping_sections import StoppingSettings, population_problems, stopping_problems
 from orchestrator.settings.strategies import build_strategy, dump_strategy, existing_problems
 from orchestrator.settings.worker_sections import (
     WorkerSettings,
@@ -127,6 +127,7 @@ _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     existing_problems,
     earlier_problems,
     stopping_problems,
+    population_problems,
     objective_problems,
     direction_problems,
     parameter_problems,

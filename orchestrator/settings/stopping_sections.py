@@ -1,14 +1,15 @@
 """The campaign file's section `early_stopping`: one model for each rule."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from orchestrator.bandit.model.model import model_of
-from orchestrator.bandit.strategy import LearnsCurves
+from orchestrator.bandit.strategy import LearnsCurves, TrainsPopulation
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
-from orchestrator.settings.sections import PositiveInt, Section
+from orchestrator.settings.sections import BudgetSettings, PositiveInt, Section
+from orchestrator.settings.worker_sections import WorkerSettings
 
 
 class AshaSettings(Section):
@@ -85,6 +86,33 @@ StoppingSettings = Annotated[
     ],
     BeforeValidator(_refuse_text),
 ]
+
+
+def population_problems(
+    strategy: object,
+    early_stopping: object,
+    space: Mapping[str, object],
+    budget: BudgetSettings,
+    existing_data: object,
+    workers: WorkerSettings,
+) -> Iterator[Refusal]:
+    """Yield mistakes in the sections beside a strategy that trains a population."""
+    if not isinstance(strategy, TrainsPopulation):
+        return
+    if early_stopping is not None:
+        rule = "must be left out with strategy pbt, which pauses and replaces trials itself"
+        yield Refusal(("early_stopping",), rule)
+    if not space:
+        yield Refusal(("space",), "must be given with strategy pbt, which perturbs values of its parameters")
+    if existing_data is not None:
+        rule = "must be left out with strategy pbt, which copies checkpoints of its own trials"
+        yield Refusal(("existing_data",), rule)
+    if budget.steps is not None and workers.executor == "simulated":
+        rule = "must be left out with strategy pbt in virtual time, in which a stopped trial has trained on"
+        yield Refusal(("budget", "steps"), rule)
+    if budget.evaluations <= strategy.population:
+        rule = f"must be above strategy.population, {strategy.population}, because each copy is a new trial"
+        yield Refusal(("budget", "evaluations"), rule, excerpt(budget.evaluations))
 
 
 def stopping_problems(early_stopping: object, strategy: object) -> Iterator[Refusal]:

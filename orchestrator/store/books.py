@@ -26,6 +26,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.trainings.population import Copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class _Trial:
     has_succeeded: bool = False
     is_stopped: bool = False
     has_no_checkpoint: bool = False
+    stops: tuple[int, ...] = ()  # the steps at which it was stopped
 
     @property
     def has_ended(self) -> bool:
@@ -126,6 +128,16 @@ class Books:
             if not 0 <= pick.arm < self.arms:
                 yield f"trial {pick.trial} must be of one of {self.arms} arms, got arm {pick.arm}"
             self.trials.setdefault(pick.trial, _Trial(pick.arm))
+            if pick.copied is not None:
+                yield from self._copy(pick.trial, pick.copied)
+
+    def _copy(self, number: int, copied: Copied) -> Iterator[str]:
+        parent = self.trials.get(copied.trial)
+        if parent is None or copied.step not in parent.stops:
+            yield f"trial {number} copied trial {copied.trial} at step {copied.step}, where it had not paused"
+        replaced = self.trials.get(copied.replaces)
+        if replaced is None or not replaced.is_stopped or replaced.has_no_checkpoint:
+            yield f"trial {number} replaced trial {copied.replaces}, which was not paused"
 
     def _dispatch(self, event: TrialsDispatched) -> Iterator[str]:
         for number, attempt in event.attempts:
@@ -151,7 +163,9 @@ class Books:
                 f"{trial.attempt} is {trial.state}"
             )
         trial.has_succeeded = trial.has_succeeded or isinstance(event, TrialSucceeded)
-        trial.is_stopped = trial.is_stopped or isinstance(event, TrialStopped)
+        if isinstance(event, TrialStopped):
+            trial.is_stopped = True
+            trial.stops += (event.step,)
         is_retried = isinstance(event, TrialFailed) and not event.is_final
         trial.state = "waiting" if is_retried else "finished"
 

@@ -55,6 +55,7 @@ STRATEGIES = Strategies(
         "probability_of_improvement": "bandit.strategies.probability_of_improvement:ProbabilityOfImprovement",
         "gp_threds": "bandit.papers.gp_threds:GPThreDS",
         "adaptive_discretization": "bandit.papers.adaptive_discretization:AdaptiveDiscretization",
+        "pbt": "bandit.strategies.pbt:PBT",
         "optuna": "interop.optuna_sampler:OptunaSampler",
     }
 )

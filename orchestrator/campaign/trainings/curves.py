@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.campaign.immutable import replace
+from orchestrator.campaign.trainings.population import Copied, Population
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from orchestrator.campaign.trainings.steps import Steps
@@ -119,6 +120,7 @@ class Trainings:
     whole: WholeTrainings = field(default_factory=WholeTrainings)
     rungs: Rungs = field(default_factory=Rungs)
     steps: Steps = field(default_factory=Steps)
+    population: Population = field(default_factory=Population)
 
     def after_reports(
         self, reports: Iterable[StepReport], arms: Mapping[int, int], sign: float
@@ -195,6 +197,35 @@ class Trainings:
             rungs=self.rungs.after_continuing(trials),
         )
 
+    def after_copies(
+        self, copies: Mapping[int, Copied], arms: Mapping[int, int], rule: StoppingRule | None
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy with new trials that continue from saved checkpoints of other trials.
+
+        Args:
+            copies: new trial → the checkpoint that it copies.
+            arms: new trial → its arm.
+            rule: the pauses; a new trial does not pause at the step of its checkpoint again.
+        """
+        curves = dict(self.curves)
+        rungs = self.rungs
+        for trial, copied in copies.items():
+            reward = self.population.saved[copied.trial][1]
+            curves[trial] = TrialCurve(trial, arms[trial], (copied.step,), (reward,))
+            if rule is not None:
+                rungs = rungs.after(rule, trial, copied.step, reward).after_continuing((trial,))
+        population = replace(
+            self.population,
+            copied=MappingProxyType({**self.population.copied, **copies}),
+        )
+        return replace(
+            self,
+            curves=MappingProxyType(curves),
+            continued=self.continued.union(copies),
+            rungs=rungs,
+            population=population,
+        )
+
     def after_removal(self, trials: Sequence[int], unlearned: Set[int]) -> "Trainings":
         """Return a copy after the checkpoints of these stopped trials were removed. The curves of
         `unlearned` trials are kept for the next refresh."""
@@ -208,6 +239,7 @@ class Trainings:
             forecasts=_without(self.forecasts, trials),
             removed=self.removed.union(trials),
             rungs=rungs,
+            population=self.population.without(trials),
         )
 
     def after_failure(self, trial: int) -> "Trainings":
@@ -223,13 +255,27 @@ class Trainings:
         learned = LearnedCurves(tuple(self.curves.values()), tuple(sorted(self.paused)))
         return replace(self, learned=learned)
 
-    def after_refresh(self, trials: Iterable[int], forecasts: Iterable[Forecast]) -> "Trainings":
-        """Return a copy after a refresh learned these ended trials and made these forecasts."""
+    def after_refresh(
+        self, trials: Iterable[int], forecasts: Iterable[Forecast], saves_checkpoints: bool = False
+    ) -> "Trainings":
+        """Return a copy after a refresh learned these ended trials and made these forecasts.
+
+        `saves_checkpoints`: whether each pause has saved a checkpoint that other trials may copy.
+        """
+        saved: dict[int, tuple[int, float]] = {}
+        if saves_checkpoints:
+            trials = tuple(trials)
+            saved = {
+                trial: (self.paused[trial].step, self.curves[trial].rewards[-1])
+                for trial in trials
+                if trial in self.paused and trial in self.curves and self.curves[trial].rewards
+            }
         ended = {trial for trial in trials if trial not in self.paused and not self._is_open(trial)}
         return replace(
             self,
             curves=_without(self.curves, ended),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
+            population=self.population.with_saved(saved),
         )
 
     def _is_open(self, trial: int) -> bool:

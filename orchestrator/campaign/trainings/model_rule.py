@@ -23,16 +23,18 @@ class TrainingRule:
     last_step: int | None = None  # the step at which a training ends; None if it is not given
     # the number of stopped trials whose checkpoints are kept; None: all
     keep_checkpoints: int | None = None
+    # whether the trials are members of a population, whose checkpoints new trials copy
+    is_population: bool = False
 
     @property
     def restarts(self) -> bool:
         """Whether stopped trials are continued by a restart from step 1."""
         return self.continues and not self.has_checkpoints
 
-    @staticmethod
-    def is_witness(trial: int) -> bool:
+    def is_witness(self, trial: int) -> bool:
         """Return whether the trial is trained to its end although a rule would stop it."""
-        return trial >= TRIALS_BEFORE_WITNESSES and trial % WITNESSES == WITNESSES - 1
+        is_due = trial >= TRIALS_BEFORE_WITNESSES and trial % WITNESSES == WITNESSES - 1
+        return is_due and not self.is_population
 
     def is_first_training(self, trial: int, is_continued: bool) -> bool:
         """Return whether the trial is trained for `first_steps` only."""

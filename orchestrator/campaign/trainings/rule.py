@@ -17,6 +17,7 @@ class StopCause(StrEnum):
     FIRST_TRAINING = "short first training"
     WORSE_THAN_OTHERS = "worse than other trials at this step"
     PAUSE = "paused: the model chooses which trial goes on"
+    POPULATION = "paused: compared with the other members of the population"
     FORECAST = "its expected end is worse than the best one"
     FINISH = "the rest of the budget is for the best trials"
     SPENT = "the rest of the budget completes no training"
@@ -24,7 +25,8 @@ class StopCause(StrEnum):
 
 def stop_words(cause: str) -> tuple[str, str]:
     """Return the word for a stop with this cause, and the cause after a colon, if there is one."""
-    word = "paused" if cause == StopCause.PAUSE else "stopped early"
+    is_pause = cause in (StopCause.PAUSE, StopCause.POPULATION)
+    word = "paused" if is_pause else "stopped early"
     return word, cause and f": {cause.removeprefix(f'{word}: ')}"
 
 
@@ -80,7 +82,7 @@ class EarlyStopping:
     def _cause_at_rung(self, trainings: Trainings, trial: int) -> StopCause | None:
         if self.rungs is None or not trainings.rungs.stops(self.rungs, trial):
             return None
-        return StopCause.WORSE_THAN_OTHERS if self.rungs.share else StopCause.PAUSE
+        return StopCause.WORSE_THAN_OTHERS if self.rungs.share else self._pause
 
     def step_limit(
         self,
@@ -99,7 +101,8 @@ class EarlyStopping:
             trainings: the facts.
             trial: the trial.
             running: the number of running trials. If all of them together can use up the budget
-                before their next pauses, the campaign decides at every report instead.
+                before their next pauses, the campaign decides at every report instead. Members of
+                a population pause in any case.
             steps_left: of a budget of steps.
             plan: the trials that the remaining budget is reserved for.
 
@@ -117,14 +120,20 @@ class EarlyStopping:
         pause = self.rungs.step_of_next_rung(step)
         if pause >= (trainings.end(self.model.last_step) or math.inf):
             return None
-        return pause if (pause - step) * max(1, running) < steps_left else None
+        is_sure = self.model.is_population or (pause - step) * max(1, running) < steps_left
+        return pause if is_sure else None
 
     def cause_at_limit(self, trainings: Trainings, trial: int) -> StopCause | None:
         """Return why a worker ended the running `trial` at its `step_limit`."""
         if self.model is None:
             return None
         is_first = self.model.is_first_training(trial, trial in trainings.continued)
-        return StopCause.FIRST_TRAINING if is_first else StopCause.PAUSE
+        return StopCause.FIRST_TRAINING if is_first else self._pause
+
+    @property
+    def _pause(self) -> StopCause:
+        is_population = self.model is not None and self.model.is_population
+        return StopCause.POPULATION if is_population else StopCause.PAUSE
 
 
 def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:

@@ -31,8 +31,9 @@ _PAUSE_GROWTH = 2.0
 class StoppingRule:
     """At the rungs first_step · growth^k a trial continues if it is among the best `share`.
 
-    With fewer than `least` trials at a rung, all of them continue. With a share of 0 every trial is
-    stopped at each rung (`pauses`).
+    With a growth of 1 the rungs are the multiples of `first_step`. With fewer than `least` trials
+    at a rung, all of them continue. With a share of 0 every trial is stopped at each rung
+    (`pauses`, `every`).
     """
 
     first_step: float
@@ -67,10 +68,17 @@ class StoppingRule:
             first = last_step / _PAUSE_GROWTH**halvings
         return cls(first_step=first, growth=_PAUSE_GROWTH, share=0.0, least=1)
 
+    @classmethod
+    def every(cls, interval: int) -> Self:
+        """Return the rule that stops every trial at each multiple of `interval`."""
+        return cls(first_step=interval, growth=1.0, share=0.0, least=1)
+
     def rung(self, step: int) -> int | None:
         """Return the index of the last rung that `step` has reached; None before the first."""
         if step < self.first_step:
             return None
+        if self.growth == 1.0:
+            return int(step // self.first_step) - 1
         index = int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9)
         return max(0, index)
 
@@ -78,6 +86,8 @@ class StoppingRule:
         """Return the smallest whole step that reaches the first rung beyond `step`."""
         rung = self.rung(step)
         following = 0 if rung is None else rung + 1
+        if self.growth == 1.0:
+            return int(self.first_step) * (following + 1)
         return math.ceil(self.first_step * self.growth**following * (1.0 - 1e-9))
 
 

@@ -79,6 +79,12 @@ def best(
             f"the best single value, {best.value:.6g}, is of another configuration (see `bbkb status`), and may be "
             "due to noise. If equal configurations give equal values, set objective.deterministic: true",
         )
+    if best.trial in state.trainings.population.copied:
+        from orchestrator.history.ancestry import best_schedule  # imports numpy
+        from orchestrator.history.reading import read_history
+
+        for part in best_schedule(read_history(run)):
+            say(SafeConsole(stderr=True), f"{part}: {part.values}")
     text = _format(taken.parameters, format_) if is_single else _front_text(state, format_)
     write_output(f"{text}\n".encode())
 

@@ -33,7 +33,7 @@ def test_documented_example_runs() -> None:
     assert doctest.testmod(candidates) == doctest.TestResults(failed=0, attempted=7)
 
 
-@pytest.mark.parametrize("strategy", list(STRATEGIES))
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "pbt"])
 def test_asking_and_telling_finds_the_best_candidate(strategy: str) -> None:
     search = CandidateOptimizer(X, strategy, seed=1)
     while view_of(search).pulls.total < 150:
@@ -210,7 +210,7 @@ def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards
         optimizer.mark_pending([50])
 
 
-@pytest.mark.parametrize("strategy", list(STRATEGIES))
+@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "pbt"])
 @pytest.mark.parametrize("existing", [None, ([3, 50, 3], [0.1, 0.2, 0.3])])
 def test_saved_optimizer_continues_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
     search = CandidateOptimizer(X, strategy, seed=2, existing=existing)

@@ -19,6 +19,9 @@ from workers.executor import Executor
 from workers.messages import FailureKind
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
+# without reports a population ends when all members have begun
+OPTIONS: dict[str, dict[str, Any]] = {"pbt": {"population": 101}}
+
 
 @dataclass(frozen=True)
 class Parabola:
@@ -46,7 +49,8 @@ class Campaign:
 
     def __post_init__(self) -> None:
         x = np.linspace(0.0, 1.0, 101)
-        self.problem = Problem("parabola", 7, Candidates(x[:, None], {"x": x}), STRATEGIES[self.strategy]())
+        strategy = STRATEGIES[self.strategy](**OPTIONS.get(self.strategy, {}))
+        self.problem = Problem("parabola", 7, Candidates(x[:, None], {"x": x}), strategy)
         self.store = EventStore(f"sqlite:///{self.folder / 'campaign.sqlite'}")
         self.settings: dict[str, Any] = {
             "objective": {"direction": "maximize"},

@@ -19,6 +19,7 @@ CHEAP: dict[str, dict[str, Any]] = {
     "gp_bucb": {"regularization": 1.0},
     "epsilon_greedy": {"batch_size": 6},
     "igp_ucb": {"initial_points": 10, "final_points": 30},
+    "pbt": {"population": 40},
 }
 
 

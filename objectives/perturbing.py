@@ -1,0 +1,81 @@
+"""Perturbs configurations, as population-based training explores (Jaderberg et al. 2017, section 4.1).
+
+Each parameter is drawn again with probability `resample_probability`. Otherwise a number is
+multiplied by one of `factors` and clipped to its range; a whole number, or one with steps, moves by
+at least one value. An ordered value moves to a neighbor. A choice has no neighbors and stays.
+Parameters that begin to exist in a new configuration are drawn.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from objectives import coding
+from objectives.coding import Codes
+from objectives.objective import Candidates
+from objectives.parameters import Choice, Parameter, Range
+from objectives.space import SearchSpace
+
+_ROUNDS = 8  # the largest number of attempts at a configuration that is not forbidden
+
+
+def perturb(
+    space: SearchSpace,
+    candidates: Candidates,
+    parents: Sequence[int],
+    factors: Sequence[float],
+    resample_probability: float,
+    rng: np.random.Generator,
+) -> Candidates:
+    """Return one new arm for each of `parents`; a copy of the parent if all attempts are forbidden.
+
+    Args:
+        space: the space of the configurations.
+        candidates: all arms so far.
+        parents: arms, possibly repeated.
+        factors: the factors of numbers, one of which is drawn for each parameter.
+        resample_probability: of each parameter.
+        rng: drives all draws.
+    """
+    codes = space.encode({name: column[list(parents)] for name, column in candidates.columns.items()})
+    kinds = list(space.parameters.values())
+    for row in codes:
+        for _ in range(_ROUNDS):
+            values = [
+                _moved(kind, code, float(rng.choice(factors)), rng.random() < resample_probability, rng)
+                for kind, code in zip(kinds, row, strict=True)
+            ]
+            child = space.existing(np.array([values]))
+            if space.is_allowed(child)[0]:
+                row[:] = child[0]
+                break
+    return space.candidates(codes)
+
+
+def _moved(
+    kind: Parameter, code: float, factor: float, is_redrawn: bool, rng: np.random.Generator
+) -> float:  # fmt: skip
+    """Return the code of a perturbed value."""
+    position = rng.random()  # drawn in any case, so that the draws of the parameters are independent
+    if coding.count(kind) == 1:
+        return 0.0
+    if is_redrawn or np.isnan(code):
+        return float(coding.draw(kind, np.array([position]))[0])
+    if isinstance(kind, Choice):
+        return code
+    direction = 1.0 if factor > 1.0 else -1.0
+    if not isinstance(kind, Range):
+        return float(np.clip(code + direction, 0.0, coding.count(kind) - 1.0))
+    value = float(coding.values(kind, np.array([code]))[0])
+    target = np.clip(value * factor, kind.low, kind.high)
+    if kind.stride is None:
+        return float(np.clip(_code(kind, target), 0.0, 1.0))
+    moved = _code(kind, target)
+    if moved == code:
+        moved += direction * (np.sign(value) or 1.0)
+    return float(np.clip(moved, 0.0, coding.count(kind) - 1.0))
+
+
+def _code(kind: Range, target: float) -> float:
+    codes: Codes = coding.encode(kind, np.array([target]))
+    return float(codes[0])

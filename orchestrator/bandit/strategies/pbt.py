@@ -1,0 +1,266 @@
+"""Population-based training (Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals,
+Green, Dunning, Simonyan, Fernando, Kavukcuoglu 2017, "Population based training of neural
+networks"), with truncation selection.
+
+All members pause at every `interval` steps. A member that is among the worst `quantile` there is
+replaced: a new trial continues from the checkpoint of a random one of the best `quantile`, with a
+perturbed configuration. No member waits for others: it is compared with their values at the same
+step, or at their newest step before it.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+from typing_extensions import Doc
+
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.checks import refusal, require
+from orchestrator.bandit.growing import Perturbation
+from orchestrator.bandit.observations import check_arms
+from orchestrator.bandit.options import check_options
+from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, TrialForecast, Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A trial that has paused."""
+
+    arm: int
+    # the steps and rewards of its pauses, ascending steps; the reward is −∞ if the trial has diverged
+    scores: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The step of its newest pause."""
+        return self.scores[-1][0]
+
+    @property
+    def reward(self) -> float:
+        """The reward at its newest pause."""
+        return self.scores[-1][1]
+
+    def reward_at(self, step: float) -> float | None:
+        """Return the newest reward at `step` or before; None if there is none."""
+        return next((reward for at, reward in reversed(self.scores) if at <= step), None)
+
+    def after(self, curve: TrialCurve) -> "Member":
+        """Return the member at its next pause."""
+        reward = -math.inf if curve.has_diverged or not curve.rewards else curve.rewards[-1]
+        before = self.scores or tuple(zip(curve.steps, curve.rewards, strict=True))
+        earlier = (score for score in before if score[0] < curve.step)
+        return replace(self, scores=(*earlier, (curve.step, reward)))
+
+
+@dataclass(frozen=True, slots=True)
+class Exploit:
+    """The decision to replace a paused member."""
+
+    parent: int  # the trial whose checkpoint is copied
+    arm: int | None = None  # the perturbed configuration; None until it was appended
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PopulationState(ModelFreeState):
+    """The members by their trials, and the decisions about those that are paused."""
+
+    first: int  # the arms before any perturbed configuration
+    members: Mapping[int, Member] = field(default_factory=dict)
+    paused: tuple[int, ...] = ()  # trials that can be continued
+    exploits: Mapping[int, Exploit] = field(default_factory=dict)  # paused trial → its replacement
+
+
+@dataclass(frozen=True)
+class PBT(ModelFree[PopulationState]):
+    """Population-based training: schedules of parameters instead of constant values.
+
+    Needs trainings that report values and keep checkpoints. The defaults of `quantile`,
+    `resample_probability` and `perturbation_factors` are the paper's. All decisions are functions of
+    the seed and of the log. Raises ValueError, which names the field, if a value is out of range.
+    """
+
+    population: Annotated[int, Ge(2), Doc("The number of members that train, ≥ 2.")] = 20
+    interval: Annotated[
+        int, Ge(1), Doc("The steps between two pauses, at which members are compared and replaced, ≥ 1.")
+    ] = 10
+    quantile: Annotated[
+        float, Gt(0), Le(0.5), Doc("The share of worst members that copy the same share of best ones, in (0, 0.5].")
+    ] = 0.2
+    resample_probability: Annotated[
+        float, Ge(0), Le(1), Doc("The probability that a parameter is drawn again instead of perturbed, in [0, 1].")
+    ] = 0.25
+    perturbation_factors: Annotated[
+        tuple[float, float], Doc("A copied number is multiplied by one of these, the first in (0, 1), the second > 1.")
+    ] = (0.8, 1.2)
+    last_step: Annotated[
+        Annotated[int, Ge(2)] | None,
+        Doc("The step at which a training ends; None: that of the objective, or the largest of a finished trial."),
+    ] = None
+    mode: Annotated[Literal["async"], Doc("Always `async`: no member waits for the others.")] = "async"
+    refresh_growth: Annotated[
+        float, Gt(0), Doc("The share by which results have grown when the strategy learns them; by default each.")
+    ] = 1e-9
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        low, high = self.perturbation_factors
+        require(self, "perturbation_factors", "two numbers, in (0, 1) and > 1", 0.0 < low < 1.0 < high < math.inf)
+
+    @property
+    def grows(self) -> Literal[True]:
+        """True: perturbed configurations are new arms."""
+        return True
+
+    def init(self, arms: Arms | Floats, rng: np.random.Generator) -> PopulationState:
+        """Return the state before any pull of `arms` (A, d); draws the seed."""
+        count = len(check_arms(arms))
+        return PopulationState(seed=int(rng.integers(2**32)), pulls=Pulls.none(count), first=count)
+
+    def with_curves(
+        self,
+        state: PopulationState,
+        curves: Sequence[TrialCurve],
+        paused: Sequence[int],
+        last_step: int | None = None,
+        *,
+        compete: bool = True,
+    ) -> PopulationState:
+        """Return the state with the newest pauses, without members that were replaced."""
+        members = {
+            trial: member
+            for trial, member in state.members.items()
+            if trial in paused or trial not in state.exploits
+        }  # fmt: skip
+        for curve in curves:
+            if curve.trial in paused:
+                members[curve.trial] = members.get(curve.trial, Member(curve.arm)).after(curve)
+        exploits = {trial: exploit for trial, exploit in state.exploits.items() if trial in paused}
+        waiting = tuple(trial for trial in paused if trial in members)
+        return replace(state, members=members, paused=waiting, exploits=exploits)
+
+    def predict_trials(self, state: PopulationState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
+        """Return nothing: there is no model."""
+        return ()
+
+    def tell(
+        self, state: PopulationState, observations: Sequence[Observation], rng: np.random.Generator
+    ) -> PopulationState:
+        """Return the state after these ended pulls, with a decision about each new pause."""
+        after = state.observe(observations)
+        stopped = {observation.arm for observation in observations if observation.is_stopped}
+        worst = {
+            trial
+            for trial in after.paused
+            if after.members[trial].arm in stopped and self._is_among_worst(after, trial)
+        }  # fmt: skip
+        replaced = worst | after.exploits.keys()
+        exploits: dict[int, Exploit] = {}
+        for trial in sorted(replaced):
+            exploit = after.exploits.get(trial)
+            if exploit is None or exploit.parent in replaced:
+                exploit = self._exploit(after, trial, replaced)
+            if exploit is not None:
+                exploits[trial] = exploit
+        return replace(after, exploits=exploits)
+
+    def ask(self, state: PopulationState, pending: Sequence[int], limit: int) -> Decision:
+        """Return first the members that have not begun, then the paused ones, the least trained
+        first."""
+        refused = refusal(state, limit)
+        if refused is not None:
+            return refused
+        picks = [*self._beginners(state, pending), *_ready(state, set(pending))]
+        if picks:
+            return Choose(tuple(picks[:limit]), "limit" if len(picks) >= limit else "the other members train")
+        return Wait("the other members train" if pending else "every member has finished its training")
+
+    def growth(self, state: PopulationState) -> Perturbation | None:
+        """Return the parents whose configurations are to be perturbed; None if there are none."""
+        exploits = (state.exploits[trial] for trial in sorted(state.exploits))
+        parents = tuple(state.members[exploit.parent].arm for exploit in exploits if exploit.arm is None)
+        if not parents:
+            return None
+        return Perturbation(
+            arms=parents, factors=self.perturbation_factors, resample_probability=self.resample_probability
+        )
+
+    def extend(
+        self,
+        state: PopulationState,
+        features: Floats,
+        retired: Sequence[int],
+        log_prior: Floats | None = None,
+    ) -> PopulationState:
+        """Return the state with the perturbed configurations that `growth` requested."""
+        arm = len(state.pulls.counts)
+        exploits = dict(state.exploits)
+        for trial in sorted(exploits):
+            if exploits[trial].arm is None:
+                exploits[trial] = replace(exploits[trial], arm=arm)
+                arm += 1
+        return replace(state, pulls=state.pulls.extend(len(features)), exploits=exploits)
+
+    def arms_to_retire(self, state: PopulationState, pending: Sequence[int], most: int) -> tuple[int, ...]:
+        """Return nothing: arms cost nothing."""
+        return ()
+
+    def _size(self, state: PopulationState) -> int:
+        return min(self.population, state.first)
+
+    def _share(self, state: PopulationState) -> int:
+        """Return the number of worst members, and of best ones."""
+        return max(1, int(self.quantile * self._size(state)))
+
+    def _is_among_worst(self, state: PopulationState, trial: int) -> bool:
+        """Return whether so many members are better at the same step that `trial` is replaced."""
+        member = state.members[trial]
+        if member.reward == -math.inf:
+            return True
+        rewards = (other.reward_at(member.step) for other in state.members.values())
+        better = sum(reward is not None and reward > member.reward for reward in rewards)
+        return better >= self._size(state) - self._share(state)
+
+    def _exploit(self, state: PopulationState, trial: int, replaced: AbstractSet[int]) -> Exploit | None:
+        """Draw the parent of a replacement; None if no other member is better."""
+        member = state.members[trial]
+        step = math.inf if member.reward == -math.inf else member.step
+        rewards = {
+            number: reward
+            for number, other in state.members.items()
+            if number not in replaced and (reward := other.reward_at(step)) is not None and reward > member.reward
+        }
+        best = sorted(rewards, key=lambda number: (-rewards[number], number))[: self._share(state)]
+        if not best:
+            return None
+        rng = np.random.default_rng([state.seed, state.round, trial])
+        return Exploit(best[int(rng.integers(len(best)))])
+
+    def _beginners(self, state: PopulationState, pending: Sequence[int]) -> list[Pick]:
+        """Return the members that have not begun; a new one takes the place of one that failed."""
+        begun = {int(arm) for arm in (*pending, *state.pulls.arms, *state.set_aside) if arm < state.first}
+        missing = self._size(state) + len(state.set_aside) - len(begun)
+        if missing <= 0:
+            return []
+        order = np.random.default_rng(state.seed).permutation(state.first)
+        return [Pick(int(arm)) for arm in order if arm not in begun][:missing]
+
+
+def _ready(state: PopulationState, pending: AbstractSet[int]) -> list[Pick]:
+    """Return the paused members that were not continued or replaced since the last `tell`."""
+    picks: list[Pick] = []
+    for trial in sorted(state.paused, key=lambda trial: (state.members[trial].step, trial)):
+        member = state.members[trial]
+        exploit = state.exploits.get(trial)
+        if exploit is None and member.arm not in pending:
+            picks.append(Pick(member.arm, trial=trial))
+        if exploit is not None and exploit.arm is not None and exploit.arm not in pending:
+            picks.append(Pick(exploit.arm, parent=exploit.parent, replaces=trial))
+    return picks
