@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.papers.adaptive_discretization`: Adaptive discretisation (Shekhar and
+"""`orchestrator.bandit.papers.adaptive_discretization`: Adaptive discretization (Shekhar and
 Javidi 2018, Algorithm 1): cells that are fine where the maximum may be.
 """
 
