@@ -1,6 +1,7 @@
 """Figures of the value as a function of the parameters, from a model of the results
 (`surrogate`)."""
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 
@@ -181,7 +182,7 @@ def _ticks_that_fit(texts: Mapping[float, str], characters: int) -> list[float]:
     ticks = sorted(texts)
     for every in range(1, len(ticks)):
         shown = ticks[::every]
-        if sum(len(texts[at]) + 2 for at in shown) <= characters:
+        if sum(len(html.unescape(texts[at])) + 2 for at in shown) <= characters:
             return shown
     return ticks[:1]
 

@@ -1,8 +1,8 @@
 """Static pictures: figures as SVG, for a page without scripts, for print and for documents.
 
-Only the plotly traces of the report's first figures are drawn: scatter and bar, on one pair of
-axes. Colors are CSS variables, as in the page. The elements are built by ElementTree, which escapes
-all text.
+Only the plotly traces of the report's first figures are drawn: scatter and horizontal bar, on one
+pair of linear axes or axes of categories. Colors are CSS variables, as in the page. The elements
+are built by ElementTree, which escapes all text.
 """
 
 import html
@@ -11,11 +11,12 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from orchestrator.history.fold import History
 from orchestrator.report.figure import FONT, Figure, Spec, palette
 from orchestrator.report.pictures import figures
-from orchestrator.report.ticks import clip, linear_ticks, log_ticks, widened
+from orchestrator.report.ticks import clip, linear_ticks, widened
 from orchestrator.wording import printable
 
 MOST_USEFUL = ("front", "best", "curves", "importance", "hypervolume", "workers", "utilization")
@@ -81,7 +82,7 @@ class _Axis:
     """An axis: `position` converts a value to pixels from its lower end."""
 
     title: str
-    scale: Callable[[object], float]  # from a value to the unit of `low` and `high`
+    scale: Callable[[Any], float]  # from a value to the unit of `low` and `high`
     low: float
     high: float
     ticks: Mapping[float, str]
@@ -94,20 +95,16 @@ class _Axis:
         values = [value for trace in figure.traces for value in _ends(trace, name)]
         if spec.get("type") == "category":
             return cls._of_categories(spec, values, length)
-        is_log = spec.get("type") == "log"
-        scale = _log10 if is_log else _float
-        scaled = [at for at in map(scale, values) if math.isfinite(at)] or [0.0, 1.0]
+        scaled = [at for at in map(_float, values) if math.isfinite(at)] or [0.0, 1.0]
         is_from_zero = spec.get("rangemode") == "tozero"
         low, high = widened(*map(clip, spec.get("range") or _with_margin(scaled, is_from_zero)))
-        ticks = log_ticks(low, high) if is_log else linear_ticks(low, high)
-        return cls(spec["title"]["text"], scale, low, high, ticks, length)
+        return cls(spec["title"]["text"], _float, low, high, linear_ticks(low, high), length)
 
     @classmethod
     def _of_categories(cls, spec: Spec, values: Sequence[object], length: float) -> "_Axis":
-        names = list(dict.fromkeys(map(str, spec.get("categoryarray") or values)))
-        places = {name: float(place) for place, name in enumerate(names)}
-        ticks = {place: name for name, place in places.items()}
-        scale = lambda value: places[str(value)]  # noqa: E731
+        names = dict.fromkeys(map(str, spec.get("categoryarray") or values))
+        ticks = {float(place): name for place, name in enumerate(names)}
+        scale = dict(zip(names, ticks, strict=True)).__getitem__
         return cls(spec["title"]["text"], scale, -0.5, len(names) - 0.5, ticks, length)
 
     def position(self, value: object) -> float:
@@ -141,11 +138,6 @@ def _spans(trace: Spec) -> list[tuple[float, float]]:
 
 def _float(value: object) -> float:
     return math.nan if value is None else clip(float(value))  # type: ignore[arg-type]
-
-
-def _log10(value: object) -> float:
-    number = _float(value)
-    return math.log10(number) if number > 0 else math.nan
 
 
 def _draw_axes(root: ET.Element, across: _Axis, up: _Axis, left: float) -> None:
