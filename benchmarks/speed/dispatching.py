@@ -55,7 +55,7 @@ def _new_run(settings: Settings) -> runs.Run:
 
 @contextmanager
 def _local_ray(cpus: int) -> Iterator[None]:
-    cluster = connect("local", cpus, 1.0, 0.0)
+    cluster = connect("local", cpus, 1.0, 0.0, dashboard=False)
     try:
         yield
     finally:

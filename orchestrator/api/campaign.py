@@ -154,9 +154,9 @@ class Campaign:
                 "submit needs a running Ray cluster: give address=, or set RAY_ADDRESS; or call run instead"
             )
         workers = self.settings.workers
-        connect(address, workers.count, workers.all_cpus, workers.all_gpus)
+        connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
         run, settings, _ = self._create()
-        return Submitted(run, RemoteSession.start(run, settings))
+        return Submitted(run, RemoteSession.start(run, settings, is_detached=True))
 
     def _create(self) -> tuple[Run, Settings, Parts]:
         """Create the run and its first events. Return the run, its settings and the built parts."""

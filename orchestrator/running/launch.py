@@ -1,4 +1,4 @@
-"""Runs one session of a campaign, in this process or in the coordinator of a cluster, and shows its
+"""Runs one session of a campaign, in this process or in the central Ray actor, and shows its
 progress."""
 
 import logging
@@ -19,7 +19,7 @@ from orchestrator.display.live import View, view
 from orchestrator.running.coordinator.environment import named_cluster
 from orchestrator.running.ray_start import connect_for
 from orchestrator.session.build import Parts
-from orchestrator.session.open import OpenSession, open_session
+from orchestrator.session.open import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
 from workers.limits import HostInterruptError
@@ -99,9 +99,8 @@ def launch(
         with logs.log_into(run.folder, run.name, settings.log.level, settings.log.format):
             cluster = _cluster(settings, address, run.name, ray, shown, keeps_ray=keeps_ray)
         try:
-            if cluster.is_ours:
-                return _run_on_own_ray(run, settings, shown, parts)
-            return watch(RemoteSession.start(run, settings), shown)
+            # a local Ray ends with this process, so its actor must not be detached
+            return watch(RemoteSession.start(run, settings, not cluster.is_ours, parts), shown)
         finally:
             # the caller reports on the session meanwhile
             disconnect(cluster, keeps_ray, waits=False)
@@ -128,24 +127,6 @@ def _cluster(
     return cluster
 
 
-def _run_on_own_ray(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
-    """Run the session in this process, whose Ray ends with it."""
-    from orchestrator.running.coordinator.starting import publish
-    from orchestrator.session.ray_workers import first_workers
-    from workers.on_ray.allocation import start_workers
-
-    first = first_workers(settings, run.name)
-    allocation = None if first is None else start_workers(first)
-    try:
-        session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts, allocation)
-    except BaseException:
-        if allocation is not None:
-            allocation.release()
-        raise
-    publish(session, run.name)
-    return _drive(session, session.driver.stop)
-
-
 def _run_inline(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
     """Run the session and its evaluations in this process."""
     session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
@@ -155,10 +136,6 @@ def _run_inline(run: Run, settings: Settings, shown: View, parts: Parts | None) 
         if now:  # the running evaluation occupies this thread
             raise HostInterruptError
 
-    return _drive(session, stop)
-
-
-def _drive(session: OpenSession, stop: Callable[[bool], None]) -> Outcome:
     with _interrupts(stop):
         close = session.run()
     return close.outcome, close.reason

@@ -1,4 +1,4 @@
-"""Starts Ray for a session of this process, and joins clusters.
+"""Starts Ray for a session, and joins clusters.
 
 This module imports little, so that Ray starts while the other modules of a session are imported.
 """
@@ -59,4 +59,4 @@ def connect_for(settings: "Settings", address: str | None, name: str = "") -> "C
     from orchestrator.running.coordinator.cluster import connect
 
     workers = settings.workers
-    return connect(address, workers.count, workers.all_cpus, workers.all_gpus, name)
+    return connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=True, name=name)

@@ -131,15 +131,7 @@ def open_session(
             show_seconds=show_seconds,
         )
         driver.listen(resources.enter_context(notifications(settings.notify, run, driver.status)))
-        return OpenSession(driver, opened, heartbeat, resources.pop_all(), _threads(settings))
-
-
-def _threads(settings: Settings) -> int | None:
-    """Return the number of BLAS threads of the strategy; None for the default of this process.
-
-    With Ray it is 1, because evaluations need the cores.
-    """
-    return settings.computing.threads or (1 if settings.workers.executor == "ray" else None)
+        return OpenSession(driver, opened, heartbeat, resources.pop_all(), settings.computing.threads)
 
 
 def _log_remarks(settings: Settings, parts: Parts) -> None:
@@ -175,7 +167,7 @@ def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, setting
     """Return both states, rebuilt from a log of the same candidates and objective."""
     created, events = run.stream(store)
     _check_unchanged(run, parts, created)
-    with threadpool_limits(_threads(settings), user_api="blas"):
+    with threadpool_limits(settings.computing.threads, user_api="blas"):
         return replay(problem, chain((created,), events))
 
 

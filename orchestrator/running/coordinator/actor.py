@@ -2,8 +2,8 @@
 
 The actor contains no logic of the campaign. It starts to work when it is created, so Ray can
 restart it without a watching process: the new process resumes from the log and adopts the
-evaluations that worker actors still run. The actor is detached, so the campaign survives the
-program that started it. After the session, the actor keeps the result for a watcher
+evaluations that worker actors still run. On a joined cluster the actor is detached, so the campaign
+survives the program that started it. After the session, the actor keeps the result for a watcher
 for a limited time and then removes itself.
 
 This module imports little, so that the first workers start before the remaining imports, which take
@@ -12,6 +12,7 @@ a second or two.
 
 import threading
 import time
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 import ray
@@ -21,6 +22,7 @@ from workers.on_ray.allocation import FirstWorkers, start_workers
 
 if TYPE_CHECKING:
     from orchestrator.campaign.status import Status
+    from orchestrator.session.build import Parts
     from orchestrator.session.open import OpenSession
 
 NAMESPACE = "bbkb"
@@ -37,8 +39,8 @@ class Orchestrator:
     `folder` and `name` are the run's. `settings` (JSON) are the settings of the session. `length`
     is the length of the log when the actor was created: a session that was closed after that
     position was closed by this actor before it restarted. No argument contains a password. `first`:
-    the workers that start first. Errors of this project are returned as values, because Ray would
-    wrap exceptions.
+    the workers that start first. `gets_parts`: whether the creating process calls `take_parts`.
+    Errors of this project are returned as values, because Ray would wrap exceptions.
     """
 
     def __init__(
@@ -48,18 +50,27 @@ class Orchestrator:
         settings: str,
         length: int,
         first: FirstWorkers | None,
+        gets_parts: bool,
     ) -> None:
         self._folder = folder
         self._name = name
         self._settings = settings
         self._length = length
         self._first = first
+        self._gets_parts = gets_parts
+        self._parts: Future[list[ray.ObjectRef[Parts]]] = Future()
         self._session: OpenSession | None = None
         # a stop that was requested before there is a session: whether it is immediate
         self._early_stop: bool | None = None
         self._answer: Answer | None = None
         self._ended = threading.Event()
         threading.Thread(target=self._live, name="session", daemon=True).start()
+
+    def take_parts(self, parts: "list[ray.ObjectRef[Parts]]") -> None:
+        """Receive the parts that the creating process has built, in a list, so that they are
+        unpickled when their modules can be imported. They are not an argument of the constructor,
+        because a restart would need them again."""
+        self._parts.set_result(parts)
 
     def answer(self, seconds: float) -> Answer | None:
         """Return the outcome of the session, waiting up to `seconds` for it; None while it runs."""
@@ -91,6 +102,11 @@ class Orchestrator:
         forget_store(self._name)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
+    def _build_parts(self) -> "Parts | None":
+        if not self._gets_parts:
+            return None
+        return ray.get(self._parts.result()[0])
+
     def _run(self) -> End:
         is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
         allocation = None if self._first is None or is_restarted else start_workers(self._first)
@@ -102,7 +118,9 @@ class Orchestrator:
                 publish,
             )
 
-            begun = begin(self._folder, self._settings, self._length, is_restarted, allocation)
+            begun = begin(
+                self._folder, self._settings, self._length, is_restarted, self._build_parts, allocation=allocation
+            )
         except BaseException:
             if allocation is not None:
                 allocation.release()

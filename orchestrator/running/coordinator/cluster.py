@@ -62,7 +62,7 @@ class Cluster:
     notes: tuple[str, ...] = ()
 
 
-def connect(address: str | None, workers: int, cpus: float, gpus: float, name: str = "") -> Cluster:
+def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
     """Join the cluster that `address` or RAY_ADDRESS (set inside a Ray job) names; otherwise start
     a cluster on this machine.
 
@@ -84,12 +84,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, name: s
             is_connected_here=False,
             notes=_room_notes(workers, cpus, gpus),
         )
-    return _start(workers, cpus, gpus, name) if named is None else _join(named, workers, cpus, gpus, name)
-
-
-def is_connected() -> bool:
-    """Return whether this process is connected to Ray."""
-    return bool(ray.is_initialized())
+    return _start(workers, cpus, gpus, dashboard, name) if named is None else _join(named, workers, cpus, gpus, name)
 
 
 def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
@@ -134,14 +129,14 @@ def _take_kept(named: str | None, cpus: int) -> Cluster | None:
     return None
 
 
-def _start(workers: int, cpus: float, gpus: float, name: str) -> Cluster:
+def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:
     cores = _cores()
     logical_cpus = _logical_cpus(workers, cpus)
-    require_token()
+    token = require_token()
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * cores))
     try:
-        # Ray's dashboard takes a second and ten processes; `ray start --head` starts it
-        context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=False)
+        # None: start the dashboard, unless a busy machine is too slow for it
+        context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
             raise  # Exception: Ray's, when a busy machine needs more than half a minute for the start
@@ -152,10 +147,15 @@ def _start(workers: int, cpus: float, gpus: float, name: str) -> Cluster:
     notes = (
         [f"{logical_cpus} CPUs asked for, {cores} cores here: evaluations share them"] if logical_cpus > cores else []
     )
+    url = _dashboard_url(context)
+    if dashboard and url is None:
+        notes.append("warning: the Ray dashboard did not start in time; the campaign runs without it")
+    if url is not None and token is not None:
+        notes.append(f"the Ray dashboard asks for the token in {token}")
     notes += _close_to_others(context)
     return Cluster(
         address=_gcs_address(),
-        dashboard_url=None,
+        dashboard_url=url,
         is_ours=True,
         is_connected_here=True,
         notes=(*notes, *_room_notes(workers, cpus, gpus)),

@@ -27,12 +27,15 @@ def named_cluster(address: str | None) -> str | None:
     return None if named == "local" else named
 
 
-def require_token() -> None:
-    """Configure the Ray that is about to start to require a token, unless the environment names
-    one or another method already."""
+def require_token() -> Path | None:
+    """Configure the Ray that is about to start to require a token. Return the file that contains
+    the token; None if the environment already names a token or another method."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if mode == "token" and not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+    if mode != "token" or "RAY_AUTH_TOKEN" in os.environ:
+        return None
+    if "RAY_AUTH_TOKEN_PATH" not in os.environ:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file())
+    return Path(os.environ["RAY_AUTH_TOKEN_PATH"])
 
 
 def _remove_leftovers() -> None:

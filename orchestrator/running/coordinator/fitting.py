@@ -29,7 +29,7 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
     try:
         placement = placement_of(settings, settings.name, resources)
         if is_named:
-            cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus)
+            cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
             try:
                 check_feasible(placement, limits)
             finally:

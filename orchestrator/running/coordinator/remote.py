@@ -14,6 +14,7 @@ from orchestrator.errors import ActorLostError, RunError
 from orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.running.coordinator.handover import forget_store, leave_store
 from orchestrator.running.coordinator.starting import ending_since
+from orchestrator.session.build import Parts
 from orchestrator.session.ray_workers import first_workers
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
@@ -32,21 +33,24 @@ class RemoteSession:
     """A session in the central actor, as seen from outside. Methods raise ActorLostError if the
     actor is lost."""
 
-    def __init__(self, run: Run, actor: ActorHandle, length: int) -> None:
+    def __init__(self, run: Run, actor: ActorHandle, length: int, built: "list[ray.ObjectRef[Parts]]") -> None:
         self._run = run
         self._actor = actor
         self._length = length  # length of the log before the session
+        self._built = built  # kept alive for the actor, which fetches it from this process
         self._answer: Answer | None = None
         self._last: Status | None = None
         # a stop request that the actor has not received: whether it is immediate
         self._undelivered: bool | None = None
 
     @classmethod
-    def start(cls, run: Run, settings: Settings) -> "RemoteSession":
-        """Create the actor, which runs a session with `settings` and survives this process.
+    def start(cls, run: Run, settings: Settings, is_detached: bool, parts: Parts | None = None) -> "RemoteSession":
+        """Create the actor, which runs a session with `settings`.
 
-        Raises RunError if a session of this run is active in another actor. An actor whose session
-        has ended is removed.
+        `is_detached`: whether the actor survives this process. `parts`: the parts that were built
+        from the settings in this process; an actor that is not detached receives them instead of
+        building them again. Raises RunError if a session of this run is active in another actor. An
+        actor whose session has ended is removed.
         """
         _remove_ended_actor(run)
         remote: Any = ray.remote(Orchestrator)
@@ -58,10 +62,12 @@ class RemoteSession:
         with run.store() as store:
             length = store.length(run.name)
         leave_store(run)
+        # Ray deletes the object when its owner dies
+        built = [] if parts is None or is_detached else _put(parts)
         actor = remote.options(
             name=_name(run),
             namespace=NAMESPACE,
-            lifetime="detached",
+            lifetime="detached" if is_detached else None,
             num_cpus=0,
             # so that the dashboard counts evaluations, not calls of this actor
             enable_task_events=False,
@@ -75,8 +81,11 @@ class RemoteSession:
             json.dumps(settings.resolved()),
             length,
             first_workers(settings, run.name),
+            bool(built),
         )
-        return cls(run, actor, length)
+        if built:
+            actor.take_parts.remote(built)
+        return cls(run, actor, length, built)
 
     def wait(self, seconds: float) -> bool:
         """Return whether the session has ended, waiting up to `seconds` for it (a little longer
@@ -139,6 +148,15 @@ class RemoteSession:
                 f"the log: {self._run.resume_command}"
             ) from error
         return answer
+
+
+def _put(parts: Parts) -> "list[ray.ObjectRef[Parts]]":
+    """Return a reference to the parts, in a list. The list is empty if they cannot be pickled; then
+    the actor builds them and explains why an objective must be picklable."""
+    try:
+        return [ray.put(parts)]
+    except Exception:  # pickling runs the objective's own code, which may raise anything
+        return []
 
 
 def _name(run: Run) -> str:

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, Ses
 from orchestrator.errors import CampaignError
 from orchestrator.running.coordinator.handover import with_store
 from orchestrator.running.coordinator.metrics import Metrics
+from orchestrator.session.build import Parts
 from orchestrator.session.open import OpenSession, open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import open_run
@@ -36,6 +37,7 @@ def begin(
     settings: str,
     length: int,
     is_restarted: bool,
+    built: Callable[[], Parts | None],
     allocation: Allocation | None,
 ) -> Begun | End:
     """Return the session of the run in `folder`, or its end if it ended while this actor restarted.
@@ -46,6 +48,9 @@ def begin(
             claim.
         length: the length of the log when the actor was created.
         is_restarted: whether Ray has started the actor again.
+        built: returns the parts that another process has built from the settings, or None. It is
+            called after the modules that the settings name have been imported, and not after a
+            restart.
         allocation: the workers that have been started.
 
     Raises:
@@ -64,7 +69,7 @@ def begin(
         with run.store() as store:
             settings = store.claimed_settings(run.name) or settings
     resolved = from_mapping(json.loads(settings))
-    session = open_session(run, resolved, allocation=allocation)
+    session = open_session(run, resolved, parts=None if is_restarted else built(), allocation=allocation)
     return Begun(session=session, stops=stops)
 
 

@@ -122,7 +122,7 @@ def settings_of(run: Run) -> Settings:
 
 
 def start(run: Run) -> RemoteSession:
-    return RemoteSession.start(run, settings_of(run))
+    return RemoteSession.start(run, settings_of(run), is_detached=True)
 
 
 def write_campaign(folder: Path, evaluations: int, seconds: float, kind: str) -> None:
@@ -173,7 +173,7 @@ def test_session_runs_to_its_end_and_its_actor_disappears(make: Callable[..., Ru
 
 def test_ray_exports_the_campaigns_figures_for_prometheus(make: Callable[..., Run]) -> None:
     run = make(evaluations=5, seconds=0.0)
-    session = RemoteSession.start(run, settings_of(run))
+    session = RemoteSession.start(run, settings_of(run), is_detached=True)
     wait_until(lambda: session.wait(0.5))
     (node,) = ray.nodes()
     line = f'ray_bbkb_evaluations_total{{.*campaign="{run.name}".*status="succeeded".*}} 5.0'
@@ -243,7 +243,7 @@ def test_running_run_does_not_start_twice_but_can_be_watched_and_stopped(make: C
     wait_until(lambda: successes(run) >= 1)
     with pytest.raises(RunError, match="must not be run twice"):
         start(run)
-    watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0)
+    watcher = RemoteSession(run, ray.get_actor(f"bbkb {run.name}", NAMESPACE), length=0, built=[])
     assert not watcher.wait(0.1)
     watcher.stop(now=False)
     stopped = ("interrupted", "stopped on request, after its running evaluations")

@@ -31,7 +31,7 @@ def crash():
     print("a worker talks")
     os._exit(1)
 
-cluster = connect(None, workers=64, cpus=1.0, gpus=0.0)
+cluster = connect(None, workers=64, cpus=1.0, gpus=0.0, dashboard=True)
 try:
     ray.get(crash.remote())
 except ray.exceptions.WorkerCrashedError:
@@ -39,13 +39,13 @@ except ray.exceptions.WorkerCrashedError:
 print(cluster.is_ours, cluster.is_connected_here, cluster.dashboard_url)
 token = os.environ["RAY_AUTH_TOKEN_PATH"]
 mode = oct(os.stat(token).st_mode & 0o777)
-print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], mode)
+print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], token in cluster.notes[1], mode)
 session = ray._private.worker._global_node.get_session_dir_path()
 print(oct(os.stat(session).st_mode & 0o777))
 print("RAY_AUTH_TOKEN" in os.environ, any(open(token).read() in note for note in cluster.notes))
 print(cluster.notes[0])
 disconnect(cluster, keeps=True)
-print("the next one takes it:", connect(None, workers=2, cpus=1.0, gpus=0.0) is cluster)
+print("the next one takes it:", connect(None, workers=2, cpus=1.0, gpus=0.0, dashboard=True) is cluster)
 disconnect(cluster)
 disconnect(cluster)
 print(ray.is_initialized())
@@ -57,7 +57,7 @@ import ray
 from ray._raylet import Config
 from orchestrator.running.coordinator.cluster import connect, disconnect
 
-cluster = connect(None, workers=1, cpus=1.0, gpus=0.0)
+cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 @ray.remote(num_cpus=0)
 def print_much():
@@ -75,7 +75,7 @@ import sys
 import ray
 from orchestrator.running.coordinator.cluster import connect, disconnect
 
-cluster = connect(None, workers=100, cpus=1.0, gpus=0.0)
+cluster = connect(None, workers=100, cpus=1.0, gpus=0.0, dashboard=True)
 print(cluster.is_ours, cluster.is_connected_here, cluster.address == sys.argv[1])
 print(*cluster.notes)
 disconnect(cluster)
@@ -111,8 +111,8 @@ def test_cluster_started_here_is_silent_reused_and_leaves_no_trace_at_home(
     home.mkdir()
     lines = run(STARTS, HOME=str(home), RAY_TMPDIR=short_folder, TMPDIR=short_folder)
     assert lines[0] == "crashed"
-    assert lines[1] == "True True None"
-    assert lines[2] == "64.0 token 0o600"
+    assert lines[1].startswith("True True http://127.0.0.1:")
+    assert lines[2] == "64.0 token True 0o600"
     assert lines[3] == "0o700"
     assert lines[4] == "False False"
     assert lines[5].startswith("64 CPUs asked for, ")
@@ -157,7 +157,7 @@ def test_cluster_that_was_joined_without_a_token_is_warned_about(
 
 
 def test_open_connection_is_used_and_not_closed(ray_cluster: str) -> None:
-    joined = connect("no.such.host:1", workers=1, cpus=1.0, gpus=3.0)
+    joined = connect("no.such.host:1", workers=1, cpus=1.0, gpus=3.0, dashboard=False)
     assert (joined.address, joined.is_ours, joined.is_connected_here) == (ray_cluster, False, False)
     assert joined.notes == ("the cluster has 2 GPUs, 1 worker asks for 3: some will wait",)
     disconnect(joined)
@@ -173,7 +173,7 @@ def without_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ":6379", "127.0.0.1:99999"])
 def test_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(UserError, match="--address"):
-        connect(address, workers=1, cpus=1.0, gpus=0.0)
+        connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
 @pytest.mark.usefixtures("without_connection")
@@ -182,7 +182,7 @@ def test_address_without_a_cluster_is_refused_with_a_remedy() -> None:
         reserved.bind(("127.0.0.1", 0))  # bound and not listening: no other process can take the port meanwhile
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
         with pytest.raises(UserError, match=f"must name a running Ray cluster, got {address}: .*`ray start --head`"):
-            connect(address, workers=1, cpus=1.0, gpus=0.0)
+            connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
 @pytest.mark.usefixtures("without_connection")
@@ -205,7 +205,7 @@ def test_cluster_that_refuses_the_token_is_a_users_error_with_a_remedy(
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=remedy):
-            connect(address, workers=1, cpus=1.0, gpus=0.0)
+            connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
 @pytest.mark.usefixtures("without_connection")
@@ -215,7 +215,7 @@ def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) 
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=f"RAY_USE_TLS must be 0 .* such a cluster at {address}"):
-            connect(address, workers=1, cpus=1.0, gpus=0.0)
+            connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, Exception])  # the second is Ray's when half a minute was not enough
@@ -226,7 +226,19 @@ def test_failed_start_of_ray_is_a_users_error(kind: type[Exception], monkeypatch
 
     monkeypatch.setattr(cluster, "_init", refuse)
     with pytest.raises(UserError, match=r"got Failed to start GCS; free disk space .* less busy"):
-        connect(None, workers=1, cpus=1.0, gpus=0.0)
+        connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+
+@pytest.mark.usefixtures("without_connection")
+def test_dashboard_that_does_not_start_stops_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {}
+    monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options))
+    monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
+    monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
+    started = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=True)
+    assert asked["include_dashboard"] is None, "Ray gives up where it is True and the dashboard does not start"
+    assert started.dashboard_url is None
+    assert any("dashboard did not start" in note for note in started.notes)
 
 
 def test_workers_need_no_hook_in_the_folder_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,7 +261,7 @@ def test_processes_start_concurrently_unless_the_user_limits_them(
     monkeypatch.setattr(cluster, "_init", lambda _name, **_options: None)
     monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
     monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
-    connect(None, workers=1, cpus=1.0, gpus=0.0)
+    connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
     assert os.environ[name] == used
 
 
@@ -260,4 +272,4 @@ def test_programming_error_while_ray_starts_is_no_users_error(monkeypatch: pytes
 
     monkeypatch.setattr(cluster, "_init", fail)
     with pytest.raises(KeyError):
-        connect(None, workers=1, cpus=1.0, gpus=0.0)
+        connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)

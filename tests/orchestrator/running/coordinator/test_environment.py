@@ -14,8 +14,7 @@ from orchestrator.store.lease import Identity
 MAKE = """
 import os, signal
 from orchestrator.running.coordinator.environment import require_token
-require_token()
-print(os.environ["RAY_AUTH_TOKEN_PATH"], flush=True)
+print(require_token(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
