@@ -69,7 +69,7 @@ def _picture(figure: Figure) -> ET.Element:
     _draw_axes(root, across, up, left)
     place = {"x": left, "y": _TOP, "width": across.length, "height": up.length}
     area = ET.SubElement(root, "svg", {name: _number(value) for name, value in place.items()})
-    for trace in figure.traces:  # the inner `svg` clips what is outside of its axes
+    for trace in figure.traces:  # the inner `svg` clips marks outside of its axes
         for element, attributes in _parts(trace, across, up):
             ET.SubElement(area, element, attributes)
     if figure.layout["showlegend"]:

@@ -42,7 +42,7 @@ class Campaigns:
         feed = self._feeds.get(name)
         if feed is None:
             return None
-        feed.is_wanted = True
+        feed.want()
         deadline = time.monotonic() + START_SECONDS
         while feed.history is None and not feed.problem and time.monotonic() < deadline:
             await self.pause(_OPEN_POLL_SECONDS)

@@ -12,6 +12,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -78,6 +79,17 @@ class _CheckpointCount:
             self._next_count = began + max(COUNT_SECONDS, COUNT_FACTOR * took)
 
 
+@dataclass(slots=True)
+class _Reading:
+    """The state that decides how a campaign is read next."""
+
+    is_wanted: bool = False  # whether somebody has opened the campaign
+    listed: Overview | None = None  # from the end of the log, until the log is folded
+    next_try: float = 0.0  # after an error, by the monotonic clock
+    stamp: _Stamp = ()  # of the files at the last reading; empty if they may change unseen
+    watch: Watch = field(default_factory=Watch)
+
+
 class Feed:
     """The history of a campaign. `problem` is the error of the last reading, or empty."""
 
@@ -89,14 +101,10 @@ class Feed:
         self.length = 0  # the length of the log at the last reading
         self.problem = ""
         self.failures = FailureGroups()
-        self.is_wanted = False  # whether somebody has opened the campaign
-        self._listed: Overview | None = None  # from the end of the log, until the log is folded
-        self._next_try = 0.0
-        self._stamp: _Stamp = ()  # of the files at the last reading; empty if they may change unseen
+        self._reading = _Reading()
         self._checkpoints = _CheckpointCount()
         self._arrivals = array("q")  # the position in the log after each result
         self._store: EventStore | None = None
-        self._watch = Watch()
         self._lock = threading.Lock()
 
     @property
@@ -109,16 +117,20 @@ class Feed:
         """Whether all events of the last reading are folded."""
         return self.history is not None and self.position >= self.length
 
+    def want(self) -> None:
+        """Read the campaign's history from now on."""
+        self._reading.is_wanted = True
+
     @property
     def is_listed(self) -> bool:
         """Whether the end of the log is known without its history."""
-        return self._listed is not None
+        return self._reading.listed is not None
 
     @property
     def overview(self) -> Overview | None:
         """The campaign's line in the list; None until it is known."""
-        if self._listed is not None:
-            return self._listed
+        if self._reading.listed is not None:
+            return self._reading.listed
         history = self.history
         if history is None:
             return None
@@ -137,7 +149,7 @@ class Feed:
         if not self.source.url:
             self.problem = self.source.problem
             return False
-        if self.problem and time.monotonic() < self._next_try:
+        if self.problem and time.monotonic() < self._reading.next_try:
             return False
         try:
             is_behind = self._read()
@@ -145,25 +157,25 @@ class Feed:
                 self._checkpoints.update(self.source.trials)
             self.problem = ""
         except Exception as error:
-            self._next_try = time.monotonic() + RETRY_SECONDS
+            self._reading.next_try = time.monotonic() + RETRY_SECONDS
             self.problem = reason_of(error)
             return False
         return is_behind
 
     def _read(self) -> bool:
-        """Read what has changed. Return whether there may be more."""
+        """Read new events or the end of the log. Return whether there may be more."""
         stamp = _stamp(self.source.url)
-        is_folded = self.is_wanted or self.history is not None
+        is_folded = self._reading.is_wanted or self.history is not None
         is_known = self.is_complete if is_folded else self.is_listed
-        if stamp and stamp == self._stamp and is_known and not self.problem:
-            self.is_held = self._watch.is_held(self.holding)  # a process may end without a trace
+        if stamp and stamp == self._reading.stamp and is_known and not self.problem:
+            self.is_held = self._reading.watch.is_held(self.holding)  # a process may end without a trace
             return False
-        self._stamp = stamp
+        self._reading.stamp = stamp
         if not is_folded and self._glance():
             return False
         is_behind = self._fold(self._open())
         if self.is_complete:
-            self._listed = None
+            self._reading.listed = None
         return is_behind
 
     def _glance(self) -> bool:
@@ -171,7 +183,7 @@ class Feed:
         seen = glance(self.source.url, self.source.name)
         if seen is None or seen.holding.holder:
             return False
-        self._listed = overview_at(seen)
+        self._reading.listed = overview_at(seen)
         self.holding = seen.holding
         self.is_held = False
         self.length = seen.length
@@ -221,7 +233,7 @@ class Feed:
         notes = store.notes(self.source.name)
         with self._lock:
             self.holding = holding
-            self.is_held = self._watch.is_held(holding)
+            self.is_held = self._reading.watch.is_held(holding)
             self.length = max(self.length, length)
             for folded, event in enumerate(events, 1):
                 if self.history is not None:
