@@ -106,7 +106,7 @@ def _(event: CandidatesGrown) -> str:
 @_text.register
 def _(event: TrialsContinued) -> str:
     trials = noun_and_numbers("trial", [again.trial for again in event.trials])
-    why = "to complete the best ones" if event.reason == "finish" else "the model expects good values"
+    why = "to complete the best ones" if event.reason == "finish" else "the strategy chose them"
     return f"continued {trials}: {why}"
 
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from workers.checkpoints import Checkpoints, checkpoints_in, remove_checkpoints
+from workers.checkpoints import (
+    Checkpoints,
+    begin_with_copy,
+    checkpoints_in,
+    remove_checkpoints,
+    remove_saved,
+    save_checkpoint,
+    saved_checkpoints,
+)
 
 
 def fill(folder: Path, **files: str) -> None:
@@ -69,3 +77,30 @@ def test_file_that_is_renamed_meanwhile_is_left_out_of_the_size(
 
     monkeypatch.setattr(os, "scandir", renaming)
     assert checkpoints_in(tmp_path) == Checkpoints(trials=1, size=5)
+
+
+def test_copied_checkpoint_is_whole_after_kills_and_is_not_copied_again(tmp_path: Path) -> None:
+    parent, child = tmp_path / "000012", tmp_path / "000034"
+    (parent / "layers").mkdir(parents=True)
+    (parent / "layers" / "weights").write_text("whole")
+    (parent / "output-1.txt").write_text("printed")
+    (parent / ".reports").write_text("[1, 0.5, []]")
+    (tmp_path / ".saved" / "000012-20.draft").mkdir(parents=True)  # of a killed worker
+    save_checkpoint(parent, 20)
+    (parent / "layers" / "weights").write_text("trained on")
+    (child / "layers").mkdir(parents=True)
+    (child / "layers" / "weights").write_text("who")  # the worker was killed while it copied
+    (child / "old").touch()
+    begin_with_copy(child, (12, 20))
+    assert sorted(path.name for path in child.rglob("*")) == [".copied", "layers", "weights"]
+    assert (child / "layers" / "weights").read_text() == "whole"
+    (child / "layers" / "weights").write_text("trained")
+    begin_with_copy(child, (12, 20))
+    begin_with_copy(child, (12, 20), copies=False)  # another rank
+    assert (child / "layers" / "weights").read_text() == "trained"
+    assert saved_checkpoints(tmp_path) == [(12, 20)]
+    remove_saved(tmp_path, [(12, 20)])
+    assert saved_checkpoints(tmp_path) == []
+    (tmp_path / "000035").mkdir()
+    with pytest.raises(OSError, match="000012-20"):
+        begin_with_copy(tmp_path / "000035", (12, 20))
