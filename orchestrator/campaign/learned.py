@@ -3,8 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-from orchestrator.bandit.model.curve_numbers import CurveNumbers
+from typing import Any
 
 LEAST_PREDICTED = 20  # predicted results, below which their share inside is not used
 LEAST_SHARE = 0.8  # the share of results inside μ ± 2σ below which a model is not valid
@@ -24,12 +23,12 @@ class LearnedModel:
     most_pulled: int  # the arm that was pulled most often
     most_pulls: int  # how often it was pulled
     evaluations: int  # all pulls with a reward
-    # steps of a training and the fitted correlation of a value there with the final value; empty
+    # steps of a training and the estimated correlation of a value there with the final value; empty
     # without learning curves
     steps: tuple[tuple[int, float], ...] = ()
 
     @staticmethod
-    def of(record: Mapping[str, object]) -> "LearnedModel | None":
+    def of(record: Mapping[str, Any]) -> "LearnedModel | None":
         """Return the facts about the fitted model in `record`; None if no model was fitted."""
         model = record.get("model")
         if not isinstance(model, Mapping) or "predicted" not in model:
@@ -42,7 +41,7 @@ class LearnedModel:
             most_pulled=int(arm),
             most_pulls=int(pulls),
             evaluations=int(model["pulls"]),
-            steps=_step_correlations(model.get("curve")),
+            steps=tuple((int(step), float(correlation)) for step, correlation in record.get("reliability", ())),
         )
 
     @property
@@ -67,16 +66,3 @@ class LearnedModel:
                 f"look deterministic: with objective.deterministic: true none is evaluated twice"
             )
         return tuple(remarks)
-
-
-def _step_correlations(record: object) -> tuple[tuple[int, float], ...]:
-    """Return the correlation with the end at the first step, twice that, …, and the last one."""
-    if not isinstance(record, Mapping):
-        return ()
-    numbers = CurveNumbers.from_record(record)
-    steps = []
-    step = numbers.first
-    while step < numbers.last:
-        steps.append(int(step))
-        step *= 2
-    return tuple((step, round(numbers.correlation(step), 3)) for step in (*steps, int(numbers.last)))

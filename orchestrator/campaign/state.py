@@ -260,7 +260,7 @@ class CampaignState:
 
     @property
     def steps_reliability(self) -> tuple[tuple[int, float], ...]:
-        """Steps before the last one, each with the fitted correlation of its value with the final
+        """Steps before the last one, each with the estimated correlation of its value with the final
         value."""
         steps = () if self.refresh.learned is None else self.refresh.learned.steps
         end = self.training_end

@@ -1,9 +1,11 @@
-"""The campaign's answers to a running training: stop or continue, and its next limit."""
+"""The campaign's decisions on trainings: whether a running one stops, its next limit, and whether
+stopped ones may continue."""
 
 import math
 
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.rule import EarlyStopping, StopCause
+from orchestrator.campaign.trainings.starts import SHARE_OF_STARTS, first_reliable_pause
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
@@ -38,5 +40,34 @@ def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     return _early_stopping(state).cause_at_limit(state.trainings, trial)
 
 
+def lets_stopped_trials_compete(state: CampaignState) -> bool:
+    """Return whether the strategy may continue a stopped trial instead of starting a new one.
+
+    Without checkpoints, stopped trials restart only at the end of the budget. With a budget of
+    steps, new trials come first until their ways to the first pause have used `SHARE_OF_STARTS`.
+    Otherwise the model may continue mediocre trials for long before it has seen a good one.
+    """
+    rule = state.rules.training
+    if rule is None:
+        return True
+    pause = _first_pause(state)
+    used = state.totals.chosen * pause
+    is_start_due = pause > 0 and used < SHARE_OF_STARTS * state.trainings.steps.total
+    return not (rule.restarts or is_start_due)
+
+
+def _first_pause(state: CampaignState) -> int:
+    """Return the step of the first reliable pause; 0 if all of them count as reliable, which holds
+    without a budget of steps and before the first refresh."""
+    rules = state.rules
+    rule = rules.training
+    learned = state.refresh.learned
+    if rule is None or learned is None or not (rule.balances_starts and rule.has_checkpoints):
+        return 0
+    if not (rules.steps and rules.stopping and rule.last_step and learned.steps):
+        return 0
+    return first_reliable_pause(rules.stopping, rule.last_step, dict(learned.steps))
+
+
 def _early_stopping(state: CampaignState) -> EarlyStopping:
-    return EarlyStopping(state.rules.stopping, state.rules.training)
+    return EarlyStopping(state.rules.stopping, state.rules.training, _first_pause(state))

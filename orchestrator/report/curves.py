@@ -67,7 +67,7 @@ def _step_axis(rows: list[TrialRow]) -> Spec:
 def _reliability_text(history: History) -> str:
     steps = history.campaign.steps_reliability
     parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in steps)
-    return f"Fitted correlation of a value with the final one: {parts}."
+    return f"Correlation of a value with the final one: {parts}."
 
 
 def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:

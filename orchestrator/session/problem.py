@@ -18,6 +18,7 @@ from orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, LearnsCu
 from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.stops import lets_stopped_trials_compete
 from orchestrator.campaign.trainings.population import Copied
 from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.campaign.transitions import apply_recorded
@@ -193,8 +194,7 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
         learned.curves,
         learned.paused,
         last_step,
-        # without checkpoints a stopped trial restarts only at the end of the budget
-        compete=rule is None or not rule.restarts,
+        compete=lets_stopped_trials_compete(campaign),
     )
     return state
 

@@ -174,15 +174,19 @@ def _parameter(by_class: dict[type, Schema]) -> Schema:
 
 
 def _select_by_rule(section: Schema) -> None:
-    """Let `rule` select the alternative in which mistakes are shown."""
+    """Let `rule`, which is `model` if it is left out, select the alternative in which mistakes are
+    shown."""
     alternatives = next(kind for kind in section.pop("anyOf") if "oneOf" in kind)
     rules = alternatives["discriminator"]["mapping"]
     section["type"] = ["object", "null"]
     section["properties"] = {"rule": {"enum": list(rules), "description": "When a trial is stopped."}}
-    section["required"] = ["rule"]
     section["allOf"] = [
         {
-            "if": {"type": "object", "properties": {"rule": {"const": rule}}, "required": ["rule"]},
+            "if": {
+                "type": "object",
+                "properties": {"rule": {"const": rule}},
+                "required": [] if rule == "model" else ["rule"],
+            },
             "then": {"$ref": reference},
         }
         for rule, reference in rules.items()

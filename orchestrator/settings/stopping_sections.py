@@ -36,9 +36,10 @@ class ModelStoppingSettings(Section):
     model_config = ConfigDict(populate_by_name=True)  # `continue` is a keyword of Python
 
     rule: Literal["model"] = Field(
+        default="model",
         description="Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and "
         "continue those that the model expects to end best. Without checkpoints: stop trials that are worse than the "
-        "median at their step. In both cases trials stop that the model expects to end worse than the best one."
+        "median at their step. In both cases trials stop that the model expects to end worse than the best one.",
     )
     last_step: Annotated[int, Field(ge=2)] | None = Field(
         default=None,
@@ -72,10 +73,14 @@ class ModelStoppingSettings(Section):
     )
 
 
-def _refuse_text(section: object) -> object:
+def _with_rule(section: object) -> object:
+    """Return the section with its rule, which is `model` unless it or an option of `asha` is given.
+    Raises an error for a section that is a text."""
     if isinstance(section, str):
         rule = "must be a mapping such as {rule: asha}, {rule: median} or {rule: model}"
         raise failure([Refusal((), rule, excerpt(section))])
+    if isinstance(section, Mapping) and section.keys().isdisjoint(AshaSettings.model_fields):
+        return {"rule": "model", **section}
     return section
 
 
@@ -84,7 +89,7 @@ StoppingSettings = Annotated[
         AshaSettings | MedianSettings | ModelStoppingSettings,
         Field(discriminator="rule"),
     ],
-    BeforeValidator(_refuse_text),
+    BeforeValidator(_with_rule),
 ]
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from objectives.parameters import Range
@@ -149,6 +150,36 @@ def test_refresh_records_forecasts_that_cover_most_final_values(tmp_path: Path) 
     ended = [(one, final[trial]) for trial, one in forecasts.items() if trial in final]
     inside = [one.low <= value <= one.high for one, value in ended]
     assert not ended or sum(inside) >= 0.8 * len(inside)
+
+
+def test_recommended_noisy_training_has_an_estimate_and_forecasts_contain_reported_values(tmp_path: Path) -> None:
+    def train_noisy(lr: float, width: float, folder: Path, report: Any) -> float:
+        luck = np.random.default_rng(int(lr * 1e9)).normal(0.0, 0.05, STEPS + 1)
+        last = 0.0
+
+        def with_luck(value: float, epoch: int) -> None:
+            nonlocal last
+            last = value + luck[epoch]
+            report(last, epoch)
+
+        train(lr, width, folder, with_luck)
+        return last
+
+    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "early_stopping": RULE}
+    result = tune(
+        train_noisy, SPACE, direction="maximize", evaluations=400, steps=12 * STEPS, progress=False, settings=settings
+    )
+    best = result.best
+    quiet = train(best.parameters["lr"], best.parameters["width"], tmp_path, lambda value, epoch: None)
+    assert best.estimate is not None
+    assert best.deviation is not None
+    assert abs(best.estimate - quiet) < 3.0 * best.deviation < 0.2
+    reported: dict[int, float] = {}
+    for event in open_run(result.folder).events():
+        if isinstance(event, ReportsArrived):
+            reported.update({one.trial: max(one.value, reported.get(one.trial, one.value)) for one in event.reports})
+        if isinstance(event, ModelRefreshed):
+            assert all(forecast.low <= reported[forecast.trial] + 1e-9 for forecast in event.forecasts)
 
 
 @pytest.mark.parametrize("continues", [False, None])

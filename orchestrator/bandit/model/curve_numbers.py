@@ -3,7 +3,6 @@
 This module imports no numpy, so that the commands that only read a log start quickly.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
@@ -27,16 +26,6 @@ class CurveNumbers:
     def end_noise(self) -> float:
         """λ: the variance of a final value, given g."""
         return self.own + self.noise
-
-    def correlation(self, step: float) -> float:
-        """Return the correlation, over configurations, of a value at `step` with the final value,
-        which is the reliability of the step."""
-        t = math.log(step / self.first) / math.log(self.last / self.first)
-        apart = 1.0 - min(t, 1.0)
-        bend = math.exp(-0.5 * (apart / self.step_lengthscale) ** 2)
-        own = math.exp(-0.5 * (apart / self.own_lengthscale) ** 2)
-        covariance = self.lasting + self.bending * bend + self.own * 0.5 * (1.0 + own)
-        return covariance / (self.lasting + self.bending + self.own + self.noise)
 
     def recorded(self) -> dict[str, float]:
         """Return the numbers as plain values for JSON."""

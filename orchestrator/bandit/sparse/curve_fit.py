@@ -46,6 +46,12 @@ class CurveEvidence:
         """The score of each value (N,)."""
         return self.scale.scores(self.values.rewards)
 
+    def latest_scores(self, trials: Indices) -> Floats:
+        """Return the score of the latest value of each of `trials` (n,), which have reported."""
+        at = np.searchsorted(self.values.trials[: self._with_curves], trials)
+        latest: Floats = self.scores[self.values.last[at]]
+        return latest
+
     @cached_property
     def points(self) -> Floats:
         """The features of each value (N, d + 1): the features of its candidate, and the step."""

@@ -48,10 +48,18 @@ def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
 def _of(
     predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None, unseen_variance: float
 ) -> Iterator[TrialForecast]:
-    """Yield the forecasts that follow from `predictions`, for the trials in `only`."""
+    """Yield the forecasts that follow from `predictions`, for the trials in `only`.
+
+    A training may improve no further, so a band also contains the latest value and two deviations
+    of the model below it. Otherwise too few bands of poor trials hold: no poor trial continues, and
+    the model expects of all what it has seen of good ones.
+    """
     deviations = np.sqrt(predictions.deviations**2 + unseen_variance)
+    means = predictions.means
     half = FORECAST_WIDTH * deviations
-    bands = [evidence.scale.rewards(predictions.means + shift) for shift in (0.0, -half, half)]
+    latest = evidence.latest_scores(predictions.trials)
+    low = np.minimum(means - half, latest - FORECAST_WIDTH * predictions.deviations)
+    bands = [evidence.scale.rewards(scores) for scores in (means, low, means + half)]
     columns = np.array([*bands, predictions.means, deviations])
     is_wanted = slice(None) if only is None else np.isin(predictions.trials, only)
     for trial, numbers in zip(predictions.trials[is_wanted].tolist(), columns[:, is_wanted].T.tolist(), strict=True):

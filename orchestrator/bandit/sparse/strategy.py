@@ -11,6 +11,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.reliability import reliability
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
@@ -125,13 +126,15 @@ class SparseStrategy(ABC, Generic[S]):
         return after if self.model is None else replace(after, failed=with_set_aside(state.failed, observations))
 
     def recorded(self, state: S) -> Record:
-        """Return the dictionary, the information gain, the warm start's arms and the fitted
-        values."""
+        """Return the dictionary, the information gain, the warm start's arms, the fitted values, and
+        the reliability of steps if there are learning curves."""
+        knowledge = state.knowledge
         return {
             "dictionary": state.dictionary.tolist(),
             "information_gain": state.information_gain,
             "initial": list(state.initial),
             **calibration_record(state),
+            **({"reliability": reliability(knowledge.curves)} if knowledge.learns_curves else {}),
         }
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.model.outputs import mean_rewards
+from orchestrator.bandit.model.outputs import Scale, mean_rewards
 from orchestrator.bandit.sparse.calibrated import NEGLIGIBLE_NOISE, Belief, is_noisy
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, curve_kernel, predict
 from orchestrator.bandit.sparse.state import SparseState, sparse_belief
 
 VERIFICATION = "verification"  # the reason of a pick that repeats one of the best arms
@@ -91,10 +92,11 @@ class Estimates:
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     """Return the estimate of the reward of the recommended arm, which has a finished pull, and its
     standard deviation; see the module's text. None before the first fit, with several objectives,
-    with learning curves, and if fewer than three means differ, because two are too few for a
-    scale."""
+    and if fewer than three means differ, because two are too few for a scale."""
+    if (evidence := state.curve_evidence) is not None:
+        return _estimate_by_curves(state, evidence, arm) if evidence.scale.slope > 0.0 else None
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
-    if not is_known or state.curve_evidence is not None or state.knowledge.scale.slope <= 0.0:
+    if not is_known or state.knowledge.scale.slope <= 0.0:
         return None
     count = int(state.pulls.counts[arm])
     noise = _measured_noise(state)
@@ -107,7 +109,28 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
     mean += weight * (state.knowledge.scale.scores(state.pulls.reward_sums[[arm]] / count)[0] - mean)
     own = noise / (count + RECOMMENDED_OWN_PULLS)
     deviation = _error_ratio(state) * math.sqrt(own + (1.0 - weight) ** 2 * noise * variance)
-    low, middle, high = state.knowledge.scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
+    return _in_rewards(state.knowledge.scale, mean, deviation)
+
+
+def _estimate_by_curves(state: SparseState, evidence: CurveEvidence, arm: int) -> tuple[float, float]:
+    """Return the estimate of the expected final reward of the `arm`, which has a finished trial, and
+    its standard deviation.
+
+    One trial does not show which part of its effect is due to its seed. The estimate takes half of
+    it, and the deviation includes the other half.
+    """
+    (at, *_) = np.flatnonzero(evidence.values.is_finished & (evidence.values.arms == arm))
+    own = curve_kernel(state.model).numbers.own
+    (centred,), (variance,), _ = state.posterior.moments(np.array([arm], np.intp))
+    quality = centred + state.posterior.fit.offset
+    final = float(predict(state.posterior, evidence, np.array([at])).means[0])
+    deviation = math.sqrt(state.model.regularization * variance + own / 4.0)
+    return _in_rewards(evidence.scale, (quality + final) / 2.0, deviation)
+
+
+def _in_rewards(scale: Scale, mean: float, deviation: float) -> tuple[float, float]:
+    """Return mean and standard deviation of a score as those of a reward."""
+    low, middle, high = scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
     return middle, (high - low) / 2.0
 
 

@@ -7,6 +7,7 @@ same classes.
 * `rungs`: asynchronous successive halving, the median rule, and pauses;
 * `rule`: why a trial is stopped, and the step at which its worker ends it;
 * `first`: the number and the length of the short first trainings;
+* `starts`: the step at which trials pause first;
 * `steps`: the steps that a budget of steps has counted;
 * `end_of_budget`: the trials that the remaining budget is reserved for;
 * `warnings`: reports that do not fit the settings.

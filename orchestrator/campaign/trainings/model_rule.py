@@ -21,6 +21,9 @@ class TrainingRule:
     has_checkpoints: bool = False
     finish: int = 0  # the number of unfinished trials that the last part of the budget completes
     last_step: int | None = None  # the step at which a training ends; None if it is not given
+    # whether trials pause only at reliable steps, and new ones come first until they have used
+    # their share of the steps (`starts`); False in logs of older versions
+    balances_starts: bool = False
     # the number of stopped trials whose checkpoints are kept; None: all
     keep_checkpoints: int | None = None
     # whether the trials are members of a population, whose checkpoints new trials copy

@@ -35,11 +35,13 @@ class EarlyStopping:
     """The rules by which a campaign or an optimizer stops trials.
 
     `rungs` compares trials or pauses them; None: no trial is stopped. `model` adds short first
-    trainings, forecasts and witnesses; None: only the comparison at rungs.
+    trainings, forecasts and witnesses; None: only the comparison at rungs. No trial pauses before
+    the step `first_pause`.
     """
 
     rungs: StoppingRule | None = None
     model: TrainingRule | None = None
+    first_pause: int = 0
 
     def cause_of_stop(
         self,
@@ -82,7 +84,9 @@ class EarlyStopping:
     def _cause_at_rung(self, trainings: Trainings, trial: int) -> StopCause | None:
         if self.rungs is None or not trainings.rungs.stops(self.rungs, trial):
             return None
-        return StopCause.WORSE_THAN_OTHERS if self.rungs.share else self._pause
+        if self.rungs.share:
+            return StopCause.WORSE_THAN_OTHERS
+        return self._pause if trainings.step(trial) >= self.first_pause else None
 
     def step_limit(
         self,
@@ -117,7 +121,7 @@ class EarlyStopping:
         if is_compared or self.model.is_witness(trial) or _is_completing(trainings, plan, trial):
             return None
         step = trainings.step(trial)
-        pause = self.rungs.step_of_next_rung(step)
+        pause = self.rungs.step_of_next_rung(max(step, self.first_pause - 1))
         if pause >= (trainings.end(self.model.last_step) or math.inf):
             return None
         is_sure = self.model.is_population or (pause - step) * max(1, running) < steps_left

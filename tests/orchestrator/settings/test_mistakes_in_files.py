@@ -93,7 +93,7 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
             f"{HEAD}early_stopping: {{rule: hyperband}}\n",
             "x.yaml:4: early_stopping.rule must be 'asha', 'median' or 'model', got \"hyperband\"",
         ),
-        (f"{HEAD}early_stopping: {{after: 3}}\n", "x.yaml:4: early_stopping.rule is required"),
+        (f"{HEAD}early_stopping: {{reduction: 3}}\n", "x.yaml:4: early_stopping.rule is required"),
         (
             "name: my test\nobjective: {name: branin}\nbudget: {evaluations: 5}\n",
             "'_' and '-', and begin with a letter or digit, such as my-test, got \"my test\"",

@@ -19,6 +19,7 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.settings.file import write
 from orchestrator.settings.loading import from_mapping, load
 from orchestrator.settings.model import Settings
+from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from tests.examples import examples
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
 
@@ -176,3 +177,9 @@ def test_resolved_settings_are_plain_values_and_load_back(campaign: dict[str, An
     # several objectives and constraints are written only if given
     assert set(Settings.model_fields) - set(resolved) <= {"objectives", "constraints"}
     assert set(resolved) <= set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("section", [{}, {"last_step": 27}])
+def test_early_stopping_without_a_rule_is_that_of_the_model(section: dict[str, Any]) -> None:
+    settings = from_mapping({**SMALL, "early_stopping": section})
+    assert settings.early_stopping == ModelStoppingSettings(**section)

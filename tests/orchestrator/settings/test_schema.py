@@ -67,7 +67,7 @@ def test_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
         ({"strategy": "nothing"}, ["strategy"], "nothing"),
         ({"early_stopping": {"rule": "median", "after": 0}}, ["early_stopping", "after"], "minimum"),
         ({"early_stopping": {"rule": "hyperband"}}, ["early_stopping", "rule"], "hyperband"),
-        ({"early_stopping": {"after": 1}}, ["early_stopping"], "rule"),
+        ({"early_stopping": {"reduction": 2}}, ["early_stopping"], "reduction"),
     ],
 )
 def test_mistake_is_shown_at_its_key_and_not_at_the_section(

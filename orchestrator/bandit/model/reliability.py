@@ -1,0 +1,111 @@
+"""How well the value at a step predicts the final value, from learning curves alone.
+
+A link is the correlation ρ of the values at a step with those at twice this step. It is the rank
+correlation r among the trials that reached both, corrected for selection, because mostly good
+trials continue. With normal scores, and u the ratio of their standard deviation among all trials to
+that among the trials that continued,
+
+    ρ = r u / √(1 + r² (u² − 1))        (Thorndike 1949, case 2).
+
+With the variance 1/u² before a link, the trials that continued have the variance ρ²/u² + 1 − ρ²
+after it. Fisher's z of ρ is averaged with that of a typical link, which counts as much as
+`TYPICAL_TRIALS`. A typical link is `TYPICAL_LINK` averaged with the earlier links. The correlation of
+a step with the end is the product of the links between them, as if each value depended only on the
+previous one.
+"""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import compress, pairwise
+
+import numpy as np
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.curves import Curves
+from orchestrator.bandit.model.outputs import Outputs, scores_of
+from orchestrator.bandit.results import TrialCurve
+
+TYPICAL_LINK = 0.95
+TYPICAL_TRIALS = 8
+_LEAST_TRIALS = 4  # of a rank correlation
+_LARGEST = 0.99  # correlation, so that its z is finite
+_LARGEST_RATIO = 4.0  # u
+
+
+def reliability(curves: Curves) -> list[list[float]]:
+    """Return [step, correlation with the final value] of …, ¼, ½ and the whole of the last step."""
+    steps = [curves.end]
+    while steps[-1] > max(2, curves.first):
+        steps.append(math.ceil(curves.end / 2 ** len(steps)))
+    steps.reverse()
+    links = []
+    variance = 1.0  # of the values at a step among the trials that reached it
+    typical = _Pooled(math.atanh(TYPICAL_LINK), TYPICAL_TRIALS)
+    for step, later in pairwise(steps):
+        found, variance = _link(curves.trials, step, later, variance)
+        link = max(0.0, math.tanh(found.averaged(replace(typical, trials=TYPICAL_TRIALS)).z))
+        typical = found.averaged(typical)
+        variance = link**2 * variance + 1.0 - link**2
+        links.append(link)
+    correlations = [math.prod(links[at:]) for at in range(len(steps))]
+    return [[step, round(correlation, 3)] for step, correlation in zip(steps, correlations, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pooled:
+    """Fisher's z of a correlation, from so many trials."""
+
+    z: float = 0.0
+    trials: int = 0
+
+    def averaged(self, other: "_Pooled") -> "_Pooled":
+        """Return the average with `other`, weighted by the trials, of which one has some."""
+        trials = self.trials + other.trials
+        return _Pooled((self.trials * self.z + other.trials * other.z) / trials, trials)
+
+
+def _link(trials: Sequence[TrialCurve], step: int, later: int, variance: float) -> tuple[_Pooled, float]:
+    """Return the correlation of the values at `step` and `later`, and the variance of the values at
+    `step` among the trials that reached `later`.
+
+    Args:
+        trials: all curves.
+        step: a step.
+        later: a later step.
+        variance: of the values at `step` among the trials that reached it. It is 1 among all trials.
+    """
+    reached = [curve for curve in trials if _has_reached(curve, step)]
+    continued = [_has_reached(curve, later) for curve in reached]
+    count = sum(continued)
+    if count < _LEAST_TRIALS:
+        return _Pooled(), variance
+    scores = _normal_scores([_value_at(curve, step) for curve in reached])
+    before = scores[np.array(continued)]
+    after = _normal_scores([_value_at(curve, later) for curve in compress(reached, continued)])
+    variance *= float(before.var()) or 1.0
+    found = _corrected(float(np.mean(_normal_scores(before) * after)), variance)
+    return _Pooled(math.atanh(found), count - _LEAST_TRIALS + 1), variance
+
+
+def _corrected(correlation: float, variance: float) -> float:
+    """Return ρ of the module's text; `variance`: 1/u²."""
+    ratio = min(_LARGEST_RATIO, 1.0 / math.sqrt(variance))
+    corrected = correlation * ratio / math.sqrt(1.0 + correlation**2 * (ratio**2 - 1.0))
+    return min(_LARGEST, max(-_LARGEST, corrected))
+
+
+def _has_reached(curve: TrialCurve, step: int) -> bool:
+    return curve.is_finished or curve.step >= step
+
+
+def _value_at(curve: TrialCurve, step: int) -> float:
+    """Return the latest reward up to `step`, or the first one."""
+    return curve.rewards[max(0, bisect_right(curve.steps, step) - 1)]
+
+
+def _normal_scores(values: Sequence[float] | Floats) -> Floats:
+    """Return the normal quantiles (n,) of the ranks of `values` (n,), with mean 0 and variance 1, or
+    0 if all are equal."""
+    return scores_of(np.asarray(values, np.float64), Outputs.RANK)

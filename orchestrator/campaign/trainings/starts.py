@@ -1,0 +1,24 @@
+"""Where trials pause first, given how well the value at a pause predicts the final one."""
+
+from collections.abc import Mapping
+
+from orchestrator.campaign.trainings.rungs import StoppingRule
+
+# of a pause: the correlation of the values there with the final ones
+LEAST_RELIABILITY = 1 / 3
+# of the steps so far, for the way of trials to the first pause
+SHARE_OF_STARTS = 1 / 3
+
+
+def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mapping[int, float]) -> int:
+    """Return the step of the first reliable pause of `rule`; `last_step` if no pause is reliable.
+
+    Args:
+        rule: the pauses.
+        last_step: the end of a training.
+        reliability: step → correlation; a pause that is not in it counts as reliable.
+    """
+    pause = rule.step_of_next_rung(0)
+    while pause < last_step and reliability.get(pause, 1.0) < LEAST_RELIABILITY:
+        pause = rule.step_of_next_rung(pause)
+    return min(pause, last_step)

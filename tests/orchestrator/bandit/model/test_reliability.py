@@ -1,0 +1,71 @@
+"""Tests of orchestrator/bandit/model/reliability.py."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.curves import Curves
+from orchestrator.bandit.model.reliability import TYPICAL_LINK, reliability
+from orchestrator.bandit.results import TrialCurve
+
+STEPS = (4, 7, 13, 26, 51)
+
+
+def whole_curves(links: tuple[float, ...], count: int) -> Floats:
+    """Return values (count, 5) at STEPS that form a Markov chain with these correlations."""
+    rng = np.random.default_rng(0)
+    values = [rng.standard_normal(count)]
+    for link in links:
+        values.append(link * values[-1] + np.sqrt(1.0 - link**2) * rng.standard_normal(count))
+    return np.array(values).T
+
+
+def seen(values: Floats, share: float) -> Curves:
+    """Return the curves of successive halving: of the trials at a step this share goes further."""
+    reached = np.ones(len(values), np.intp)
+    for at in range(1, len(STEPS)):
+        active = np.flatnonzero(reached == at)
+        best = active[np.argsort(-values[active, at - 1])][: round(share * len(active))]
+        reached[best] += 1
+    curves = [
+        TrialCurve(trial, trial, STEPS[:stages], tuple(values[trial, :stages].tolist()), stages == len(STEPS))
+        for trial, stages in enumerate(reached.tolist())
+    ]
+    return Curves().updated(curves, STEPS[-1])
+
+
+def by_step(curves: Curves) -> dict[int, float]:
+    return {int(step): correlation for step, correlation in reliability(curves)}
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6])
+@pytest.mark.parametrize("links", [(0.95, 0.95, 0.95, 0.95), (0.7, 0.9, 0.9, 0.97)])
+def test_reliability_is_the_rank_correlation_of_whole_curves(links: tuple[float, ...], share: float) -> None:
+    values = whole_curves(links, 600)
+    found = by_step(seen(values, share))
+    for at, step in enumerate(STEPS):
+        assert found[step] == pytest.approx(
+            spearmanr(values[:, at], values[:, -1]).statistic, abs=0.05 if share == 1.0 else 0.18
+        )
+
+
+def test_reliability_of_noise_falls_below_that_of_a_pause() -> None:
+    values = np.random.default_rng(1).standard_normal((40, len(STEPS)))
+    found = by_step(seen(values, 1.0))
+    assert all(found[step] < 0.5 for step in STEPS[:-1])
+
+
+def test_reliability_of_few_trials_is_that_of_typical_links() -> None:
+    curves = seen(np.random.default_rng(2).standard_normal((3, len(STEPS))), 1.0)
+    typical = [TYPICAL_LINK**links for links in range(len(STEPS) - 1, -1, -1)]
+    assert [correlation for _, correlation in reliability(curves)] == pytest.approx(typical, abs=1e-3)
+
+
+def test_reliability_is_known_for_equal_values_and_ends_before_the_last_step() -> None:
+    curves = [TrialCurve(trial, trial, (4, 7), (0.5, 0.5), is_finished=True) for trial in range(9)]
+    found = reliability(Curves().updated(curves, 51))
+    assert [step for step, _ in found] == list(STEPS)
+    assert all(0.0 <= one <= other <= 1.0 for (_, one), (_, other) in itertools.pairwise(found))
