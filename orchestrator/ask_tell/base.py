@@ -2,11 +2,10 @@
 
 import functools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
-from objectives.conditions import Scalar
 from orchestrator.ask_tell.old_files import repeat_calls
 from orchestrator.ask_tell.older import Renamed
 from orchestrator.ask_tell.results import Results
@@ -37,36 +36,14 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
     return wait_and_call
 
 
-class Setup(Protocol):
-    """The arguments of an optimizer."""
-
-    @property
-    def title(self) -> str:
-        """A description of the search."""
-        ...
-
-    @property
-    def enqueue(self) -> Sequence[Mapping[str, Scalar]]:
-        """The configurations that `ask` returns first."""
-        ...
-
-    def dump(self) -> Entry:
-        """Return the arguments as plain values."""
-        ...
-
-    def search(self) -> Search:
-        """Return the search before any event."""
-        ...
-
-
 class AskTell(Renamed):
     """A search that several threads may use, and that can be saved."""
 
     KIND: ClassVar[Kind]
     NOUN: ClassVar[str] = "value"
-    SETUP: ClassVar[type[Any]]  # its `build` makes the arguments from plain values
+    SETUP: ClassVar[type[Any]]  # the arguments: `title`, `enqueue`, `dump`, `build`, `search`
 
-    def __init__(self, setup: Setup, search: Search) -> None:
+    def __init__(self, setup: Any, search: Search) -> None:
         self._lock = threading.RLock()
         self._setup = setup
         self._search = search
@@ -152,8 +129,8 @@ class AskTell(Renamed):
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         """Restore the values that `_saved` returned."""
-        setup: Setup = self.SETUP.build(saved)
-        search = setup.search()
+        setup = self.SETUP.build(saved)
+        search: Search = setup.search()
         if saved.get("format", CALLS) == CALLS:
             if setup.enqueue:
                 search.enqueue(search.arms_of(setup.enqueue))

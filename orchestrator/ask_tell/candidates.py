@@ -2,7 +2,7 @@
 SciPy."""
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,8 +26,7 @@ from orchestrator.ask_tell.saving import Entry, Kind, build_arms, dump_arms, dum
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import AnyStrategy, StrategyState, never_waits
-from orchestrator.campaign.events import Event
+from orchestrator.bandit.strategy import AnyStrategy, never_waits
 from orchestrator.campaign.rules import Rules
 from orchestrator.version import __version__
 
@@ -67,10 +66,6 @@ class _Setup:
     def search(self) -> Search:
         """Return the search before any event."""
         return Search.begin(self.strategy, self.seed, self.arms, _RULES)
-
-    def search_after(self, model: StrategyState, events: Iterable[Event]) -> Search:
-        """Return the search after `events`, which led to the strategy's state `model`."""
-        return Search(self.strategy, self.seed, model, _RULES, events)
 
 
 class CandidateOptimizer(AskTell):
@@ -255,7 +250,8 @@ class CandidateOptimizer(AskTell):
         version = state.get(_PICKLED_BY)
         if version == __version__:
             setup = _Setup(state["arms"], state["strategy"], state["seed"])
-            super().__init__(setup, setup.search_after(state["model"], state["events"]))
+            search = Search(setup.strategy, setup.seed, state["model"], _RULES, state["events"])
+            super().__init__(setup, search)
         elif version == _WITH_CALLS:
             strategy = replace(state["_strategy"])  # without its caches
             setup = _Setup(state["_arms"], strategy, state["_seed"])

@@ -19,7 +19,7 @@ Rewards = Sequence[float | None] | ArrayLike
 
 
 def check_limit(limit: object, what: str = "limit") -> int:
-    """Check a number of pulls or candidates, at least 1. `what`: its name in messages."""
+    """Check a number of pulls or candidates, at least 1, which messages call `what`."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
         raise ValueError(f"{what} must be a whole number >= 1, got {excerpt(limit)}")
     number = int(limit)
@@ -144,7 +144,7 @@ def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
 
 
 def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
-    """Return `values` (n,), or a single value, as floats. `what`: their name in messages."""
+    """Return `values` (n,), or a single value, as floats. Messages call them `what`."""
     try:
         array = np.asarray(values)
         if array.dtype.kind not in "iufO":
@@ -186,7 +186,7 @@ def _reward(value: object) -> float | None:
 
 
 def _number(value: object, what: str) -> float:
-    """Return a finite number. `what`: its name in messages."""
+    """Return a finite number, which messages call `what`."""
     try:
         number = _float(value)
         if math.isfinite(number):

@@ -64,7 +64,8 @@ class Learner:
     def before(self) -> StrategyState:
         """The state for the strategy's next `tell`, with the curves of all trials that run, are
         paused, or have ended since the previous `tell`."""
-        trainings, rule = self._campaign.state.trainings, self._campaign.rules.training
+        trainings = self._campaign.state.trainings
+        rule = self._campaign.rules.training
         if not trainings.curves or not isinstance(self.strategy, LearnsCurves):
             return self.model
         last_step = None if rule is None else rule.last_step

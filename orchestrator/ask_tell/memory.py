@@ -172,14 +172,8 @@ class MemoryCampaign:
     def start(self, arms: Sequence[int], reason: str, shares: bool = True) -> list[int]:
         """Return a running trial for each of `arms` (n,). With `shares`, it is the arm's running
         trial if there is one. Otherwise the arm's paused trial continues, or a new trial starts."""
-        open_trials: dict[int, list[int]] = {arm: [] for arm in arms}
-        for trial, run in self.state.running.items() if shares else ():
-            if run.arm in open_trials:
-                open_trials[run.arm].append(trial)
-        for arm in open_trials if self.state.trainings.paused else ():
-            if (paused := self.paused_trial(arm)) is not None:
-                open_trials[arm].append(paused)
-        shared = [open_trials[arm].pop(0) if open_trials[arm] else None for arm in arms]
+        available = self._open_trials(arms, shares)
+        shared = [available[arm].pop(0) if available[arm] else None for arm in arms]
         new = [arm for arm, trial in zip(arms, shared, strict=True) if trial is None]
         fresh = itertools.count(self.state.totals.chosen)
         trials = [next(fresh) if trial is None else trial for trial in shared]
@@ -189,6 +183,17 @@ class MemoryCampaign:
         waiting = [trial for trial in trials if trial not in self.state.running]
         if waiting:
             self.dispatch(waiting)
+        return trials
+
+    def _open_trials(self, arms: Sequence[int], shares: bool) -> dict[int, list[int]]:
+        """Return the running trials, with `shares`, and the paused trial of each of `arms`."""
+        trials: dict[int, list[int]] = {arm: [] for arm in arms}
+        for trial, run in self.state.running.items() if shares else ():
+            if run.arm in trials:
+                trials[run.arm].append(trial)
+        for arm in trials if self.state.trainings.paused else ():
+            if (paused := self.paused_trial(arm)) is not None:
+                trials[arm].append(paused)
         return trials
 
     def end(self, trial: int, result: ArmResult) -> None:

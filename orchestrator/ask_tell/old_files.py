@@ -56,24 +56,12 @@ def repeat_calls(search: Search, entries: Sequence[Mapping[str, Any]]) -> None:
                 repeat(search, entry[key], entry)
 
 
-def _existing(search: Search, pairs: Sequence[Sequence[Any]], _: object) -> None:
-    search.take(existing_event([ArmResult(int(arm), float(reward)) for arm, reward in pairs]))
-
-
-def _appended(search: Search, columns: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
-    search.append(Appended(columns, tuple(int(arm) for arm in entry["retired"])))
-
-
-def _expected(search: Search, arms: Sequence[Any], _: object) -> None:
-    search.mark_pending([int(arm) for arm in arms])
-
-
 def _asked(search: Search, arms: Sequence[Any], _: object) -> None:
     enqueued = search.campaign.state.backlog[: len(arms)]
     if enqueued:
         search.campaign.dispatch(each.trial for each in enqueued)
     else:
-        _expected(search, arms, {})
+        search.mark_pending([int(arm) for arm in arms])
 
 
 def _told(search: Search, results: Sequence[Sequence[Any]], _: object) -> None:
@@ -86,10 +74,6 @@ def _result(arm: int, value: Any, metric: str) -> ArmResult:
         metrics = {str(name): float(number) for name, number in value.items()}
         return ArmResult(arm, metrics.pop(metric), metrics)
     return ArmResult(arm, None if value is None else float(value))
-
-
-def _reported(search: Search, report: Sequence[Any], _: object) -> None:
-    search.record(int(report[0]), int(report[1]), float(report[2]))
 
 
 def _stopped(search: Search, arm: int, entry: Mapping[str, Any]) -> None:
@@ -106,12 +90,16 @@ def _learned(search: Search, record: Mapping[str, Any], _: object) -> None:
 
 
 _CALLS: Mapping[str, Callable[[Search, Any, Mapping[str, Any]], object]] = {
-    "existing": _existing,
+    "existing": lambda search, pairs, _: search.take(
+        existing_event([ArmResult(int(arm), float(reward)) for arm, reward in pairs])
+    ),
     "asked": _asked,
-    "expected": _expected,
-    "appended": _appended,
+    "expected": lambda search, arms, _: search.mark_pending([int(arm) for arm in arms]),
+    "appended": lambda search, columns, entry: search.append(
+        Appended(columns, tuple(int(arm) for arm in entry["retired"]))
+    ),
     "told": _told,
-    "reported": _reported,
+    "reported": lambda search, report, _: search.record(int(report[0]), int(report[1]), float(report[2])),
     "stopped": _stopped,
     "record": _learned,
 }

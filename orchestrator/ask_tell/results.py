@@ -57,8 +57,10 @@ class Results:
             if front := self.front:
                 return front[0]
             raise ValueError("no configuration with a result satisfies all constraints")
-        strategy, model, sign = self._search.strategy, self._model, self._goals.objectives[0].sign
+        strategy = self._search.strategy
+        model = self._model
         pulls = model.pulls
+        sign = self._goals.objectives[0].sign
         arm = strategy.recommend(model) if isinstance(strategy, Recommends) else None
         belief = None
         if arm is None:
@@ -73,9 +75,10 @@ class Results:
     def front(self) -> Front:
         """The trials that satisfy all constraints and that no other trial dominates, with mean
         values, starting with the best first objective."""
-        objectives, pulls = self._goals.objectives, self._model.pulls
-        finished, counts = pulls.finished_arms, pulls.counts[pulls.finished_arms]
-        means = np.array([output.reward_sums[finished] / counts for output in pulls.outputs])
+        objectives = self._goals.objectives
+        pulls = self._model.pulls
+        finished = pulls.finished_arms
+        means = np.array([output.reward_sums[finished] / pulls.counts[finished] for output in pulls.outputs])
         feasible = np.flatnonzero((means[len(objectives) :] >= 0.0).all(axis=0))
         arms: dict[Point, int] = {}
         front: list[Point] = []

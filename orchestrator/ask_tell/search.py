@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from objectives.conditions import Scalar
-from objectives.objective import Candidates, ObjectiveError
+from objectives.objective import ObjectiveError
 from orchestrator.ask_tell.learner import GROW, INIT, Learner
 from orchestrator.ask_tell.memory import ENQUEUED, PENDING, TOLD, ArmResult, MemoryCampaign
 from orchestrator.ask_tell.space_candidates import SpaceCandidates
@@ -93,11 +93,6 @@ class Search:
             raise ValueError("candidates that are rows of an array do not grow")
         return self.candidates
 
-    @property
-    def configurations(self) -> Candidates:
-        """The current candidates of a space."""
-        return self.space.pool.candidates
-
     def ask(self, limit: int, skip: int = 0) -> list[int]:
         """Return at most `limit` arms, which become pending; none if the strategy waits for
         results. `skip`: the number of arms to choose first and leave out, because other processes
@@ -115,12 +110,9 @@ class Search:
                 case Grow(pending):
                     self._grow(pending)
                 case Ask(pending, count):
-                    decision = self.strategy.ask(self.learner.model, pending, count)
-                    if isinstance(decision, Choose) and decision.picks:
-                        picks = decision.picks[skip:]
-                        # the number of picks that the next choice still skips is not asked for again
-                        return self._start(picks, decision.reason, len(picks) if skip else count)
-                    self.campaign.choose((), decision.reason or _NO_CHOICE, limit=count)
+                    started = self._choose(pending, count, skip)
+                    if started is not None:
+                        return started
                 case _:
                     return []
 
@@ -185,7 +177,7 @@ class Search:
     def append(self, appended: Appended) -> None:
         """Append the caller's candidates, or those that the model requested."""
         columns = {name: tuple(column) for name, column in appended.columns.items()}
-        first = len(self.configurations)
+        first = len(self.space.pool.candidates)
         round_ = self.campaign.state.refresh.round
         self.take(
             CandidatesGrown(time=0.0, round=round_, first=first, columns=columns, retired=appended.retired, seconds=0.0)
@@ -215,10 +207,22 @@ class Search:
 
     def _grow(self, pending: Sequence[int]) -> None:
         """Append the candidates that the model requests."""
-        pool, model = self.space.pool, self.learner.model
+        pool = self.space.pool
+        model = self.learner.model
         growth = pool.demand(self.strategy, model)
         if growth is not None and isinstance(self.strategy, Grows):
             self.append(pool.growth(self.strategy, model, growth, pending, self.learner.rng(GROW, model.round)))
+
+    def _choose(self, pending: Sequence[int], limit: int, skip: int) -> list[int] | None:
+        """Let the strategy choose, and start its trials but the first `skip`. Return their arms;
+        None if the strategy waits for results."""
+        decision = self.strategy.ask(self.learner.model, pending, limit)
+        if isinstance(decision, Choose) and decision.picks:
+            picks = decision.picks[skip:]
+            # the next choice skips the same number of picks again
+            return self._start(picks, decision.reason, len(picks) if skip else limit)
+        self.campaign.choose((), decision.reason or _NO_CHOICE, limit=limit)
+        return None
 
     def _start(self, picks: Sequence[Pick], reason: str, limit: int) -> list[int]:
         """Start the trials of `picks`, and return their arms. A pick continues its paused trial, or

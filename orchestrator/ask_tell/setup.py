@@ -11,8 +11,7 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Parameter
 from objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from objectives.space import LARGEST_WHOLE_SET, SearchSpace
-from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_metrics, check_space
-from orchestrator.ask_tell.memory import ArmResult
+from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_space
 from orchestrator.ask_tell.saving import Entry
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.space_candidates import SpaceCandidates
@@ -129,35 +128,25 @@ class SearchSetup:
 
     def check_steps(self) -> None:
         """Raise ValueError if trainings in steps are not possible with these arguments."""
-        steps_of = "the step at which a training ends"
-        has_steps = self.steps is not None
-        is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
-        rules = (
-            (
-                not has_steps and self.first_trials,
-                f"first_trials needs steps, {steps_of}; got {self.first_trials}",
-            ),
-            (
-                not has_steps and self.checkpoints is not True,
-                f"checkpoints needs steps, {steps_of}; got {self.checkpoints!r}",
-            ),
-            (
-                not isinstance(self.checkpoints, bool),
-                f"checkpoints must be True or False, got {self.checkpoints!r}",
-            ),
-            (
-                has_steps and not is_able,
-                "steps needs a strategy whose model learns curves, such as bbkb with its default preset; "
-                f"leave out steps, got {self.strategy!r}",
-            ),
-            (
-                has_steps and not self.goals.is_single,
-                "steps needs one objective and no constraints; leave out steps, and tell final values only",
-            ),
-        )
-        for is_broken, message in rules:
+        for is_broken, message in self._rules_on_steps():
             if is_broken:
                 raise ValueError(message)
+
+    def _rules_on_steps(self) -> Sequence[tuple[object, str]]:
+        """Return whether each rule is broken, and its message, in order of precedence."""
+        has_steps = self.steps is not None
+        is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
+        needs = "needs steps, the step at which a training ends; got"
+        able = "needs a strategy whose model learns curves, such as bbkb with its default preset"
+        single = "needs one objective and no constraints; leave out steps, and tell final values only"
+        is_flag = isinstance(self.checkpoints, bool)
+        return (
+            (not has_steps and self.first_trials, f"first_trials {needs} {self.first_trials}"),
+            (not has_steps and self.checkpoints is not True, f"checkpoints {needs} {self.checkpoints!r}"),
+            (not is_flag, f"checkpoints must be True or False, got {self.checkpoints!r}"),
+            (has_steps and not is_able, f"steps {able}; leave out steps, got {self.strategy!r}"),
+            (has_steps and not self.goals.is_single, f"steps {single}"),
+        )
 
 
 def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> SearchSpace:
@@ -214,15 +203,3 @@ def check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
     if isinstance(configurations, Mapping):
         return [configurations]
     return check_list(configurations, "configurations", "[configuration]")
-
-
-def check_told(values: object, goals: CampaignGoals, count: int) -> list[ArmResult]:
-    """Return `count` results without their arms. Raises ValueError unless they have finite numbers
-    for all metrics."""
-    first, *further = (goals.objectives[0].metric, *goals.further_metrics)
-    return [
-        ArmResult(0, None)
-        if metrics is None
-        else ArmResult(0, metrics[first], {name: metrics[name] for name in further})
-        for metrics in check_metrics(values, (first, *further), count)
-    ]

@@ -5,7 +5,6 @@ the search. `ask` returns each configuration as an `OpenTrial`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,7 +14,7 @@ from objectives.conditions import Scalar
 from objectives.goals import Constraint, Direction, Objective
 from objectives.objective import Candidates
 from orchestrator.ask_tell.base import AskTell, exclusive
-from orchestrator.ask_tell.checks import check_direction, check_limit, check_numbers, check_seed
+from orchestrator.ask_tell.checks import check_direction, check_limit, check_metrics, check_numbers, check_seed
 from orchestrator.ask_tell.learner import RewardSumError
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.older import Front, accepts_options, warn
@@ -26,7 +25,6 @@ from orchestrator.ask_tell.setup import (
     build_goals,
     build_search_space,
     check_configurations,
-    check_told,
     complete_enqueue,
 )
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
@@ -174,9 +172,9 @@ class Optimizer(AskTell):
         told = check_configurations(configurations)
         is_alone = isinstance(configurations, Mapping)
         is_listed = isinstance(values, list | tuple) and len(values) == 1
-        listed = [values] if is_alone and not is_listed else values
-        results = check_told(listed, self._setup.goals, len(told))
-        if any(result.value is None for result in results):
+        rows = [values] if is_alone and not is_listed else values
+        results = check_metrics(rows, self.metrics, len(told))
+        if None in results:
             warn("tell(configuration, None)")
         self._tell(told, results)
 
@@ -191,7 +189,7 @@ class Optimizer(AskTell):
             ObjectiveError: if one is not of the space.
         """
         failed = check_configurations(configurations)
-        self._tell(failed, [ArmResult(0, None)] * len(failed))
+        self._tell(failed, [None] * len(failed))
 
     @exclusive
     def report(self, configuration: Mapping[str, Scalar], value: float, step: int) -> bool:
@@ -271,7 +269,7 @@ class Optimizer(AskTell):
     @exclusive
     def candidates(self) -> Candidates:
         """The current candidates."""
-        return self._search.configurations
+        return self._search.space.pool.candidates
 
     @exclusive
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
@@ -297,13 +295,26 @@ class Optimizer(AskTell):
         return self._search.arms_of(check_configurations(configuration))[0]
 
     def _trials(self, arms: Sequence[int]) -> "list[OpenTrial]":
-        parameters = self._search.configurations.parameters
+        parameters = self.candidates.parameters
         return [OpenTrial(parameters(arm), self) for arm in arms]
 
-    def _tell(self, configurations: Sequence[Mapping[str, Scalar]], results: Sequence[ArmResult]) -> None:
+    def _tell(
+        self,
+        configurations: Sequence[Mapping[str, Scalar]],
+        results: Sequence[Mapping[str, float] | None],
+    ) -> None:
+        """Record the metrics of each configuration; None for a failed one."""
+        first, *further = self.metrics
         arms = self._search.arms_of(configurations)
         try:
-            self._search.tell([replace(result, arm=arm) for arm, result in zip(arms, results, strict=True)])
+            self._search.tell(
+                [
+                    ArmResult(arm, metrics[first], {name: metrics[name] for name in further})
+                    if metrics is not None
+                    else ArmResult(arm, None)
+                    for arm, metrics in zip(arms, results, strict=True)
+                ]
+            )
         except RewardSumError as error:
             rule = f"the values of {self.candidates.parameters(error.arm)} add up to more than a float can hold"
             raise ValueError(f"{rule}; divide all by a constant") from error
