@@ -102,6 +102,16 @@ class AskTell(Renamed):
 
     @property
     @exclusive
+    def best_observed(self) -> TrialResult:
+        """The trial with the best single value, which may be due to noise. With several objectives
+        or constraints it is the first trial of the `front`.
+
+        Raises ValueError before the first value, or if no result satisfies all constraints.
+        """
+        return self._results.best_observed
+
+    @property
+    @exclusive
     def posterior(self) -> Posterior:
         """Mean, variance and upper confidence bound of the reward of each candidate, and the unit of
         the variance. Rewards are maximized: a value that is minimized counts times −1."""

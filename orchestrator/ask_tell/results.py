@@ -51,12 +51,9 @@ class Results:
         It is the arm with the largest mean reward, unless the strategy recommends another one
         because rewards are noisy.
         """
-        if not self.is_any:
-            raise ValueError(f"best needs at least one {self._noun}; call ask, evaluate, and call tell first")
         if not self._goals.is_single:
-            if front := self.front:
-                return front[0]
-            raise ValueError("no configuration with a result satisfies all constraints")
+            return self._first_of_front("best")
+        self._check_any("best")
         strategy = self._search.strategy
         model = self._model
         pulls = model.pulls
@@ -70,6 +67,26 @@ class Results:
             belief = strategy.estimate(model, arm)
         best = self._mean(arm, sign * float(pulls.reward_sums[arm] / pulls.counts[arm]), {})
         return best if belief is None else replace(best, estimate=sign * belief[0], deviation=belief[1])
+
+    @property
+    def best_observed(self) -> TrialResult:
+        """The trial with the best single value. Raises ValueError if there is none."""
+        if not self._goals.is_single:
+            return self._first_of_front("best_observed")
+        self._check_any("best_observed")
+        sign = self._goals.objectives[0].sign
+        results = [(sign * each.value, each) for each in self._search.campaign.results if each.value is not None]
+        return self._trial(max(results, key=lambda pair: pair[0])[1])
+
+    def _first_of_front(self, name: str) -> TrialResult:
+        self._check_any(name)
+        if front := self.front:
+            return front[0]
+        raise ValueError("no configuration with a result satisfies all constraints")
+
+    def _check_any(self, name: str) -> None:
+        if not self.is_any:
+            raise ValueError(f"{name} needs at least one {self._noun}; call ask, evaluate, and call tell first")
 
     @property
     def front(self) -> Front:

@@ -378,3 +378,18 @@ def test_search_near_expected_values_continues_exactly_after_a_save(tmp_path: Pa
 def test_expected_values_need_a_strategy_that_uses_them() -> None:
     with pytest.raises(ObjectiveError, match=r"space\.x\.prior needs the strategy bbkb"):
         Search(space={"x": Range(0.0, 1.0, prior=0.3)}, direction="maximize", strategy="uniform")
+
+
+def test_best_observed_is_the_best_single_value_and_needs_one() -> None:
+    optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize", seed=1)
+    with pytest.raises(ValueError, match="best_observed needs at least one value"):
+        _ = optimizer.best_observed
+    values = []
+    rng = np.random.default_rng(0)
+    for _ in range(24):
+        (trial,) = optimizer.ask(1)
+        values.append(trial["x"] / 10 + float(rng.standard_normal()))
+        optimizer.tell(trial, values[-1])
+    observed = optimizer.best_observed
+    assert (observed.value, observed.trial) == (min(values), int(np.argmin(values)))
+    assert optimizer.best.value > observed.value
