@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 
 from objectives.machines import gives_value
-from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
+from objectives.objective import Evaluation, HasPreparation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError
 
 VALUE = "value"  # the metric's name of an objective's own value
@@ -23,6 +23,11 @@ class WithMetrics:
     inner: Objective
     first: str  # the metric that is the value
     needed: tuple[tuple[str, str], ...]  # required metrics, each with its key in the campaign file
+
+    def prepare(self) -> None:
+        """See `HasPreparation`."""
+        if isinstance(self.inner, HasPreparation):
+            self.inner.prepare()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """See `Objective`. Raises InvalidValueError when a metric is missing or not finite."""

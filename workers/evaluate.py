@@ -17,6 +17,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from objectives.machines import Machine
@@ -44,6 +45,7 @@ _SUMMARY_CHARACTERS = 500
 # of a class, without the code of its metaclass, which may raise
 _QUALNAME = type.__dict__["__qualname__"].__get__
 _OWN_FOLDERS = tuple(f"{Path(__file__).parents[1] / name}{os.sep}" for name in ("objectives", "workers"))
+_prepared: list[object] = []  # at most one: the objective that this process has prepared last
 _OWN_CALLS = 6  # the largest number of calls from `evaluate` to the user's code
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
@@ -161,13 +163,17 @@ def _result(returned: object, machine: Machine | None) -> CheckedResult:
     return check_result(returned) if machine is None or machine.rank == 0 else CheckedResult(math.nan)
 
 
-def prepare(objective: HasPreparation, limits: Limits) -> None:
-    """Let the objective prepare in this expendable process, within the limits of an evaluation.
+def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:
+    """Let the objective prepare in this expendable process once: import its module, for example.
 
-    Exceptions are ignored: the first evaluation prepares again, and records them.
+    The time-out of evaluations does not count this time. Exceptions are ignored: the evaluation
+    prepares again, and records them.
     """
-    with contextlib.suppress(BaseException), confine(limits):
-        before_deadline(objective.prepare, limits.timeout_seconds)
+    if not isinstance(objective, HasPreparation) or any(one is objective for one in _prepared):
+        return
+    with contextlib.suppress(BaseException), confine(replace(limits, timeout_seconds=None)):
+        objective.prepare()
+        _prepared[:] = [objective]
 
 
 def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped | Failure:
@@ -203,7 +209,8 @@ def _explain(
 ) -> tuple[FailureKind, str]:
     match error:
         case DeadlineReached():
-            return FailureKind.TIMEOUT, f"no result within timeout_seconds = {limits.timeout_seconds:g}"
+            rule = f"no result within timeout_seconds = {limits.timeout_seconds:g}"
+            return FailureKind.TIMEOUT, rule + _import_at(error)
         case EndedWithOthersError():
             return FailureKind.CANCELLED, "ended with the other machines of the evaluation"
         case InvalidValueError():
@@ -212,6 +219,13 @@ def _explain(
             return FailureKind.OUT_OF_MEMORY, _describe(error)
         case _:
             return kind_of(error), _describe(error)
+
+
+def _import_at(error: BaseException) -> str:
+    """Return a remark if an import of the objective raised the error; else the empty text."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    names = [frame.f_locals.get("name") for frame in frames if frame.f_code.co_name == "_find_and_load"]
+    return f", which passed while it imported {names[0]}: import it at the top of the file" if names else ""
 
 
 def _describe(error: BaseException) -> str:

@@ -7,6 +7,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,3 +147,10 @@ def test_allocation_beyond_the_bound_is_out_of_memory() -> None:
 def test_grace_is_a_tenth_of_the_time_out_within_bounds(timeout: float) -> None:
     assert 2.0 <= grace_seconds(timeout) <= 30.0
     assert timeout < 20.0 or timeout > 300.0 or grace_seconds(timeout) == pytest.approx(0.1 * timeout)
+
+
+def test_import_during_which_the_time_out_passes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import time; time.sleep(5)")
+    monkeypatch.syspath_prepend(tmp_path)
+    failure = failure_of(outcome_of(lambda *_: import_module("slow_to_import"), Limits(timeout_seconds=0.1)))
+    assert "while it imported slow_to_import: import it at the top" in failure.message

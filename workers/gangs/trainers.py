@@ -15,9 +15,9 @@ from typing import Any
 import ray.cloudpickle
 from ray.util.placement_group import PlacementGroup, get_current_placement_group
 
-from objectives.objective import HasPreparation, Objective
+from objectives.objective import Objective
 from objectives.reference import modules_of_files
-from workers.evaluate import evaluate, prepare
+from workers.evaluate import evaluate
 from workers.executor import ExecutorError
 from workers.gangs.causes import kind_of_trainers_error
 from workers.gangs.groups import GroupCrew
@@ -50,12 +50,10 @@ class TrainerCrew(GroupCrew):
     def prepare(self, objective: Objective, limits: Limits) -> None:
         """Let this process start trainers in its own placement group, with functions of the
         objective's file, which the trainer's workers cannot import."""
-        super().prepare(objective, limits)
         group = get_current_placement_group()
         assert group is not None, "each worker of this crew has a group"
         _groups[:] = [group]
-        if isinstance(objective, HasPreparation):
-            prepare(objective, limits)
+        super().prepare(objective, limits)
         for module in modules_of_files():
             ray.cloudpickle.register_pickle_by_value(module)
 

@@ -12,7 +12,7 @@ from typing import Any
 from objectives.command import ShellCommand
 from objectives.objective import Objective
 from objectives.with_metrics import WithMetrics
-from workers.evaluate import evaluate
+from workers.evaluate import evaluate, prepare
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.packing import Need
@@ -74,6 +74,7 @@ class Crew:
     def prepare(self, objective: Objective, limits: Limits) -> None:
         """Prepare the worker's process for an evaluation, before its time limit begins."""
         refuse_trainers(objective)
+        prepare(objective, limits)
 
     def evaluate(self, work: Work) -> Outcome:
         """Evaluate an attempt in the worker's process."""

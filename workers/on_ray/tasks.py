@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 
-from workers.evaluate import evaluate, is_out_of_descriptors
+from workers.evaluate import evaluate, is_out_of_descriptors, prepare
 from workers.limits import grace_seconds
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.crews import refuse_trainers
@@ -117,6 +117,7 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
             campaign.ledger.write(attempt.trial, attempt.attempt, RefusedAttempt())
         else:
             refuse_trainers(objective)
+            prepare(objective, campaign.limits)
             with _note_late_start(campaign, submission):
                 outcome = evaluate(objective, attempt, campaign.limits, is_expendable=True, publish=sender)
             if is_out_of_descriptors(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):

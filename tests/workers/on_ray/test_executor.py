@@ -116,6 +116,28 @@ def pid_in(file: Path) -> int:
     return int(wait_until(lambda: file.exists() and file.read_text(), "the evaluation did not start"))
 
 
+class SlowToPrepare:
+    """Needs a second in each process before its first evaluation, as a function whose file imports
+    much."""
+
+    is_prepared = False
+
+    def prepare(self) -> None:
+        if not SlowToPrepare.is_prepared:
+            time.sleep(1.0)
+        SlowToPrepare.is_prepared = True
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        self.prepare()
+        return Evaluation(1.0)
+
+
+def test_time_out_does_not_count_the_preparation_of_a_process(make: Callable[..., RayExecutor]) -> None:
+    executor = make(SlowToPrepare(), Limits(timeout_seconds=0.5))
+    executor.submit([attempt(number) for number in range(3)])
+    assert all(isinstance(outcome, Success) for outcome in drain(executor).values())
+
+
 @ray.remote(num_cpus=4)
 def occupy(announcement: str, release: str) -> None:
     """Hold every CPU of the test cluster until the file `release` is there."""
