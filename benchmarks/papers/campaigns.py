@@ -23,7 +23,8 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.events import Event, SessionClosed
 from orchestrator.errors import CampaignError, RunError
 from orchestrator.running.launch import launch
-from orchestrator.session.build import build, existing
+from orchestrator.session.build import build
+from orchestrator.session.known_results import existing
 from orchestrator.session.open import create_run
 from orchestrator.settings.changes import differences
 from orchestrator.settings.file import read
@@ -188,7 +189,7 @@ def finish_and_read(settings: Settings) -> Sequence[Event]:
     run, events = _find(settings)
     if run is None:
         parts = build(settings)
-        run = create_run(settings, parts, existing(settings, parts))
+        run = create_run(settings, parts, existing(settings, parts.problem.candidates))
     if not _is_finished(events):
         outcome, reason = launch(run, settings, Console(file=io.StringIO()), address=None)
         if outcome == "interrupted":

@@ -14,6 +14,7 @@ from orchestrator.ask_tell.checks import (
     check_direction,
     check_goals,
     check_mapping,
+    check_mappings,
     check_objective,
     check_space,
 )
@@ -30,6 +31,7 @@ Space: TypeAlias = Mapping[str, Parameter | Mapping[str, object]]
 Strategy: TypeAlias = StrategyChoice | Mapping[str, object]
 Objectives: TypeAlias = Sequence[Objective | Mapping[str, object]]
 Constraints: TypeAlias = Sequence[Constraint | Mapping[str, object]]
+KnownResults: TypeAlias = Sequence[Mapping[str, object]]
 Executor: TypeAlias = ExecutorName
 EarlyStopping: TypeAlias = Literal["model", "median", "asha"] | Mapping[str, object]
 FurtherSettings: TypeAlias = CampaignSections | Mapping[str, object]
@@ -59,6 +61,10 @@ def _constraints(goals: object) -> object:
     return check_goals(goals, "constraints", "[Constraint('memory_gb', at_most=4)]") or None
 
 
+def _known_results(sources: object) -> object:
+    return check_mappings(sources, "known_results", "[{'table': 'results.csv'}]") or None
+
+
 def _early_stopping(rule: object) -> object:
     return {"rule": rule} if isinstance(rule, str) else rule
 
@@ -76,6 +82,7 @@ _KEYS: Mapping[str, _Key] = {
     "seed": _Key(("seed",)),
     "objectives": _Key(("objectives",), _objectives),
     "constraints": _Key(("constraints",), _constraints),
+    "known_results": _Key(("known_results",), _known_results),
     "name": _Key(("name",)),
     "run": _Key(("run",)),
 }

@@ -13,6 +13,7 @@ from orchestrator.api.arguments import (
     Executor,
     Function,
     FurtherSettings,
+    KnownResults,
     Objectives,
     Space,
     Strategy,
@@ -32,8 +33,8 @@ from orchestrator.errors import UserError
 from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
-from orchestrator.session.build import Parts, build_new, existing
-from orchestrator.session.earlier import with_earlier
+from orchestrator.session.build import Parts, build_new
+from orchestrator.session.known_results import existing, with_best_of
 from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load as load_settings
 from orchestrator.settings.model import Settings
@@ -70,6 +71,7 @@ class Campaign:
         seed: int | None = None,
         objectives: Objectives = (),
         constraints: Constraints = (),
+        known_results: KnownResults = (),
         name: str | None = None,
         run: str | None = None,
         settings: FurtherSettings | None = None,
@@ -160,9 +162,9 @@ class Campaign:
 
     def _create(self) -> tuple[Run, Settings, Parts]:
         """Create the run and its first events. Return the run, its settings and the built parts."""
-        settings = with_earlier(self.settings)
+        settings = with_best_of(self.settings)
         parts = build_new(settings)
-        return create_run(settings, parts, existing(settings, parts)), settings, parts
+        return create_run(settings, parts, existing(settings, parts.problem.candidates)), settings, parts
 
     def __repr__(self) -> str:
         settings = self.settings
@@ -188,6 +190,7 @@ def tune(
     seed: int | None = None,
     objectives: Objectives = (),
     constraints: Constraints = (),
+    known_results: KnownResults = (),
     name: str | None = None,
     run: str | None = None,
     settings: FurtherSettings | None = None,
@@ -220,6 +223,8 @@ def tune(
         objectives: several objectives: [Objective("accuracy"), Objective("seconds", "minimize")].
             The function then returns a mapping with these metrics.
         constraints: bounds on metrics: [Constraint("memory_gb", at_most=4)].
+        known_results: results that exist already and cost no budget: [{"table": "results.csv"}],
+            [{"run": "runs/a"}], or other sources of the campaign file's section `known_results`.
         name: begins the name of the run's folder; the function's name if None.
         run: the name of the run's folder; made of `name` and the time if None.
         settings: further sections of a campaign file: {"workers": {"retries": 0}, "log": {"level":

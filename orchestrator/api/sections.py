@@ -171,7 +171,7 @@ class DataSection(TypedDict, total=False):
 
 
 class CampaignSections(TypedDict, total=False):
-    """All sections of a campaign file but `space`."""
+    """The sections of a campaign file; `space` and `known_results` are arguments."""
 
     name: str
     tags: Sequence[str]
@@ -183,8 +183,6 @@ class CampaignSections(TypedDict, total=False):
     candidates: CandidateSection
     forbid: Sequence[Mapping[str, object]]
     enqueue: Sequence[Mapping[str, object]]
-    existing_data: Mapping[str, object] | None
-    earlier: Sequence[str] | None
     strategy: Mapping[str, object]
     budget: BudgetSection
     workers: WorkerSection

@@ -21,6 +21,7 @@ from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import missing_program
 from orchestrator.session.rules import goals_of
 from orchestrator.session.training import remark_on_reports, with_training
+from orchestrator.settings.known_results import BestOf, of_kind
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import BudgetSettings
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
@@ -60,9 +61,9 @@ def say_existing(console: Console, settings: Settings, existing_results: Existin
     """Print the existing data and the number of configurations from earlier runs."""
     if existing_results is not None:
         say(console, f"existing data: {existing_results}")
-    if settings.earlier is not None:
-        names = ", ".join(Path(run).name for run in settings.earlier.runs)
-        say(console, f"earlier runs: the first {len(settings.earlier.first or ())} configurations are of {names}")
+    for source in of_kind(settings.known_results, BestOf):
+        names = ", ".join(Path(run).name for run in source.best_of)
+        say(console, f"earlier runs: the first {len(source.first or ())} configurations are of {names}")
 
 
 def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:

@@ -20,8 +20,8 @@ from orchestrator.errors import UserError
 from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.running.launch import launch
 from orchestrator.running.resume import prepare
-from orchestrator.session.build import Parts, build_new, existing
-from orchestrator.session.earlier import with_earlier
+from orchestrator.session.build import Parts, build_new
+from orchestrator.session.known_results import existing, with_best_of
 from orchestrator.session.open import create_run
 from orchestrator.settings.loading import naming_places
 from orchestrator.settings.model import Settings
@@ -69,9 +69,9 @@ def run_new(
     """
     console = options.console
     with naming_places(file, assignments):
-        settings = with_earlier(settings)
+        settings = with_best_of(settings)
         parts = build_new(settings)
-        existing_results = existing(settings, parts)
+        existing_results = existing(settings, parts.problem.candidates)
         if is_dry:
             runs.check_writable(settings)
             check_room(settings, parts.problem.resources, options.address, or_here=True)

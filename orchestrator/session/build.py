@@ -1,6 +1,5 @@
 """Builds the objective, the candidates and the strategy that a campaign file names."""
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -13,12 +12,11 @@ from objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from objectives.tabular import table_candidates, table_objective
 from objectives.with_metrics import VALUE, WithMetrics
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, UncertaintyStart, warm_start_of, with_warm_start
+from orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
 from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
-from orchestrator.campaign.events import ExistingTaken
 from orchestrator.candidates.matching import find_arm
 from orchestrator.errors import CampaignError, UserError
-from orchestrator.session import existing_data
+from orchestrator.session import known_results
 from orchestrator.session.problem import Problem
 from orchestrator.session.resources import check_program, check_timeout, resources_of
 from orchestrator.session.rules import goals_of
@@ -66,7 +64,7 @@ def build(settings: Settings) -> Parts:
     if settings.computing.shards > len(candidates):
         rule = f"at most the number of candidates, {len(candidates)}"
         raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
-    strategy = _with_existing(_for_workers(settings.strategy, settings.workers.count), settings)
+    strategy = _for_workers(settings.strategy, settings.workers.count)
     problem = Problem(
         settings.name,
         settings.seed,
@@ -106,21 +104,6 @@ def _with_metrics(objective: Objective, settings: Settings) -> Objective:
     return WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
 
 
-def existing(settings: Settings, parts: Parts) -> ExistingTaken | None:
-    """Return the existing data of a new campaign, or None. A resume reads them from its log.
-
-    Raises UserError if the data cannot be read or match no candidate.
-    """
-    if settings.existing_data is not None:
-        data = settings.existing_data
-        direction = settings.objective.direction
-        return existing_data.match(data, parts.problem.candidates, direction, time.time())
-    start = warm_start_of(settings.strategy)
-    if not isinstance(start, DataStart):
-        return None
-    return existing_data.read(start, parts.problem.candidates, settings.objective.direction, time.time())
-
-
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
     """Return the arms to evaluate first. Raises UserError if a configuration is not a candidate."""
     arms = [find_arm(candidates, configuration) for configuration in settings.first]
@@ -143,15 +126,6 @@ def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
     return strategy
 
 
-def _with_existing(strategy: AnyStrategy, settings: Settings) -> AnyStrategy:
-    """Return the strategy. With existing data, it starts from the data instead of from initial
-    pulls."""
-    begins_warm = isinstance(strategy, StartsWarm)
-    if settings.existing_data is None or not begins_warm:
-        return strategy
-    return with_warm_start(strategy, DataStart("existing data"))
-
-
 def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
     table = settings.candidates.table
     if table is not None and settings.candidates.target is not None:
@@ -167,7 +141,7 @@ def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates
     section = settings.candidates
     points = DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
     space = SearchSpace(settings.space, settings.forbid)
-    first = [*settings.first, *existing_data.configurations(settings.existing_data, space)]
+    first = [*settings.first, *known_results.configurations(settings.known_results, space)]
     return objective, make_candidates(
         space, size=section.size, sampler=section.sampler, seed=settings.seed, first=first, points=points
     )

@@ -7,11 +7,11 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.config import JsonDict
 
-from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Multiobjective
 from orchestrator.settings.file import Plain
+from orchestrator.settings.known_results import Known, has_values
 from orchestrator.settings.mistakes import Refusal, describe, failure
 from orchestrator.settings.objective_sections import CandidateSettings, ObjectiveSettings
 from orchestrator.settings.sections import BudgetSettings
@@ -136,19 +136,16 @@ def direction_problems(
 def excluded_problems(
     objectives: Sequence[ObjectiveMetricSettings],
     constraints: Sequence[ConstraintSettings],
-    strategy: object,
     budget: BudgetSettings,
     early_stopping: object,
-    existing_data: object,
+    known_results: Known,
 ) -> Iterator[Refusal]:
     """Yield the settings that several objectives or constraints exclude."""
     if not _are_goals(objectives, constraints):
         return
-    start = warm_start_of(strategy)
-    has_data_start = isinstance(start, DataStart)
     is_stopped = early_stopping is not None
     target = budget.target if len(objectives) > 1 else None
-    one_value = "existing data have one value each"
+    one_value = "known results have one value each"
     metrics = (
         "a trial that is stopped has none of its metrics. Remove early_stopping (reports are shown without it), or "
         "tune one objective without constraints"
@@ -157,8 +154,7 @@ def excluded_problems(
         (("budget", "target"), target is not None, "no single value is good enough"),
         (("budget", "stop_when"), budget.stop_when is not None, "no single value shows a gain"),
         (("early_stopping",), is_stopped, metrics),
-        (("strategy", "warm_start"), has_data_start, one_value),
-        (("existing_data",), existing_data is not None, one_value),
+        (("known_results",), has_values(known_results), one_value),
     ):
         if is_given:
             rule = "must not be given beside several objectives or constraints"

@@ -11,10 +11,11 @@ from orchestrator.errors import UserError
 from orchestrator.settings.file import Document, Keys, Tree, check_texts, read, with_overrides
 from orchestrator.settings.mistakes import Refusal, config_error, describe
 from orchestrator.settings.model import Settings
+from orchestrator.settings.older import with_known_results
 from orchestrator.settings.strategies import with_model_in_strategy
 
 # section → the sections with which it is read
-_READ_WITH = {"space": {"objective", "candidates"}, "existing_data": {"objective"}}
+_READ_WITH = {"space": {"objective", "candidates"}, "known_results": {"objective"}}
 _ANY: Tree = {"name": "any", "budget": {"evaluations": 1}}  # values of the required keys
 
 
@@ -56,7 +57,7 @@ def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "setti
 
 def _settings(document: Document, folder: Path) -> Settings:
     check_texts(document)
-    document = with_model_in_strategy(document)
+    document = with_known_results(with_model_in_strategy(document))
     try:
         return Settings.model_validate(document.tree, context={"folder": folder})
     except ValidationError as error:

@@ -20,7 +20,7 @@ from orchestrator.credentials import redact
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Keys, dotted_key
 
-_OURS = "bbkb"
+CUSTOM = "bbkb"  # pydantic's type of an error that has the fields of `Refusal`
 
 # pydantic's error types → the rule; {…} is filled from the error's context
 _RULES = {
@@ -113,7 +113,7 @@ def failure(problems: Iterable[Refusal]) -> ValidationError:
         "campaign",
         [
             InitErrorDetails(
-                type=PydanticCustomError(_OURS, "{rule}", {"rule": problem.rule, "got": problem.got}),
+                type=PydanticCustomError(CUSTOM, "{rule}", {"rule": problem.rule, "got": problem.got}),
                 loc=problem.keys,
                 input=None,
             )
@@ -213,7 +213,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     kind = details["type"]
     ctx = details.get("ctx", {})
     keys, union = _place_in_file(details["loc"], tree, kind)
-    if kind == _OURS:
+    if kind == CUSTOM:
         # the complete path in a dataclass's message is only known now
         rule = ctx["rule"]
         return _Found(align(keys, rule[2:]) if rule.startswith(": ") else Refusal(keys, rule, ctx["got"]))
@@ -272,7 +272,7 @@ def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
     for depth, part in enumerate(loc):
         if _has(tree, part):
             tree = tree[part]
-        elif kind != _OURS and not (kind == "missing" and depth == len(loc) - 1):
+        elif kind != CUSTOM and not (kind == "missing" and depth == len(loc) - 1):
             union = tuple(keys) if union is None else union
             continue
         keys.append(part)

@@ -1,9 +1,9 @@
 """The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with
 file and line.
 
-Relative paths (`candidates.table`, `strategy.warm_start.path`, `data.folder`, a SQLite URL, the
-search path of a callable, the working directory of a command) are relative to the campaign file's folder,
-so a campaign is the same from any working directory; only `runs` is relative to the working
+Relative paths (`candidates.table`, those in `known_results`, `data.folder`, a SQLite URL, the
+search path of a callable, the working directory of a command) are relative to the campaign file's
+folder, so a campaign is the same from any working directory; only `runs` is relative to the working
 directory. `Settings` holds absolute paths.
 """
 
@@ -24,8 +24,8 @@ from pydantic import (
 from objectives.conditions import Clause
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
+from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, with_warm_start
 from orchestrator.bandit.strategy import AnyStrategy
-from orchestrator.credentials import redact
 from orchestrator.settings.file import Plain
 from orchestrator.settings.goal_sections import (
     ConstraintSettings,
@@ -35,15 +35,7 @@ from orchestrator.settings.goal_sections import (
     goal_problems,
     with_direction,
 )
-from orchestrator.settings.imported import (
-    Earlier,
-    ExistingData,
-    build_earlier,
-    build_existing,
-    dump_earlier,
-    dump_existing,
-    earlier_problems,
-)
+from orchestrator.settings.known_results import BestOf, Known, has_values, known_problems, of_kind
 from orchestrator.settings.mistakes import Refusal, failure
 from orchestrator.settings.objective_sections import (
     CandidateSettings,
@@ -79,7 +71,7 @@ from orchestrator.settings.spaces import (
     space_problems,
 )
 from orchestrator.settings.stopping_sections import StoppingSettings, population_problems, stopping_problems
-from orchestrator.settings.strategies import build_strategy, dump_strategy, existing_problems
+from orchestrator.settings.strategies import build_strategy, dump_strategy
 from orchestrator.settings.worker_sections import (
     WorkerSettings,
     shard_problems,
@@ -89,10 +81,6 @@ from orchestrator.settings.worker_sections import (
 
 def _below_working_directory(path: str) -> str:
     return str(Path.cwd() / Path(path).expanduser())
-
-
-def _strategy(options: object, info: ValidationInfo) -> AnyStrategy:
-    return build_strategy(options, folder_of(info))
 
 
 def _with_space_file(tree: Any, info: ValidationInfo) -> object:
@@ -105,15 +93,6 @@ def _with_space_file(tree: Any, info: ValidationInfo) -> object:
     return {**tree, "space": space, "forbid": [*clauses, *forbid] if isinstance(clauses, list | tuple) else clauses}
 
 
-def _existing_data(tree: object, info: ValidationInfo) -> ExistingData | None:
-    objective: ObjectiveSettings | None = info.data.get("objective")
-    return None if objective is None else build_existing(tree, folder_of(info), objective.direction)
-
-
-def _earlier(tree: object, info: ValidationInfo) -> Earlier | None:
-    return build_earlier(tree, folder_of(info))
-
-
 def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     objective: ObjectiveSettings | None = info.data.get("objective")
     candidates: CandidateSettings | None = info.data.get("candidates")
@@ -124,8 +103,7 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
 
 # Each check receives the sections that its parameters name, and yields the mistakes between them.
 _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
-    existing_problems,
-    earlier_problems,
+    known_problems,
     stopping_problems,
     population_problems,
     objective_problems,
@@ -174,18 +152,13 @@ class Settings(Section):
     enqueue: Annotated[tuple[Configuration, ...], PlainValidator(build_enqueue), PlainSerializer(dump_enqueue)] = Field(
         default=(), description="Configurations that are evaluated first, in this order."
     )
-    existing_data: Annotated[ExistingData | None, PlainValidator(_existing_data), PlainSerializer(dump_existing)] = (
-        Field(
-            default=None,
-            description="Earlier results, which cost no budget: an Optuna study, a Ray Tune folder, or a list.",
-        )
+    known_results: Known = Field(
+        default=(),
+        strict=False,
+        description="Results that exist already and cost no budget: tables, runs, studies of Optuna, folders of "
+        "Ray Tune, or lists; {best_of: [runs/a]} evaluates the best configurations of other runs first.",
     )
-    earlier: Annotated[Earlier | None, PlainValidator(_earlier), PlainSerializer(dump_earlier)] = Field(
-        default=None,
-        description="Folders of runs of the same space, whose best configurations are evaluated first. Their "
-        "objective may be another one: no value of theirs is learned.",
-    )
-    strategy: Annotated[AnyStrategy, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
+    strategy: Annotated[AnyStrategy, PlainValidator(build_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=lambda: build_strategy({}), description="The algorithm that chooses, with its options."
     )
     budget: BudgetSettings = Field(description="When the campaign ends.")
@@ -234,6 +207,8 @@ class Settings(Section):
             object.__setattr__(self, "enqueue", whole)
         if problems:
             raise failure(problems)
+        if has_values(self.known_results) and isinstance(self.strategy, StartsWarm):
+            object.__setattr__(self, "strategy", with_warm_start(self.strategy, DataStart()))
         return self
 
     def _problems(self, wrong: frozenset[str]) -> Iterator[Refusal]:
@@ -247,7 +222,9 @@ class Settings(Section):
     def first(self) -> tuple[Configuration, ...]:
         """The configurations that are evaluated first: those enqueued, then those of earlier
         runs."""
-        taken = () if self.earlier is None or self.earlier.first is None else self.earlier.first
+        taken = [
+            configuration for source in of_kind(self.known_results, BestOf) for configuration in source.first or ()
+        ]
         return (*self.enqueue, *(configuration for configuration in taken if configuration not in self.enqueue))
 
     def resolved(self) -> Plain:
@@ -257,7 +234,4 @@ class Settings(Section):
         for key in ("objectives", "constraints"):
             if not tree[key]:  # with one objective, the format of older versions is kept
                 del tree[key]
-        start = tree["strategy"].get("warm_start")
-        if isinstance(start, dict) and isinstance(start.get("path"), str):
-            start["path"] = redact(start["path"])
         return tree

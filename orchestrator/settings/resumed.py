@@ -4,7 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from orchestrator.settings.imported import Earlier
+from orchestrator.settings.imported import GivenResults
+from orchestrator.settings.known_results import BestOf, Known, Source, of_kind
 from orchestrator.settings.model import Settings
 from orchestrator.settings.older import with_begun_options
 from orchestrator.settings.sections import MOST_TRIALS
@@ -17,7 +18,7 @@ _DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 def with_recorded(old: Mapping[str, object], recorded: Settings, settings: Settings) -> Settings:
     """Return the settings of a resume, completed by the run's settings.
 
-    * Existing data and the configurations of the same earlier runs are taken from the record,
+    * Imported results and the best configurations of the same runs are taken from the record,
       because their sources may have changed.
     * `workers.retries` and later options of the strategy keep the run's values unless they are
       given, because their defaults have changed.
@@ -46,8 +47,7 @@ def with_recorded(old: Mapping[str, object], recorded: Settings, settings: Setti
             workers = workers.model_copy(update={"trial_folders": True})
     return settings.model_copy(
         update={
-            "existing_data": recorded.existing_data,
-            "earlier": recorded.earlier if _are_same(recorded.earlier, settings.earlier) else settings.earlier,
+            "known_results": _known_results(recorded.known_results, settings.known_results),
             "workers": workers,
             "budget": budget,
             "early_stopping": rule,
@@ -56,12 +56,20 @@ def with_recorded(old: Mapping[str, object], recorded: Settings, settings: Setti
     )
 
 
-def _are_same(recorded: Earlier | None, earlier: Earlier | None) -> bool:
-    """Return whether the section lists the recorded runs. A recorded folder that no longer exists
-    is compared by its name."""
-    if recorded is None or earlier is None or len(recorded.runs) != len(earlier.runs):
-        return False
-    return all(
+def _known_results(recorded: Known, now: Known) -> Known:
+    """Return the recorded results if `now` has the same sources, apart from imported ones."""
+    before, after = ([source for source in known if not isinstance(source, GivenResults)] for known in (recorded, now))
+    if len(before) == len(after) and all(map(_are_same, before, after)):
+        return recorded
+    return (*of_kind(recorded, GivenResults), *after)
+
+
+def _are_same(recorded: Source, source: Source) -> bool:
+    """Return whether both are the same source. A recorded run that no longer exists is compared by
+    the name of its folder."""
+    if not isinstance(recorded, BestOf) or not isinstance(source, BestOf):
+        return recorded == source
+    return len(recorded.best_of) == len(source.best_of) and all(
         Path(before).resolve() == Path(now).resolve() if os.path.exists(before) else Path(before).name == Path(now).name
-        for before, now in zip(recorded.runs, earlier.runs, strict=True)
+        for before, now in zip(recorded.best_of, source.best_of, strict=True)
     )

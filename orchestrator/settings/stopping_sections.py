@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field
 
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.strategy import LearnsCurves, TrainsPopulation
+from orchestrator.settings.known_results import Known, has_values
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.sections import BudgetSettings, PositiveInt, Section
 from orchestrator.settings.worker_sections import WorkerSettings
@@ -98,7 +99,7 @@ def population_problems(
     early_stopping: object,
     space: Mapping[str, object],
     budget: BudgetSettings,
-    existing_data: object,
+    known_results: Known,
     workers: WorkerSettings,
 ) -> Iterator[Refusal]:
     """Yield mistakes in the sections beside a strategy that trains a population."""
@@ -109,9 +110,9 @@ def population_problems(
         yield Refusal(("early_stopping",), rule)
     if not space:
         yield Refusal(("space",), "must be given with strategy pbt, which perturbs values of its parameters")
-    if existing_data is not None:
+    if has_values(known_results):
         rule = "must be left out with strategy pbt, which copies checkpoints of its own trials"
-        yield Refusal(("existing_data",), rule)
+        yield Refusal(("known_results",), rule)
     if budget.steps is not None and workers.executor == "simulated":
         rule = "must be left out with strategy pbt in virtual time, in which a stopped trial has trained on"
         yield Refusal(("budget", "steps"), rule)

@@ -3,13 +3,11 @@ readers of a log import no strategy.
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 
 from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
 from orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
-from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
@@ -17,7 +15,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Plain
 from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
 from orchestrator.settings.older import current_options
-from orchestrator.settings.options import as_mapping, build, dump, join
+from orchestrator.settings.options import as_mapping, build, dump
 
 DEFAULT_STRATEGY = "bbkb"
 # methods that are not available as strategies, or have another name → the remedy
@@ -36,17 +34,10 @@ _ELSEWHERE = {
 }
 
 
-def build_strategy(options: object, folder: Path | None = None) -> AnyStrategy:
-    """Return the strategy that `options` names, with its fields; relative paths of existing data
-    are below `folder`.
-
-    Raises ValidationError.
-    """
+def build_strategy(options: object) -> AnyStrategy:
+    """Return the strategy that `options` names, with its fields. Raises ValidationError."""
     fields = as_mapping({"name": options} if isinstance(options, str) else options, "{name: bbkb, …}")
     cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
-    start = fields.get("warm_start")
-    if folder is not None and isinstance(start, Mapping) and start.get("name") == "data" and start.get("path"):
-        fields["warm_start"] = {**start, "path": _locate(folder, start["path"])}
     try:
         fields = with_preset(cls, current_options(cls, fields))
     except ValueError as error:
@@ -112,21 +103,6 @@ def with_model_in_strategy(document: Document) -> Document:
 def dump_strategy(strategy: object) -> Plain:
     """Return the mapping that `build_strategy` turns into `strategy`."""
     return {"name": strategy_name(type(strategy)), **dump(strategy)}
-
-
-def existing_problems(existing_data: object, strategy: object) -> Iterator[Refusal]:
-    """Yield a mistake if existing data are given twice."""
-    if existing_data is not None and isinstance(warm_start_of(strategy), DataStart):
-        rule = "must not be given together with strategy.warm_start data, which also gives existing data"
-        yield Refusal(("existing_data",), rule)
-
-
-def _locate(folder: Path, path: object) -> object:
-    """Return a path, or the file of a SQLite URL, below `folder`; other URLs unchanged."""
-    scheme, slashes, file = path.partition(":///") if isinstance(path, str) else ("", "", "")
-    if slashes and scheme.startswith("sqlite"):
-        return f"{scheme}{slashes}{join(folder, file)}"
-    return path if isinstance(path, str) and "://" in path else join(folder, path)
 
 
 def _strategy_class(name: object) -> type:

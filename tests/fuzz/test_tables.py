@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from objectives.objective import Candidates, ObjectiveError
 from objectives.tabular import table_candidates, table_objective
-from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.errors import UserError
-from orchestrator.session import existing_data
+from orchestrator.session.known_results import existing
+from orchestrator.settings.loading import from_mapping
+from orchestrator.settings.model import Settings
 from tests.fuzz.examples import check_examples, check_reason, few_or_many
 
 CELLS = (
@@ -42,6 +43,12 @@ def tables(draw: st.DrawFn) -> bytes:
     return file.getvalue().encode("utf-8", "surrogatepass")
 
 
+def known(table: Path) -> Settings:
+    """A campaign that knows the results of a table."""
+    tree = {"name": "c", "objective": {"name": "branin", "direction": "maximize"}, "budget": {"evaluations": 3}}
+    return from_mapping({**tree, "known_results": [{"table": str(table)}]})
+
+
 @few_or_many
 def test_table_becomes_candidates_or_is_refused_with_a_reason(tmp_path: Path, examples: int) -> None:
     path = tmp_path / "t.csv"
@@ -64,10 +71,11 @@ def test_table_becomes_candidates_or_is_refused_with_a_reason(tmp_path: Path, ex
         else:
             assert np.isfinite(table.evaluate({"row": 0}, 1, lambda value, step=None, **_: None).value)
         try:
-            existing = existing_data.read(DataStart(str(path)), SPACE, "maximize", 0.0)
+            taken = existing(known(path), SPACE)
         except (ObjectiveError, UserError) as error:
             check_reason(error)
         else:
-            assert np.isfinite(existing.values).all()
+            assert taken is not None
+            assert np.isfinite(taken.values).all()
 
     check_examples(examples, tables(), check)

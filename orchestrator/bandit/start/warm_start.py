@@ -1,7 +1,7 @@
-"""The start of a strategy: the arms that are pulled before its first batch, or existing data (BBKB
+"""The start of a strategy: the arms that are pulled before its first batch, or known results (BBKB
 §5).
 
-Arms to pull are drawn once, before any reward is known. Existing data are earlier pulls with their
+Arms to pull are drawn once, before any reward is known. Known results are earlier pulls with their
 rewards. They are read and matched to arms outside the bandit core, and `begin_sparse` builds a
 state from them.
 """
@@ -158,40 +158,21 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
 
 @dataclass(frozen=True)
 class DataStart:
-    """Existing data instead of pulls: results of arms, or of configurations that match arms, which
-    are known before the campaign.
+    """No pulls: the strategy begins with results that are known before the campaign."""
 
-    `path` names a CSV or Parquet table, the folder of another run, or the database URL of one (with
-    `campaign`). `campaign` is its name there: the name of its folder. `reward` is the table's
-    column of results, on the objective's scale. The other columns are either `arm`, the index of a
-    candidate, or one column for each parameter.
-    """
-
-    path: Annotated[str, Doc("A CSV or Parquet table, the folder of another run, or the database URL of one.")]
-    campaign: Annotated[
-        str | None, Doc("Beside a database URL: the campaign's name there, which is that of its folder.")
-    ] = None
-    reward: Annotated[str, Doc("The column of a table that holds the results, on the scale of the objective.")] = (
-        "reward"
-    )
     name: Literal["data"] = "data"
 
     def __post_init__(self) -> None:
         check_options(self, "strategy.warm_start")
-        if not self.path:
-            raise ValueError("strategy.warm_start.path must name a table, a run's folder or a database, got ''")
-        if ("://" in self.path) != (self.campaign is not None):
-            rule = "must be given beside a database URL, and only there: it is the name of the run's folder"
-            raise ValueError(f"strategy.warm_start.campaign {rule}, got {self.campaign!r}")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """Return no arm: the strategy learns the existing data before it chooses anything."""
+        """Return no arm: the strategy learns the known results before it chooses anything."""
         return ()
 
 
 AnyWarmStart = RandomStart | UncertaintyStart | SpreadStart | DataStart
 WarmStartOption = Annotated[
-    AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data, existing results instead of pulls.")
+    AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data: none, because results are known.")
 ]
 
 # the number of first pulls of the published strategies: with single pulls, and with batches

@@ -19,8 +19,8 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator.fitting import check_room
-from orchestrator.session.build import build_new, existing
-from orchestrator.session.earlier import with_earlier
+from orchestrator.session.build import build_new
+from orchestrator.session.known_results import existing, with_best_of
 from orchestrator.settings.loading import load, naming_places
 from orchestrator.settings.mistakes import suggestion
 from orchestrator.settings.schema import schema as json_schema
@@ -42,10 +42,10 @@ def validate(
     console = SafeConsole()
     settings = load(file, overrides(set_, workers))
     with naming_places(file, overrides(set_, workers)):
-        settings = with_earlier(settings)
+        settings = with_best_of(settings)
         parts = build_new(settings)
         check_room(settings, parts.problem.resources, address, or_here=False)
-        existing_results = existing(settings, parts)
+        existing_results = existing(settings, parts.problem.candidates)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
     say_warnings(console, settings, parts)

@@ -22,7 +22,7 @@ from orchestrator.adapters.tune import BBKBSearch
 from orchestrator.adapters.tune_space import TuneSpace
 from orchestrator.ask_tell.space import Optimizer
 from orchestrator.bandit.results import TrialCurve
-from orchestrator.settings.imported import build_existing
+from orchestrator.settings.imported import read_tune
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
@@ -317,8 +317,7 @@ def test_tune_runs_and_restores_an_experiment(ray_cluster: str, tmp_path: Path) 
     assert not results.errors
     configs = [results[number].config for number in range(len(results))]
     assert all(config is not None and config["fixed"] == 3 for config in configs)
-    existing = build_existing({"ray_tune": str(tmp_path / "run"), "metric": "loss"}, tmp_path, "minimize")
-    assert existing is not None
+    existing = read_tune(tmp_path / "run", "loss")
     learned = sorted(
         (result.parameters["x"], result.parameters["inner.kind"], result.value) for result in existing.results
     )

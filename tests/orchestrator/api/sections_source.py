@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from orchestrator.settings.imported import Earlier
 from orchestrator.settings.model import Settings
 
 FILE = Path(__file__).parents[3] / "orchestrator" / "api" / "sections.py"
@@ -29,7 +28,6 @@ PLAIN: dict[Any, str] = {
     str: "str",
     bool: "bool",
     NoneType: "None",
-    Earlier: "Sequence[str]",
 }
 
 
@@ -44,13 +42,17 @@ def _classes(model: type[BaseModel], written: set[type[BaseModel]]) -> Iterator[
     keys = {
         field.alias or name: field.annotation
         for name, field in model.model_fields.items()
-        if (model, name) != (Settings, "space")
+        if model is not Settings or name not in ("space", "known_results")
     }
     for annotation in keys.values():
         for section in _sections_in(annotation):
             if section not in written:
                 yield from _classes(section, written)
-    document = "All sections of a campaign file but `space`." if model is Settings else "Keys of a campaign file."
+    document = (
+        "The sections of a campaign file; `space` and `known_results` are arguments."
+        if model is Settings
+        else "Keys of a campaign file."
+    )
     if any(keyword.iskeyword(key) for key in keys):
         items = "".join(f'        "{key}": {_text(annotation)},\n' for key, annotation in keys.items())
         name = _name(model)

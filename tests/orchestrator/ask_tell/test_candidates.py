@@ -121,7 +121,7 @@ BBKB: Any = strategies.BBKB
         (lambda: Wrong(X, existing=([60], [1.0])), "an index must be >= 0 and < 60"),
         (lambda: Wrong(X, existing=([1], [np.inf])), "reward of arm 1 must be finite"),
         (
-            lambda: Wrong(X, warm_start={"name": "data", "path": "t.csv"}),
+            lambda: Wrong(X, warm_start={"name": "data"}),
             r"the warm start data is for campaign files.*give existing=\(indices, rewards\)",
         ),
         (lambda: Wrong(X, kernel="rfb"), r'strategy\.kernel\.name must be one of rbf, .* got "rfb"'),

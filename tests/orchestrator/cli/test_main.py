@@ -151,8 +151,8 @@ def test_status_is_read_from_the_log(bbkb: Bbkb, finished_campaign: Path) -> Non
         ("objective: {callable: 'no_such_module:f', direction: maximize}", ["no_such_module"]),
         ("objective: {command: 'echo {nonsense}', direction: maximize}", ["nonsense"]),
         (
-            "strategy: {name: bbkb, warm_start: {name: data, path: gone.csv}}",
-            ["gone.csv cannot be read as a CSV table", "change strategy.warm_start.path"],
+            "known_results: [{table: gone.csv}]",
+            ["gone.csv cannot be read as a CSV table", "change known_results.0.table"],
         ),
         ("store: sqlite:////nowhere/at/all.sqlite", ["does the folder exist"]),
     ],
@@ -314,7 +314,7 @@ def test_strategies_explains_the_options_of_one(bbkb: Bbkb, tmp_path: Path) -> N
     assert "gp_ucb" not in explained
 
 
-KNOWN = CAMPAIGN.replace("regularization: 0.1", "regularization: 0.1, warm_start: {name: data, path: known.csv}")
+KNOWN = f"{CAMPAIGN}known_results: [{{table: known.csv}}]\n"
 
 
 def test_campaign_starts_with_existing_data_and_continues_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from orchestrator.api import Campaign
 from orchestrator.cli.main import app
 from orchestrator.cli.plan import first_arms, say_warnings
 from orchestrator.errors import ConfigError, RunError, StoreError
-from orchestrator.session.build import build, existing
+from orchestrator.session.build import build
+from orchestrator.session.known_results import existing
 from orchestrator.settings.loading import from_mapping
 from tests.histories import history_of
 
@@ -43,7 +44,7 @@ def dry_run(tmp_path: Path, tree: dict[str, Any], *arguments: str) -> str:
 def test_plan_shows_the_first_evaluations_of_the_run(tmp_path: Path, strategy: str) -> None:
     settings = from_mapping(campaign(tmp_path, strategy={"name": strategy}))
     parts = build(settings)
-    planned = first_arms(settings, parts, existing(settings, parts))
+    planned = first_arms(settings, parts, existing(settings, parts.problem.candidates))
     created = Campaign.__new__(Campaign)
     created.settings = settings
     trials = history_of(created.run(progress=False)).trials

@@ -211,7 +211,7 @@ def test_pod_must_hold_one_evaluation() -> None:
     ("line", "place"),
     [
         ("store: postgresql://me:geheim@server/campaigns", "line 2 of the campaign file"),
-        ("existing_data: {optuna: 'postgresql://me:geheim@server/studies'}", "line 2 of the campaign file"),
+        ("known_results: [{optuna: 'postgresql://me:geheim@server/studies'}]", "line 2 of the campaign file"),
         ("notify: {webhook: 'https://chat.example/hooks/geheim'}", "notify.webhook"),
     ],
 )

@@ -114,6 +114,6 @@ def campaign_with_existing(folder: Path, strategy: str, direction: str = "maximi
     campaign = Campaign(folder, evaluations=12, strategy=strategy, existing=True, **options)
     campaign.settings["objective"] = {"direction": direction}
     campaign.problem = replace(
-        campaign.problem, strategy=STRATEGIES[strategy](warm_start=DataStart("t.csv"), regularization=0.01)
+        campaign.problem, strategy=STRATEGIES[strategy](warm_start=DataStart(), regularization=0.01)
     )
     return campaign

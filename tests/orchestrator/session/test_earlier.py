@@ -14,7 +14,8 @@ import pytest
 from objectives.space import SearchSpace
 from orchestrator.api.campaign import Campaign, tune
 from orchestrator.errors import RunError, UserError
-from orchestrator.session.earlier import EarlierRun, portfolio, with_earlier
+from orchestrator.session.known_results import with_best_of
+from orchestrator.session.portfolio import EarlierRun, portfolio
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 
@@ -88,7 +89,7 @@ def campaign(**changes: Any) -> dict[str, Any]:
 
 def test_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path / "a"))
-    settings = settings_of(tmp_path / "b", earlier=[str(before.folder)])
+    settings = settings_of(tmp_path / "b", known_results=[{"best_of": [str(before.folder)]}])
     result = tune(loss, SPACE, evaluations=10, direction="minimize", settings=settings)
     first = result.trials[0].parameters
     assert first in [trial.parameters for trial in before.trials]
@@ -101,12 +102,13 @@ def test_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(
 
 def test_resolved_settings_keep_the_configurations_of_earlier_runs(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
-    settings = with_earlier(from_mapping(campaign(earlier=[str(before.folder)])))
+    settings = with_best_of(from_mapping(campaign(known_results=[{"best_of": [str(before.folder)]}])))
     again = from_mapping(settings.resolved())
     assert again.first == settings.first
     assert len(again.first) == 1
-    assert with_earlier(again) is again
-    assert from_mapping(campaign(earlier=[str(before.folder)])).resolved()["earlier"] == [str(before.folder)]
+    assert with_best_of(again) is again
+    unread = from_mapping(campaign(known_results=[{"best_of": [str(before.folder)]}])).resolved()["known_results"]
+    assert unread == [{"best_of": [str(before.folder)], "first": None}]
 
 
 def test_run_is_read_without_importing_its_code(tmp_path: Path) -> None:
@@ -123,14 +125,17 @@ def test_run_is_read_without_importing_its_code(tmp_path: Path) -> None:
     result = Campaign.from_file(file).run(progress=False)
     code.unlink()
     sys.modules.pop("trained_elsewhere", None)
-    assert with_earlier(from_mapping(campaign(earlier=[str(result.folder)]))).first
+    assert with_best_of(from_mapping(campaign(known_results=[{"best_of": [str(result.folder)]}]))).first
     assert "trained_elsewhere" not in sys.modules
 
 
 @pytest.mark.parametrize(
     ("space", "words"),
     [
-        ({**SPACE, "x": {"low": 0.0, "high": 2.0}}, r"earlier\.0: run .* and x\.high is 1\.0 there and 2\.0 here"),
+        (
+            {**SPACE, "x": {"low": 0.0, "high": 2.0}},
+            r"known_results\.0\.best_of\.0: run .* and x\.high is 1\.0 there and 2\.0 here",
+        ),
         ({"x": SPACE["x"]}, r"kind\.choices is \['a', 'b'\] there and None here"),
     ],
     ids=["range", "parameter"],
@@ -140,30 +145,32 @@ def test_earlier_run_with_another_space_is_refused_with_the_difference(
 ) -> None:
     before = tune(other, SPACE, evaluations=2, direction="minimize", settings=settings_of(tmp_path))
     tree = campaign(
-        space=dict(space), objective={"command": "echo {x}", "direction": "maximize"}, earlier=[str(before.folder)]
+        space=dict(space),
+        objective={"command": "echo {x}", "direction": "maximize"},
+        known_results=[{"best_of": [str(before.folder)]}],
     )
     with pytest.raises(RunError, match=words):
-        with_earlier(from_mapping(tree))
+        with_best_of(from_mapping(tree))
 
 
 def test_earlier_run_s_space_may_differ_in_priors(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=4, direction="minimize", settings=settings_of(tmp_path))
     space = {**SPACE, "x": {**SPACE["x"], "prior": 0.3}}
-    assert with_earlier(from_mapping(campaign(space=space, earlier=[str(before.folder)]))).first
+    assert with_best_of(from_mapping(campaign(space=space, known_results=[{"best_of": [str(before.folder)]}]))).first
 
 
 @pytest.mark.parametrize(
-    ("earlier", "words"),
+    ("source", "words"),
     [
-        ("runs/a", "earlier must be a list of folders of runs, such as"),
-        ([], "earlier must be a list of folders of runs"),
-        ([3], "earlier must be a list of folders of runs"),
-        ({"runs": ["a"], "first": 5}, "earlier.first must be a list of configurations"),
+        ({"best_of": "runs/a"}, r"known_results\.0\.best_of must be a list"),
+        ({"best_of": []}, "best_of must have at least 1 entries"),
+        ({"best_of": [3]}, r"best_of\.0 must be text"),
+        ({"best_of": ["a"], "first": 5}, r"known_results\.0\.first must be a list"),
     ],
 )
-def test_earlier_section_is_a_list_of_folders(earlier: object, words: str) -> None:
+def test_earlier_runs_are_a_list_of_folders(source: object, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        from_mapping(campaign(earlier=earlier))
+        from_mapping(campaign(known_results=[source]))
 
 
 def test_portfolio_takes_a_quarter_of_a_budget_at_most() -> None:
@@ -178,10 +185,10 @@ def test_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
         tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path, run=name))
         for name in ("a", "b")
     ]
-    settings = settings_of(tmp_path, earlier=[str(runs[0].folder)])
+    settings = settings_of(tmp_path, known_results=[{"best_of": [str(runs[0].folder)]}])
     result = tune(loss, SPACE, evaluations=4, direction="minimize", settings=settings)
-    for changed in ({"earlier": [str(runs[1].folder)]}, {}):
-        with pytest.raises(RunError, match=r"earlier.*became"):
+    for changed in ({"known_results": [{"best_of": [str(runs[1].folder)]}]}, {}):
+        with pytest.raises(RunError, match=r"known_results.*became"):
             tune(
                 loss,
                 SPACE,
@@ -195,32 +202,36 @@ def test_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
 def test_portfolio_and_enqueued_configurations_keep_to_the_budget(tmp_path: Path) -> None:
     before = tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path))
     enqueue = [{"x": float(x), "kind": "a"} for x in (0.0, 0.5, 1.0)]
-    tree = campaign(earlier=[str(before.folder)], enqueue=enqueue, budget={"evaluations": 3})
-    assert with_earlier(from_mapping(tree)).first == tuple(enqueue)
+    tree = campaign(known_results=[{"best_of": [str(before.folder)]}], enqueue=enqueue, budget={"evaluations": 3})
+    assert with_best_of(from_mapping(tree)).first == tuple(enqueue)
     tree["budget"] = {"evaluations": 4}
-    assert len(with_earlier(from_mapping(tree)).first) == 4
+    assert len(with_best_of(from_mapping(tree)).first) == 4
 
 
 def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_path: Path) -> None:
     before = tune(loss_and_size, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
     constrained = campaign(
         objective={"command": "echo {x} {kind}"},
-        earlier=[str(before.folder)],
+        known_results=[{"best_of": [str(before.folder)]}],
         objectives=[{"metric": "loss", "direction": "minimize"}],
         constraints=[{"metric": "size", "at_most": 0.1}],
     )
-    first = with_earlier(from_mapping(constrained)).first
+    first = with_best_of(from_mapping(constrained)).first
     assert first
     assert all(float(str(configuration["x"])) <= 0.1 for configuration in first)
     assert any(
         float(str(configuration["x"])) > 0.1
-        for configuration in with_earlier(from_mapping(campaign(earlier=[str(before.folder)]))).first
+        for configuration in with_best_of(
+            from_mapping(campaign(known_results=[{"best_of": [str(before.folder)]}]))
+        ).first
     )
     constrained["constraints"] = [{"metric": "size", "at_most": -1.0}]
-    with pytest.raises(RunError, match=r"earlier\.0: run .* has no result .* that satisfies the constraints"):
-        with_earlier(from_mapping(constrained))
+    with pytest.raises(
+        RunError, match=r"known_results\.0\.best_of\.0: run .* has no result .* that satisfies the constraints"
+    ):
+        with_best_of(from_mapping(constrained))
     constrained["constraints"] = [{"metric": "seconds", "at_most": -1.0}]
-    assert with_earlier(from_mapping(constrained)).first  # a metric that the run did not record
+    assert with_best_of(from_mapping(constrained)).first  # a metric that the run did not record
 
 
 @pytest.mark.parametrize("metric", ["value", "loss"])
@@ -231,15 +242,15 @@ def test_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path: 
     values = sorted(trial.value for trial in before.trials if trial.value is not None)
     tree = campaign(
         objective={"command": "echo {x} {kind}"},
-        earlier=[str(before.folder)],
+        known_results=[{"best_of": [str(before.folder)]}],
         **goals,
         constraints=[{"metric": metric, "at_least": values[-1]}],
     )
-    (first,) = with_earlier(from_mapping(tree)).first or ()
+    (first,) = with_best_of(from_mapping(tree)).first or ()
     assert loss(float(str(first["x"])), str(first["kind"])) == pytest.approx(values[-1])
     tree["constraints"] = [{"metric": metric, "at_most": values[0] - 1.0}]
     with pytest.raises(RunError, match="that satisfies the constraints"):
-        with_earlier(from_mapping(tree))
+        with_best_of(from_mapping(tree))
 
 
 def _space() -> SearchSpace:

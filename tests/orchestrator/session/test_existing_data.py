@@ -15,7 +15,6 @@ from bbkb import load
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Range, Space
 from objectives.sampling import make_candidates
-from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.campaign.events import (
     BatchChosen,
     Event,
@@ -28,8 +27,8 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
-from orchestrator.session.existing_data import read
 from orchestrator.session.first_events import first_events
+from orchestrator.session.known_results import existing
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
 from orchestrator.store.migrations import rules_of_version_2
@@ -53,7 +52,14 @@ def grid() -> Candidates:
 
 def read_table(path: Path, text: str, of: Candidates | None = None, **options: Any) -> ExistingTaken:
     path.write_text(text)
-    return read(DataStart(str(path), **options), of or grid(), "maximize", 0.0)
+    return read({"table": str(path), **options}, of or grid())
+
+
+def read(source: dict[str, Any], of: Candidates, direction: str = "maximize") -> ExistingTaken:
+    tree = {"name": "c", "objective": {"name": "branin", "direction": direction}, "budget": {"evaluations": 3}}
+    event = existing(from_mapping({**tree, "known_results": [source]}), of)
+    assert event is not None
+    return event
 
 
 def cell(value: object) -> str:
@@ -75,10 +81,10 @@ def table(of: Candidates, arms: list[int]) -> str:
 @settings(max_examples=15, deadline=None)
 @given(arms=st.lists(st.integers(0, 59), min_size=1, max_size=40))
 def test_row_finds_its_candidate_by_its_parameters(tmp_path_factory: pytest.TempPathFactory, arms: list[int]) -> None:
-    existing = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
-    assert existing.arms == tuple(arms)
-    assert existing.values == tuple(arm / 8 for arm in arms)
-    assert (existing.unmatched, existing.first_unmatched) == (0, "")
+    taken = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
+    assert taken.arms == tuple(arms)
+    assert taken.values == tuple(arm / 8 for arm in arms)
+    assert (taken.unmatched, taken.first_unmatched) == (0, "")
 
 
 def test_parquet_table_is_existing_data(tmp_path: Path) -> None:
@@ -86,40 +92,40 @@ def test_parquet_table_is_existing_data(tmp_path: Path) -> None:
     rows = [candidates().parameters(arm) for arm in (3, 5)]
     columns = {name: [row[name] for row in rows] for name in SPACE} | {"reward": [1.0, 2.0]}
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    existing = read(DataStart(str(tmp_path / "t.parquet")), candidates(), "maximize", 0.0)
-    assert (existing.arms, existing.values) == ((3, 5), (1.0, 2.0))
+    taken = read({"table": str(tmp_path / "t.parquet")}, candidates())
+    assert (taken.arms, taken.values) == ((3, 5), (1.0, 2.0))
 
 
 def test_numbers_that_were_printed_to_twelve_digits_still_match(tmp_path: Path) -> None:
     x = np.array([1 / 3, 2 / 3, 1e-5 / 7])
     of = Candidates(x[:, None], {"x": x})
-    existing = read_table(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
-    assert (existing.arms, existing.values, existing.unmatched) == ((0, 2), (1.0, 2.0), 1)
+    taken = read_table(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
+    assert (taken.arms, taken.values, taken.unmatched) == ((0, 2), (1.0, 2.0), 1)
 
 
 def test_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random(300) * 10.0 ** np.arange(-150, 150)
     rows = "".join(f"{value:.12g},1\n" for value in x)
-    existing = read_table(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
-    assert (sorted(existing.arms), existing.unmatched) == (list(range(300)), 0)
+    taken = read_table(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
+    assert (sorted(taken.arms), taken.unmatched) == (list(range(300)), 0)
 
 
 def test_results_of_no_candidate_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
-    existing = read_table(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
-    assert (existing.arms, existing.values) == ((1, 2), (5.0, 7.0))
-    assert (existing.unmatched, existing.first_unmatched) == (2, "row 2 of the table: x=0.15")
-    assert "t.csv, 2 match no candidate (the first: row 2 of the table: x=0.15)" in str(existing)
+    taken = read_table(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
+    assert (taken.arms, taken.values) == ((1, 2), (5.0, 7.0))
+    assert (taken.unmatched, taken.first_unmatched) == (2, "row 2 of the table: x=0.15")
+    assert "t.csv, 2 match no candidate (the first: row 2 of the table: x=0.15)" in str(taken)
 
 
 def test_arms_may_be_named_by_their_index(tmp_path: Path) -> None:
-    existing = read_table(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
-    assert (existing.arms, existing.values, existing.unmatched) == ((10, 0), (1.0, 2.0), 2)
+    taken = read_table(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
+    assert (taken.arms, taken.values, taken.unmatched) == ((10, 0), (1.0, 2.0), 2)
 
 
 def test_parameter_called_arm_is_a_parameter(tmp_path: Path) -> None:
     lengths = np.array([7.0, 8.0])
-    existing = read_table(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
-    assert (existing.arms, existing.unmatched) == ((1,), 1)
+    taken = read_table(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
+    assert (taken.arms, taken.unmatched) == ((1,), 1)
 
 
 def test_row_number_is_optional_and_the_first_of_equal_rows_is_used(tmp_path: Path) -> None:
@@ -132,13 +138,13 @@ def test_row_number_is_optional_and_the_first_of_equal_rows_is_used(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("x,value\n0.1,1\n", {}, r"t\.csv:1: existing data need a column 'reward'.*there are x, value; name it in"),
+        ("x,value\n0.1,1\n", {}, r"t\.csv:1: known results need a column 'reward'.*there are x, value; name it in"),
         ("x,rewrad\n0.1,1\n", {}, "did you mean 'rewrad'"),
         ("x,reward\n0.1,1\n", {"reward": "loss"}, "need a column 'loss'"),
         (
             "y,reward\n0.1,1\n",
             {},
-            r"t\.csv:1: existing data must identify .* by arm or by every parameter; x not given",
+            r"t\.csv:1: known results must identify .* by arm or by every parameter; x not given",
         ),
         ("x,reward\n0.1,1\n0.2,nan\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'nan': fix"),
         ("x,reward\n0.1,1\n0.2,inf\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'inf': fix"),
@@ -162,14 +168,28 @@ def test_table_that_is_wrong_is_reported_with_place_and_remedy(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent.csv", "absent.csv cannot be read as a CSV table: .*No such file.*strategy.warm_start.path"),
-        ("table.xlsx", "strategy.warm_start.path must be a table .* the folder of a run or a database URL"),
-        (".", "is not a run: it has no campaign.yaml"),
+        ("absent.csv", "absent.csv cannot be read as a CSV table: .*No such file.*known_results.0.table"),
+        ("table.xlsx", r"known_results\.0\.table must be a table \(.*the folder of a run is \{run: FOLDER\}"),
     ],
 )
 def test_missing_data_are_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read(DataStart(str(tmp_path / name)), grid(), "maximize", 0.0)
+        read({"table": str(tmp_path / name)}, grid())
+    with pytest.raises(UserError, match=r"is not a run: it has no campaign\.yaml"):
+        read({"run": str(tmp_path)}, grid())
+
+
+def test_results_of_several_sources_are_one_event(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,reward\n0.1,5\n0.15,6\n")
+    given_results = {"results": [{"parameters": {"x": x}, "value": x} for x in (0.99, 0.3)]}
+    tree = {"name": "c", "objective": {"name": "branin", "direction": "maximize"}, "budget": {"evaluations": 3}}
+    sources = [given_results, {"table": str(tmp_path / "t.csv")}]
+    event = existing(from_mapping({**tree, "known_results": sources}), grid())
+    assert event is not None
+    assert (event.arms, event.values) == ((3, 1), (0.3, 5.0))
+    assert (event.unmatched, event.first_unmatched) == (2, "result 0: x=0.99")
+    assert event.source == f"the campaign file and {tmp_path / 't.csv'}"
+    assert event.best_parameters == {"x": 0.1}
 
 
 def other_run(folder: Path, direction: str = "minimize", events: list[Event] | None = None) -> runs.Run:
@@ -208,37 +228,37 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
 
 def test_evaluations_of_another_run_are_read_from_its_folder_or_database(tmp_path: Path) -> None:
     run = other_run(tmp_path)
-    for start in (DataStart(str(run.folder)), DataStart(run.store_url, campaign=run.name)):
-        existing = read(start, grid(), "minimize", 3.0)
-        assert (existing.arms, existing.values, existing.unmatched) == ((4, 4), (0.25, 0.75), 0)
-        assert (existing.source, existing.time) == (f"run {run.name}", 3.0)
+    for source in ({"run": str(run.folder)}, {"run": run.name, "store": run.store_url}):
+        taken = read(source, grid(), "minimize")
+        assert (taken.arms, taken.values, taken.unmatched) == ((4, 4), (0.25, 0.75), 0)
+        assert taken.source == f"run {run.name}"
 
 
 def test_run_over_other_candidates_matches_by_equal_parameters(tmp_path: Path) -> None:
     run, x = other_run(tmp_path), np.array([0.9, 0.4])
-    assert read(DataStart(str(run.folder)), Candidates(x[:, None], {"x": x}), "minimize", 0.0).arms == (1, 1)
+    assert read({"run": str(run.folder)}, Candidates(x[:, None], {"x": x}), "minimize").arms == (1, 1)
     with pytest.raises(UserError, match=r"by every parameter; y not given, there are x"):
-        read(DataStart(str(run.folder)), Candidates(x[:, None], {"y": x}), "minimize", 0.0)
+        read({"run": str(run.folder)}, Candidates(x[:, None], {"y": x}), "minimize")
 
 
 def test_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has direction minimize and this campaign maximize"):
-        read(DataStart(str(other_run(tmp_path).folder)), grid(), "maximize", 0.0)
+        read({"run": str(other_run(tmp_path).folder)}, grid())
     with pytest.raises(UserError, match="has no evaluation that succeeded: start without it, or name another run"):
-        read(DataStart(str(other_run(tmp_path, events=[]).folder)), grid(), "minimize", 0.0)
+        read({"run": str(other_run(tmp_path, events=[]).folder)}, grid(), "minimize")
 
 
 def test_campaign_that_is_not_in_the_database_is_reported(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     with pytest.raises(UserError, match="no log named 'nothere' in its store"):
-        read(DataStart(run.store_url, campaign="nothere"), grid(), "minimize", 0.0)
+        read({"run": "nothere", "store": run.store_url}, grid(), "minimize")
 
 
 BEST_KNOWN = """
 name: c
 objective: {{callable: "{folder}/train.py:objective", direction: {direction}}}
 space: {{x: {{choices: [1, 2, 3, 4]}}}}
-strategy: {{name: bbkb, warm_start: {{name: data, path: "{folder}/earlier.csv"}}}}
+known_results: [{{table: "{folder}/earlier.csv"}}]
 budget: {{evaluations: 2}}
 workers: {{executor: inline, count: 1}}
 runs: "{folder}/runs"

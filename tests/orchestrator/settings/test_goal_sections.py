@@ -45,8 +45,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"objectives": PAIR, "strategy": {"name": "gp_ucb"}}, "strategy must be one of those that take several"),
     ({"objectives": PAIR, "strategy": {"preset": "paper"}}, "objectives and constraints: bbkb and uniform"),
     (
-        {"objectives": PAIR, "strategy": {"warm_start": {"name": "data", "path": "x.csv"}}},
-        "strategy.warm_start must not be given beside several",
+        {"objectives": PAIR, "known_results": [{"table": "x.csv"}]},
+        "known_results must not be given beside several",
     ),
 ]
 

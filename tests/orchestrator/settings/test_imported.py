@@ -13,6 +13,8 @@ from optuna.storages.journal import JournalFileBackend
 from orchestrator.api import Campaign, Result
 from orchestrator.errors import ConfigError, UserError
 from orchestrator.interop.optuna_study import to_optuna
+from orchestrator.settings.imported import GivenResults
+from orchestrator.settings.known_results import of_kind
 from orchestrator.settings.loading import from_mapping, load
 from orchestrator.settings.resumed import with_recorded
 from tests.histories import history_of
@@ -61,7 +63,7 @@ def tree(tmp_path: Path, existing: Any, **changes: Any) -> dict[str, Any]:
         "space": SPACE,
         "budget": {"evaluations": 4},
         "workers": {"executor": "inline", "count": 1},
-        "existing_data": existing,
+        "known_results": [existing],
         "runs": str(tmp_path / "runs"),
         **changes,
     }
@@ -103,13 +105,12 @@ def test_resume_does_not_read_the_study_again(tmp_path: Path) -> None:
     before = load(result.folder / "campaign.yaml")
     study.optimize(objective, n_trials=3)
     now = from_mapping(file_tree)
-    assert before.existing_data is not None
-    assert now.existing_data is not None
-    assert len(now.existing_data.results) > len(before.existing_data.results)
-    assert with_recorded(before.resolved(), before, now).existing_data == before.existing_data
+    count_before, count_now = (len(of_kind(known.known_results, GivenResults)[0].results) for known in (before, now))
+    assert count_now > count_before
+    assert with_recorded(before.resolved(), before, now).known_results == before.known_results
     (tmp_path / "study.db").unlink()
     campaign = Campaign.from_file(result.folder / "campaign.yaml")
-    assert campaign.settings.existing_data == before.existing_data
+    assert campaign.settings.known_results == before.known_results
 
 
 def test_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp_path: Path) -> None:
@@ -146,17 +147,20 @@ def test_study_of_something_else_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("existing", "message"),
     [
-        (3, r"existing_data must be \{optuna"),
-        ({"optuna": "none.db"}, r"existing_data\.optuna: .*none\.db must be the file of an Optuna storage"),
+        (3, r"known_results\.0 must be a mapping with one of the keys table, run, optuna"),
+        ({"optuna": "none.db"}, r"known_results\.0\.optuna: .*none\.db must be the file of an Optuna storage"),
         ({"optuna": "empty.db", "study": "x"}, "study must name one of the studies"),
-        ({"optuna": "one.db", "studdy": "x"}, "existing_data.studdy is not a key"),
+        ({"optuna": "one.db", "studdy": "x"}, "known_results.0.studdy is not a known key; did you mean 'study'"),
         ({"optuna": "wrong.db"}, "has direction maximize and this campaign minimize"),
         ({"optuna": "two.db"}, r"must have one objective, got 2"),
         ({"ray_tune": ".", "metric": "loss"}, "must be the folder of a Ray Tune experiment"),
         ({"ray_tune": "."}, "metric must name"),
-        ({"results": []}, "existing_data.results must be a list"),
-        ({"results": [{"parameters": {"x": 0.5}, "value": float("nan")}]}, r"existing_data\.results\.0 must be"),
-        ({"results": [{"parameters": {"x": [1]}, "value": 1.0}]}, r"existing_data\.results\.0 must be"),
+        ({"results": []}, "known_results.0.results must have at least 1 entries"),
+        (
+            {"results": [{"parameters": {"x": 0.5}, "value": float("nan")}]},
+            r"results\.0\.value must be a finite number",
+        ),
+        ({"results": [{"parameters": {"x": [1]}, "value": 1.0}]}, r"results\.0\.parameters\.x must be"),
     ],
 )
 def test_invalid_existing_data_are_refused_with_their_place(
@@ -181,8 +185,7 @@ def test_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
         (tmp_path / "tuned" / f"trial_{number}" / "result.json").write_text(first + line)
     changed = tree(tmp_path, {"ray_tune": str(tmp_path / "tuned"), "metric": "loss"})
     changed["space"] = {"x": SPACE["x"], "inner.n": SPACE["n"]}
-    existing = from_mapping(changed).existing_data
-    assert existing is not None
+    [existing] = of_kind(from_mapping(changed).known_results, GivenResults)
     assert [(dict(result.parameters), result.value) for result in existing.results] == [
         ({"x": 0.5, "inner.n": 2}, 2.0),
         ({"x": 0.25, "inner.n": 3}, 9.0),

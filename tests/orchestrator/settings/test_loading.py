@@ -7,6 +7,7 @@ import pytest
 from objectives.command import ShellCommand
 from objectives.external import PythonCallable
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
+from orchestrator.errors import ConfigError
 from orchestrator.settings.loading import from_mapping, load
 
 
@@ -66,18 +67,40 @@ def test_data_folder_of_the_environment_is_recorded(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("start", "path"),
+    ("start", "source"),
     [
-        ("{name: data, path: results/t.csv}", "{folder}/results/t.csv"),
-        ("{name: data, path: 'sqlite:///old.sqlite', campaign: c}", "sqlite:///{folder}/old.sqlite"),
-        ("{name: data, path: 'postgresql://host/db', campaign: c}", "postgresql://host/db"),
+        ("{name: data, path: results/t.csv}", {"table": "{folder}/results/t.csv", "reward": "reward"}),
+        ("{name: data, path: t.csv, reward: loss}", {"table": "{folder}/t.csv", "reward": "loss"}),
+        ("{name: data, path: runs/a}", {"run": "{folder}/runs/a", "store": None}),
+        (
+            "{name: data, path: 'sqlite:///old.sqlite', campaign: c}",
+            {"run": "c", "store": "sqlite:///{folder}/old.sqlite"},
+        ),
+        ("{name: data, path: 'postgresql://host/db', campaign: c}", {"run": "c", "store": "postgresql://host/db"}),
     ],
 )
-def test_existing_data_lie_beside_the_campaign_file(tmp_path: Path, start: str, path: str) -> None:
+def test_warm_start_of_an_older_file_is_a_source_beside_the_campaign_file(
+    tmp_path: Path, start: str, source: dict[str, str | None]
+) -> None:
     strategy = f"strategy: {{name: gp_ucb, warm_start: {start}}}"
     (tmp_path / "x.yaml").write_text(f"name: x\nobjective: {{name: branin}}\nbudget: {{evaluations: 5}}\n{strategy}\n")
-    settings = load(tmp_path / "x.yaml")
-    warm_start = warm_start_of(settings.strategy)
-    assert isinstance(warm_start, DataStart)
-    assert warm_start.path == path.format(folder=tmp_path)
+    with pytest.warns(
+        FutureWarning, match=r"x\.yaml:4: strategy\.warm_start is an older spelling: write known_results"
+    ):
+        settings = load(tmp_path / "x.yaml")
+    located = {key: value and value.format(folder=tmp_path) for key, value in source.items()}
+    assert settings.resolved()["known_results"] == [located]
+    assert isinstance(warm_start_of(settings.strategy), DataStart)
     assert from_mapping(settings.resolved()) == settings
+
+
+def test_older_sections_are_sources_with_the_lines_of_their_mistakes(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    head = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\nspace: {x: {low: 0, high: 1}}\n"
+    file.write_text(f"{head}existing_data:\n  results:\n  - {{parameters: {{x: 0.5}}, value: high}}\nearlier:\n- 3\n")
+    with pytest.warns(FutureWarning, match="existing_data|earlier"), pytest.raises(ConfigError) as error:
+        load(file)
+    assert [line.removeprefix(str(file)) for line in str(error.value).splitlines()] == [
+        ':7: known_results.0.results.0.value must be a number, got "high"',
+        ":9: known_results.1.best_of.0 must be text, got 3",
+    ]

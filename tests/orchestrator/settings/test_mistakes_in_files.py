@@ -213,14 +213,14 @@ def test_mistakes_between_sections_are_reported_beside_those_within_others(error
     text = (
         "name: x\nseed: -1\nobjective: {name: branin}\nbudget: {evaluations: 5, stop_when: {in: 3}}\n"
         "strategy: uniform\nearly_stopping: {rule: model}\ncomputing: {shards: 2}\n"
-        "existing_data: {results: []}\n"
+        "known_results: [{results: []}]\n"
     )
     assert [line.split()[1] for line in error_lines(text)] == [
         "seed",
         "budget.stop_when",
         "early_stopping.rule",
         "computing.shards",
-        "existing_data.results",
+        "known_results.0.results",
     ]
 
 
@@ -236,7 +236,8 @@ def test_direction_is_required_for_a_users_objective(error_lines: ErrorLines, ob
 
 
 def test_section_with_a_mistake_causes_no_mistake_in_others(error_lines: ErrorLines) -> None:
-    text = f"{HEAD}space: {{a: {{low: 1}}}}\nenqueue: [{{a: 2}}]\nearlier: [runs/x]\nforbid: [{{a: 1}}]\n"
+    text = f"{HEAD}space: {{a: {{low: 1}}}}\nenqueue: [{{a: 2}}]\n"
+    text += "known_results: [{best_of: [runs/x]}]\nforbid: [{a: 1}]\n"
     (line,) = error_lines(text)
     assert line.startswith("x.yaml:4: space.a.high is required")
 
@@ -266,13 +267,19 @@ def test_settings_of_plain_values_are_reported_by_their_origin() -> None:
         from_mapping(SMALL, ["seed=-1"])
 
 
-def test_existing_data_need_a_path_and_a_database_a_campaign(error_lines: ErrorLines) -> None:
+def test_known_results_have_a_place_and_a_run_of_a_database_has_a_name(error_lines: ErrorLines) -> None:
     head = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\n"
-    assert error_lines(head + "strategy:\n  warm_start: {name: data}\n") == [
-        "x.yaml:5: strategy.warm_start.path is required"
+    [line] = error_lines(head + "strategy:\n  warm_start: {name: data}\n")
+    assert line.startswith("x.yaml:5: strategy.warm_start data needs known_results, such as")
+    lines = error_lines(
+        head + "known_results:\n- {run: 'postgresql://host/db'}\n- {store: 'postgresql://host/db'}\n- 3\n"
+    )
+    rule = "must be a mapping with one of the keys table, run, optuna, ray_tune, results, best_of"
+    assert [line.partition(", got")[0] for line in lines] == [
+        "x.yaml:5: known_results.0.run must be a folder, or a name beside store: URL",
+        f"x.yaml:6: known_results.1 {rule}",
+        f"x.yaml:7: known_results.2 {rule}",
     ]
-    [line] = error_lines(head + "strategy:\n  warm_start: {name: data, path: 'postgresql://host/db'}\n")
-    assert line.startswith("x.yaml:5: strategy.warm_start.campaign must be given beside a database URL")
 
 
 def test_candidates_are_spread_over_actors_if_strategy_and_executor_can(error_lines: ErrorLines) -> None:

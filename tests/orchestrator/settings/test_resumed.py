@@ -49,10 +49,12 @@ def test_earlier_runs_are_the_recorded_ones_by_their_place_or_by_their_name_once
     here.mkdir(parents=True)
     there.mkdir(parents=True)
     link.symlink_to(here)
-    old = from_mapping({**tree, "earlier": {"runs": [str(here)], "first": [{"x": 0.5}]}}).resolved()
+    old = from_mapping({**tree, "known_results": [{"best_of": [str(here)], "first": [{"x": 0.5}]}]}).resolved()
 
     def first(folder: Path) -> object:
-        return with_recorded(old, from_mapping(old), from_mapping({**tree, "earlier": [str(folder)]})).first
+        return with_recorded(
+            old, from_mapping(old), from_mapping({**tree, "known_results": [{"best_of": [str(folder)]}]})
+        ).first
 
     assert first(here) == first(link) == ({"x": 0.5},)
     assert first(there) == ()

@@ -73,7 +73,7 @@ def test_random_arms_are_uniform() -> None:
 
 
 def test_existing_data_pull_nothing() -> None:
-    assert DataStart("table.csv").draw(model(), np.random.default_rng(0)) == ()
+    assert DataStart().draw(model(), np.random.default_rng(0)) == ()
 
 
 def test_information_gain_of_existing_pulls_bounds_the_log_determinant_and_is_mostly_close(
@@ -113,12 +113,6 @@ def test_dictionary_of_existing_pulls_is_drawn_by_leverage() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: DataStart(""), r"strategy\.warm_start\.path must name a table, a run's folder or a database"),
-        (
-            lambda: DataStart("sqlite:///x.sqlite"),
-            r"warm_start\.campaign must be given beside a database URL.* got None",
-        ),
-        (lambda: DataStart("x.csv", campaign="c"), "and only there: .* got 'c'"),
         (lambda: RandomStart(0), r"strategy\.warm_start\.pulls must be >= 1, got 0"),
         (lambda: UncertaintyStart(workers=0), r"warm_start\.workers must be a whole number >= 1 or left out, got 0"),
         (lambda: UncertaintyStart(max_pulls=0), r"strategy\.warm_start\.max_pulls must be >= 1, got 0"),

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.parametrize("name", STARTING)
 
 def build(name: str) -> Strategy[Any]:
     names = {field.name for field in fields(STRATEGIES[name])}
-    options: dict[str, Any] = {"kernel": RBF(0.3), "regularization": 0.01, "warm_start": DataStart("table.csv")}
+    options: dict[str, Any] = {"kernel": RBF(0.3), "regularization": 0.01, "warm_start": DataStart()}
     result: Strategy[Any] = STRATEGIES[name](**{key: value for key, value in options.items() if key in names})
     return result
 

@@ -1,0 +1,324 @@
+"""Reads the sources of `known_results` when a campaign is created: their values become an event, and
+the best configurations of other runs are evaluated first.
+
+A result is matched to a candidate by the index in the column `arm`, or by its parameters, which must
+all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates have
+equal parameters, the first one is used. The parameter `row`, the index of a table's row, may be
+missing. Results that match no candidate are dropped and counted.
+"""
+
+import contextlib
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from objectives.conditions import Scalar
+from objectives.objective import Candidates, ObjectiveError
+from objectives.parameters import Parameter
+from objectives.reference import did_you_mean
+from objectives.space import SearchSpace
+from objectives.table_file import read_columns
+from objectives.tabular import ROW
+from orchestrator.campaign.events import ExistingTaken
+from orchestrator.campaign.goals import ConstraintGoal
+from orchestrator.candidates.matching import array_of, match_rows
+from orchestrator.errors import RunError, UserError
+from orchestrator.history.fold import fold
+from orchestrator.session.portfolio import MOST, Configuration, EarlierRun, portfolio
+from orchestrator.session.rules import goals_of
+from orchestrator.settings.changes import differences
+from orchestrator.settings.from_log import read_recorded
+from orchestrator.settings.imported import GivenResults
+from orchestrator.settings.known_results import TABLES, BestOf, Known, KnownRun, ResultTable, of_kind
+from orchestrator.settings.model import Settings
+from orchestrator.settings.spaces import dump_space
+from orchestrator.store.runs import Run, open_run
+
+ARM = "arm"
+_SHARE = 4  # the configurations of other runs take at most a quarter of the budget
+_EXPECTED = (".prior", ".confidence")  # keys that may differ between the spaces of runs
+
+
+@dataclass(frozen=True)
+class _Results:
+    """`values` (n,) on the user's scale, and the columns (n,) that identify their candidates: `arm`
+    or parameters. `labels` (n,) name the results in messages."""
+
+    source: str
+    columns: Mapping[str, NDArray[np.generic]]
+    values: NDArray[np.float64]
+    labels: Sequence[str]
+
+    def wording(self, index: int) -> str:
+        """Return the row `index` as one line of text, for a message."""
+        text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
+        return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
+
+
+def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None:
+    """Return the known results of a new campaign, matched to `candidates`; None if there are none.
+    A resume reads them from its log.
+
+    Raises UserError if a source cannot be read, a column is missing or wrong, or no result of a
+    source matches a candidate.
+    """
+    direction = settings.objective.direction
+    results = [
+        _read(source, candidates, direction, f"known_results.{number}")
+        for number, source in enumerate(settings.known_results)
+        if isinstance(source, ResultTable | KnownRun | GivenResults)
+    ]
+    return _take(results, candidates, direction, time.time()) if results else None
+
+
+def _read(source: ResultTable | KnownRun | GivenResults, candidates: Candidates, direction: str, key: str) -> _Results:
+    match source:
+        case ResultTable():
+            return _read_table(source, candidates, key)
+        case KnownRun():
+            return _read_run(source, candidates, direction)
+        case GivenResults():
+            return _given(source, candidates, key)
+
+
+def _given(data: GivenResults, candidates: Candidates, key: str) -> _Results:
+    configurations = _without_fixed(data, candidates.columns)
+    parameters = _known_parameters(data.source, configurations, candidates, key)
+    rows = [{**dict.fromkeys(candidates.columns), **configuration} for configuration in configurations]
+    columns = {name: array_of([row[name] for row in rows]) for name in parameters}
+    values = np.array([result.value for result in data.results], np.float64)
+    return _Results(data.source, columns, values, [f"result {number}" for number in range(len(values))])
+
+
+def _known_parameters(
+    source: str,
+    configurations: Sequence[Mapping[str, object]],
+    candidates: Candidates,
+    key: str,
+) -> list[str]:
+    """Return the parameters of the candidates that the results have. Raises UserError if they
+    have others, or none."""
+    names = dict.fromkeys(name for configuration in configurations for name in configuration)
+    unknown = [name for name in names if name not in candidates.columns]
+    parameters = [name for name in candidates.columns if name in names]
+    if unknown or not parameters:
+        raise UserError(
+            f"{key}: {source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
+            f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
+        )
+    return parameters
+
+
+def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object]]:
+    """Return the distinct configurations of given results that belong to the space, as
+    candidates."""
+    distinct: dict[bytes, Mapping[str, object]] = {}
+    for data in of_kind(known, GivenResults):
+        for configuration in _without_fixed(data, space.parameters):
+            # counted later, among the results that match no candidate
+            with contextlib.suppress(ObjectiveError):
+                distinct.setdefault(space.code_of(configuration).tobytes(), configuration)
+    return list(distinct.values())
+
+
+def _without_fixed(data: GivenResults, parameters: Container[str]) -> list[Mapping[str, object]]:
+    """Return configurations without parameters that no candidate has and that never differ."""
+    values: dict[str, set[object]] = {}
+    for result in data.results:
+        for name, value in result.parameters.items():
+            values.setdefault(name, set()).add(value)
+    fixed = {name for name, different in values.items() if len(different) == 1 and name not in parameters}
+    return [{name: value for name, value in result.parameters.items() if name not in fixed} for result in data.results]
+
+
+def _take(sources: Sequence[_Results], candidates: Candidates, direction: str, time: float) -> ExistingTaken:
+    """Return the results that match candidates. Raises UserError if no result of a source does."""
+    arms = [_matched(results, candidates) for results in sources]
+    left_out = [
+        results.wording(int(index))
+        for results, matched in zip(sources, arms, strict=True)
+        for index in np.flatnonzero(matched < 0)
+    ]
+    all_arms = np.concatenate(arms)
+    values = np.concatenate([results.values for results in sources])
+    event = ExistingTaken(
+        time=time,
+        source=" and ".join(results.source for results in sources),
+        arms=tuple(all_arms[all_arms >= 0].tolist()),
+        values=tuple(values[all_arms >= 0].tolist()),
+        unmatched=len(left_out),
+        first_unmatched=left_out[0] if left_out else "",
+    )
+    best = event.arms[event.best(1.0 if direction == "maximize" else -1.0)]
+    return replace(event, best_parameters=candidates.parameters(best))
+
+
+def _matched(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
+    """Return the candidate of each result, −1 if there is none. Raises UserError if none matches."""
+    arms = _arms(results, candidates)
+    if not (arms >= 0).any():
+        raise UserError(
+            f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
+            f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, parameters must equal a candidate's"
+        )
+    return arms
+
+
+def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Results:
+    """Return the other run's successful evaluations, without its own known results."""
+    run = open_run(Path(source.run)) if source.store is None else Run(Path(source.run), source.store)
+    history = fold(run.events())
+    name = f"run {run.name}"
+    theirs = "maximize" if history.is_maximized else "minimize"
+    if theirs != direction:
+        raise RunError(f"{name} has direction {theirs} and this campaign {direction}: their values cannot be compared")
+    if not history.succeeded:
+        raise RunError(f"{name} has no evaluation that succeeded: start without it, or name another run")
+    rows = sorted(history.succeeded, key=lambda row: row.trial)
+    names = _parameters(name, candidates, rows[0].parameters)
+    columns = {name: array_of([row.parameters.get(name) for row in rows]) for name in names}
+    values = np.array([row.value for row in rows], np.float64)
+    return _Results(name, columns, values, [f"trial {row.trial}" for row in rows])
+
+
+def _read_table(source: ResultTable, candidates: Candidates, key: str) -> _Results:
+    path = Path(source.table)
+    reward = source.reward
+    if not path.name.endswith(TABLES):
+        raise UserError(
+            f"{key}.table must be a table ({', '.join(TABLES)}), got {source.table!r}; the folder of a run is "
+            "{run: FOLDER}"
+        )
+    header = f"{path}:1" if path.suffix != ".parquet" else str(path)
+
+    def needed(names: Sequence[str]) -> list[str]:
+        if reward not in names:
+            raise UserError(
+                f"{header}: known results need a column {reward!r} with their values, there are "
+                f"{', '.join(names)}; name it in strategy.warm_reward{did_you_mean(reward, names)}"
+            )
+        is_numbered = ARM in names and ARM not in candidates.columns
+        return [reward, *([ARM] if is_numbered else _parameters(header, candidates, names))]
+
+    try:
+        columns = read_columns(path, needed)
+    except ObjectiveError as error:
+        raise UserError(f"{error}: fix this table of known results, or change {key}.table") from error
+    values = columns.pop(reward)
+    if values.dtype.kind not in "if":
+        raise UserError(f"{path}: column {reward!r} must be numbers, got {str(values[0])!r}: fix the table")
+    labels = [f"row {number} of the table" for number in range(1, len(values) + 1)]
+    return _Results(str(path), columns, values.astype(np.float64), labels)
+
+
+def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Mapping[str, object]) -> list[str]:
+    """Return the parameters by which results are matched. Raises UserError if a required parameter
+    is missing."""
+    names = list(candidates.columns)
+    missing = [name for name in names if name not in columns and (name != ROW or len(names) == 1)]
+    if missing:
+        raise UserError(
+            f"{place}: known results must identify their candidates by {ARM} or by every parameter; "
+            f"{', '.join(missing)} not given, there are {', '.join(columns)}"
+        )
+    return [name for name in names if name in columns]
+
+
+def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
+    """Return the candidate of each result (n,), −1 if there is none. Raises UserError for an
+    invalid arm."""
+    if list(results.columns) != [ARM] or ARM in candidates.columns:
+        return match_rows(candidates.columns, results.columns)
+    arms = results.columns[ARM]
+    wrong = np.flatnonzero(arms != np.rint(arms)) if arms.dtype.kind in "if" else np.array([0])
+    if len(wrong):
+        place = results.labels[int(wrong[0])]
+        raise UserError(
+            f"{results.source}: column {ARM!r} must hold whole numbers, got {str(arms[wrong[0]])!r} in {place}"
+        )
+    numbers = arms.astype(np.float64)
+    return np.where((numbers >= 0) & (numbers < len(candidates)), numbers, -1).astype(np.intp)
+
+
+def with_best_of(settings: Settings) -> Settings:
+    """Return the settings with the best configurations of the runs below `best_of`, if they were
+    not read yet.
+
+    Raises RunError if a run cannot be read, has another space, or has no result.
+    """
+    known = settings.known_results
+    unread = [number for number, source in enumerate(known) if isinstance(source, BestOf) and source.first is None]
+    if not unread:
+        return settings
+    number = unread[0]
+    (source,) = of_kind(known, BestOf)
+    space = SearchSpace(settings.space, settings.forbid)
+    budget = settings.budget.evaluations
+    constraints = goals_of(settings).constraints
+    runs = [
+        _read_best(Path(folder), space, constraints, f"known_results.{number}.best_of.{index}")
+        for index, folder in enumerate(source.best_of)
+    ]
+    free = max(budget - len(settings.enqueue), 0)
+    first = portfolio(space, runs, min(MOST, max(budget // _SHARE, 1), free))
+    read = (*known[:number], source.model_copy(update={"first": tuple(first)}), *known[number + 1 :])
+    return settings.model_copy(update={"known_results": read})
+
+
+def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal], key: str) -> EarlierRun:
+    """Return the results of a run whose configurations belong to `space`, without results that
+    violated one of the run's `constraints`. `key` is the run's key in the campaign file, for
+    messages."""
+    run = open_run(folder)
+    history = fold(run.events())
+    _check_space(run.name, read_recorded(history.created.settings).space, space, key)
+    sign = 1.0 if history.is_maximized else -1.0
+    results = [
+        ({name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}, sign * row.value)
+        for row in history.succeeded
+        if row.value is not None
+        and not _violates({**row.metrics, history.goals.objectives[0].metric: row.value}, constraints)
+    ]
+    allowed = list(_of_space(space, results))
+    if not allowed:
+        within = " that satisfies the constraints" if constraints else ""
+        raise RunError(f"{key}: run {run.name} has no result of an allowed configuration{within}: leave it out")
+    return EarlierRun(run.name, [configuration for configuration, _ in allowed], [reward for _, reward in allowed])
+
+
+def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace, key: str) -> None:
+    """Raise RunError if the run `name` has another space than `space`, priors aside."""
+    changes = differences(dump_space(theirs), dump_space(space.parameters))
+    different = [change for change in changes if not change.key.endswith(_EXPECTED)]
+    if different:
+        listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
+        ending = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
+        raise RunError(
+            f"{key}: run {name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
+            "search the same space"
+        )
+
+
+def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal]) -> bool:
+    """Return whether a result is known to violate a constraint. A constraint on a metric that the
+    run did not record is ignored."""
+    return any(
+        constraint.metric in metrics and constraint.margin(metrics[constraint.metric]) < 0.0
+        for constraint in constraints
+    )
+
+
+def _of_space(
+    space: SearchSpace, results: Iterable[tuple[Configuration, float]]
+) -> Iterator[tuple[Configuration, float]]:
+    """Yield the results whose configurations no clause of `space` forbids."""
+    for configuration, reward in results:
+        try:
+            space.code_of(configuration)
+        except ObjectiveError:  # forbidden in this space
+            continue
+        yield configuration, reward
