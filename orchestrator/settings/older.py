@@ -82,53 +82,78 @@ def with_begun_options(old: object, before: Any, strategy: Any) -> Any:
     return dataclasses.replace(strategy, **changed) if changed else strategy
 
 
+@dataclasses.dataclass(frozen=True)
+class _Moved:
+    """A section of older versions that is a source of `known_results` now."""
+
+    keys: Keys  # the section
+    source: object
+    names: Mapping[str | int, Keys]  # its keys that have other names → these
+
+    def places(self, document: Document, new: Keys) -> dict[Keys, str]:
+        """Return the positions of the source at `new`: those of the older keys."""
+        places = {new: document.place(self.keys)}
+        depth = len(self.keys)
+        for keys, place in document.places.items():
+            if keys[:depth] == self.keys and len(keys) > depth:
+                name = keys[depth]
+                places[(*new, *self.names.get(name, (name,)), *keys[depth + 1 :])] = place
+        return places
+
+    def warn(self, document: Document) -> None:
+        """Warn of the older spelling, with the new one."""
+        written = f"{document.place(self.keys)}: {dotted_key(self.keys)} is an older spelling"
+        remedy = f"write known_results: [{excerpt(self.source)}]"
+        warnings.warn(f"{written}: {remedy}; the older one is removed in version 0.4", FutureWarning, stacklevel=5)
+
+
 def with_known_results(document: Document) -> Document:
-    """Return the document with the sections of older versions for known results as entries of
-    `known_results`. A file that no program wrote causes a warning with the new spelling."""
-    entries = list(_older_sources(document.tree))
-    listed = document.tree.get("known_results") or []
+    """Return the document with the sections of older versions for known results as sources of
+    `known_results`. Warns unless a program wrote the document."""
     tree = {key: value for key, value in document.tree.items() if key not in ("existing_data", "earlier")}
-    if not entries or not isinstance(listed, list | tuple):
+    moved = [each for move in _MOVES for each in move(document.tree)]
+    listed = tree.get("known_results") or []
+    if not moved or not isinstance(listed, list | tuple):
         return dataclasses.replace(document, tree=tree)
     places = dict(document.places)
-    for number, (keys, entry, names) in enumerate(entries, start=len(listed)):
+    for number, each in enumerate(moved, start=len(listed)):
+        places |= each.places(document, ("known_results", number))
         if not tree.keys() >= _WRITTEN:
-            place = document.place(keys)
-            message = f"{place}: {dotted_key(keys)} is an older spelling: write known_results: [{excerpt(entry)}]"
-            warnings.warn(f"{message}; the older one is removed in version 0.4", FutureWarning, stacklevel=4)
-        new: Keys = ("known_results", number)
-        places[new] = document.place(keys)
-        for old, place in document.places.items():
-            if old[: len(keys)] == keys and len(old) > len(keys):
-                below = old[len(keys) :]
-                places[(*new, *names.get(below[0], (below[0],)), *below[1:])] = place
-    tree["known_results"] = [*listed, *(entry for _, entry, _ in entries)]
-    strategy = tree.get("strategy")
-    if isinstance(strategy, Mapping) and any(keys == _START for keys, _, _ in entries):
-        tree["strategy"] = {**strategy, "warm_start": {"name": "data"}}
+            each.warn(document)
+        if each.keys == _START:
+            tree["strategy"] = {**tree["strategy"], "warm_start": {"name": "data"}}
+    tree["known_results"] = [*listed, *(each.source for each in moved)]
     return dataclasses.replace(document, tree=tree, places=places)
 
 
-def _older_sources(tree: Tree) -> Iterator[tuple[Keys, object, Mapping[str | int, Keys]]]:
-    """Yield for each older section its keys, its entry of `known_results`, and the new keys of its
-    own keys that have other names."""
+def _warm_start(tree: Tree) -> Iterator[_Moved]:
     strategy = tree.get("strategy")
     start = strategy.get("warm_start") if isinstance(strategy, Mapping) else None
-    if isinstance(start, Mapping) and start.get("name") == "data" and len(start) > 1:
-        path = start.get("path")
-        store = path if start.get("campaign") is not None or "://" in str(path) else None
-        if store is not None:
-            yield _START, {"run": start.get("campaign"), "store": store}, {"path": ("store",), "campaign": ("run",)}
-        elif str(path).endswith(TABLES):
-            entry = {"table": path, "reward": start.get("reward") or "reward"}
-            yield _START, entry, {"path": ("table",)}
-        else:
-            yield _START, {"run": path}, {"path": ("run",)}
+    if not isinstance(start, Mapping) or start.get("name") != "data" or len(start) == 1:
+        return
+    path = start.get("path")
+    campaign = start.get("campaign")
+    if campaign is not None or "://" in str(path):
+        yield _Moved(_START, {"run": campaign, "store": path}, {"path": ("store",), "campaign": ("run",)})
+    elif str(path).endswith(TABLES):
+        yield _Moved(_START, {"table": path, "reward": start.get("reward") or "reward"}, {"path": ("table",)})
+    else:
+        yield _Moved(_START, {"run": path}, {"path": ("run",)})
+
+
+def _existing_data(tree: Tree) -> Iterator[_Moved]:
     if tree.get("existing_data") is not None:
-        yield ("existing_data",), tree["existing_data"], {}
+        yield _Moved(("existing_data",), tree["existing_data"], {})
+
+
+def _earlier(tree: Tree) -> Iterator[_Moved]:
     runs = tree.get("earlier")
-    if isinstance(runs, Mapping):  # as a run's file has them
-        yield ("earlier",), {"best_of": runs.get("runs"), "first": runs.get("first")}, {"runs": ("best_of",)}
+    if isinstance(runs, Mapping):  # in the file of a run
+        source = {"best_of": runs.get("runs"), "first": runs.get("first")}
+        yield _Moved(("earlier",), source, {"runs": ("best_of",)})
     elif runs is not None:
         numbers = range(len(runs)) if isinstance(runs, list | tuple) else ()
-        yield ("earlier",), {"best_of": runs}, {number: ("best_of", number) for number in numbers}
+        yield _Moved(("earlier",), {"best_of": runs}, {number: ("best_of", number) for number in numbers})
+
+
+_MOVES = (_warm_start, _existing_data, _earlier)
