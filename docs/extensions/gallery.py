@@ -115,13 +115,16 @@ def write_index(entries: dict[str, Entry]) -> None:
 
 def write_page(name: str, entry: Entry) -> None:
     """Write the page of an entry from its files."""
-    reports = {"report": name, **entry.get("reports", {})}
-    links = [f"[{text}]({report}.html)" for report, text in reports.items()]
+    runs = entry.get("reports", {})
+    titles = {report: f"Report of {run_name}" for report, run_name in runs.items()}
+    titles = titles or {"report": "Report"}
+    links = [f"[{text}]({report}.html)" for report, text in titles.items()]
     links += [f"[`{file.name}`]({file.name})" for file in sources(name)]
     parts = [
         f"# {entry['title']}",
         entry["see"],
         "[![The picture of the report](picture.svg)](report.html)",
+        " · ".join(links),
     ]
     for file in sources(name):
         text = file.read_text(encoding="utf-8").strip()
