@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 # One page of short measurements of speed, beside the last commit: make bench BASE=main DATA=../data
 BASE ?= HEAD
 
-.PHONY: bench counts gallery run test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
+.PHONY: bench counts gallery run terminal test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -63,6 +63,11 @@ docs: .venv/installed-docs
 gallery: .venv/installed-dev
 	$(PIP_INSTALL) --quiet "torch>=2.4,<3"
 	$(BIN)/python docs/extensions/gallery.py
+
+# The terminal at the top of README: the real output of the quickstart.
+terminal: .venv/installed-dev
+	$(PIP_INSTALL) --quiet "pyte>=0.8,<1"
+	$(BIN)/python docs/extensions/terminal.py
 
 format: .venv/installed-dev
 	$(BIN)/ruff format --check .
