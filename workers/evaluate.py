@@ -135,15 +135,7 @@ def _evaluate(
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
         kind, message = _explain(error, limits, kind_of)
-        return Failure(
-            trial=attempt.trial,
-            attempt=attempt.attempt,
-            kind=kind,
-            message=message,
-            started=started,
-            finished=max(started, now()),
-            worker=where,
-        )
+        return attempt.failure(kind, message, started, now(), where)
     if reports.is_stopped:  # the objective caught the exception, and returned a value
         return _stop(attempt, reports, started, now(), where)
     return Success(

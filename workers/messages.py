@@ -79,6 +79,18 @@ class Attempt:
     saves_checkpoint: bool = False
     origin: tuple[int, int] | None = None
 
+    def failure(
+        self,
+        kind: FailureKind,
+        message: str,
+        started: float,
+        finished: float,
+        worker: str,
+    ) -> "Failure":
+        """Return the failure of this attempt, which did not end before it had started."""
+        finished = max(started, finished)
+        return Failure(self.trial, self.attempt, kind, message, started, finished, worker)
+
 
 class Reported(NamedTuple):
     """A report of an objective at a step. The numbers may be NaN or infinite.
@@ -127,7 +139,7 @@ class Success:
     output: str = ""  # the end of its output, if its process does not share the run's folder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Failure:
     """An attempt that returned no value. `message`: a summary line, then a traceback's tail."""
 
@@ -164,12 +176,4 @@ Outcome = Success | Failure | Stopped
 
 def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
     """Return the outcome of an attempt cancelled at `now`; `started` = `now` if queued."""
-    return Failure(
-        trial=trial,
-        attempt=attempt,
-        kind=FailureKind.CANCELLED,
-        message="cancelled",
-        started=started,
-        finished=now,
-        worker=worker,
-    )
+    return Failure(trial, attempt, FailureKind.CANCELLED, "cancelled", started, now, worker)

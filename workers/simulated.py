@@ -8,18 +8,16 @@ any order in which attempts are submitted, and a resumed one continues as if it 
 import heapq
 import itertools
 import math
-from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from objectives.objective import Objective
 from workers.evaluate import evaluate
-from workers.executor import TakeReports
+from workers.in_process import InProcessExecutor
 from workers.messages import (
     Attempt,
-    Failure,
     FailureKind,
     IntermediateValue,
     Limits,
@@ -89,12 +87,13 @@ class _VirtualAttempt:
     reported: int = 0  # the number of the outcome's reports that were passed on
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(InProcessExecutor):
     """`slots` virtual workers with a clock that jumps from one finish to the next, beginning at
     `start_at` seconds.
 
     An attempt is evaluated when a virtual worker starts it, because the table may give its
-    duration; limits do not apply. Virtual time passes without waiting, so a timeout has no effect.
+    duration; limits do not apply. Its intermediate values are spread evenly over this duration.
+    Virtual time passes without waiting, so a timeout has no effect.
     """
 
     def __init__(
@@ -108,6 +107,7 @@ class SimulatedExecutor:
     ) -> None:
         if slots < 1:
             raise ValueError(f"slots must be >= 1, got {slots}")
+        super().__init__()
         self._objective = objective
         self._durations = durations
         self._failures = failures
@@ -115,37 +115,19 @@ class SimulatedExecutor:
         self._now = start_at
         self._slots = slots
         self._idle = list(range(slots))  # a heap: the lowest number first
-        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
         self._running: list[_VirtualAttempt] = []  # a heap: the next to finish first
         self._order = itertools.count()
-        self._cancelled: list[Outcome] = []
-        self._take: TakeReports | None = None
 
     @property
     def slots(self) -> int:
         """The number of virtual workers."""
         return self._slots
 
-    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Return nothing: no evaluation outlives this process."""
-        return frozenset()
-
-    def listen(self, take: TakeReports) -> None:
-        """Give intermediate values to `take`, spread evenly over the virtual duration of their
-        attempt."""
-        self._take = take
-
-    def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Queue these attempts; idle workers start them at this instant of virtual time."""
-        self._queue.update((attempt.trial, attempt) for attempt in attempts)
-
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return everything that finishes at the next instant at which something finishes, for any
         timeout."""
         self._start()
-        outcomes = self._cancelled
-        self._cancelled = []
-        outcomes += self._end_due()
+        outcomes = self._take_cancelled() + self._end_due()
         while not outcomes and self._running:
             self._now = self._running[0].finish
             outcomes += self._end_due()
@@ -206,9 +188,7 @@ class SimulatedExecutor:
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now; their workers are free at once."""
         cancelled = set(trials)
-        for attempt in [attempt for attempt in self._queue.values() if attempt.trial in cancelled]:
-            del self._queue[attempt.trial]
-            self._cancelled.append(cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
+        self._cancel_queued([trial for trial in self._queue if trial in cancelled], self._now, "")
         for entry in [entry for entry in self._running if entry.outcome.trial in cancelled]:
             outcome = entry.outcome
             heapq.heappush(self._idle, entry.worker)
@@ -226,14 +206,10 @@ class SimulatedExecutor:
         """Return the virtual time, in seconds since the start."""
         return self._now
 
-    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: no outcome survives this process."""
-
     def close(self, leave_running: bool = False) -> None:
         """Clear the queue and the attempts in flight."""
-        self._queue.clear()
+        super().close()
         self._running.clear()
-        self._cancelled.clear()
         self._idle = list(range(self._slots))
 
     def _start(self) -> None:
@@ -256,24 +232,10 @@ class SimulatedExecutor:
         seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, Success) else seconds
         if seconds < 0.0:
             message = f"metrics['seconds'] must be >= 0, got {seconds}"
-            return Failure(
-                trial=attempt.trial,
-                attempt=attempt.attempt,
-                kind=FailureKind.INVALID_VALUE,
-                message=message,
-                started=self._now,
-                finished=self._now + seconds,
-                worker=worker,
-            )
+            kind = FailureKind.INVALID_VALUE
+            return attempt.failure(kind, message, self._now, self._now, worker)
         if is_hit:
             finished = self._now + share * seconds
-            return Failure(
-                trial=attempt.trial,
-                attempt=attempt.attempt,
-                kind=self._failures.kind,
-                message="injected failure",
-                started=self._now,
-                finished=finished,
-                worker=worker,
-            )
+            kind = self._failures.kind
+            return attempt.failure(kind, "injected failure", self._now, finished, worker)
         return replace(outcome, finished=self._now + seconds)

@@ -29,12 +29,13 @@ from workers.gangs.causes import cause_of
 from workers.gangs.groups import GroupCrew
 from workers.limits import HARD_END_SECONDS
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Share, Stopped, Success
-from workers.on_ray.crews import Crew, Work, refuse_trainers
+from workers.on_ray.crews import Crew, refuse_trainers
 from workers.on_ray.failures import describe_error, kind_of
 from workers.on_ray.ledger import NAMESPACE
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.packing import Need
 from workers.on_ray.processes import end_actor
+from workers.reporting import Publish
 
 START_SECONDS = 120.0  # the time for the helpers' processes to start
 # the time for Ray to notice that a helper's node has died, if the helper does not end
@@ -189,7 +190,7 @@ class _Others:
 
     def _note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
         message = f"on machine {rank} ({self.addresses[rank]}): {message}"
-        self.failures.append(_failure(self.attempt, self.started, kind, message, finished))
+        self.failures.append(self.attempt.failure(kind, message, self.started, finished, worker_name()))
 
 
 class RankCrew(GroupCrew):
@@ -215,22 +216,28 @@ class RankCrew(GroupCrew):
             return Crew.reserve(self, name, need)
         return super().reserve(name, need)
 
-    def evaluate(self, work: Work) -> Outcome:
+    def evaluate(
+        self,
+        box: Box,
+        attempt: Attempt,
+        limits: Limits,
+        publish: Publish,
+        record: Callable[[Outcome], None],
+    ) -> Outcome:
         """Evaluate one attempt on all its machines."""
-        attempt = work.attempt
         machines = 1 if attempt.share is None else attempt.share.machines
         if machines == 1:
-            return super().evaluate(work)
+            return super().evaluate(box, attempt, limits, publish, record)
         started = time.time()
         try:
-            self._start_helpers(work.box, machines)
+            self._start_helpers(box, machines)
         except (RayError, GetTimeoutError) as error:
             self._kill_helpers()
             message = f"the other machines did not start: {error}"
-            return _failure(attempt, started, kind_of(error), message)
+            return attempt.failure(kind_of(error), message, started, time.time(), worker_name())
         request = _EndRequest(self._campaign, attempt)
         first = Machine(0, machines, tuple(self._addresses), free_port())
-        others = _Others(attempt, started, self._addresses, self._call(work, first))
+        others = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
 
         def has_failed() -> bool:
             others.collect(_POLL_SECONDS)
@@ -239,16 +246,16 @@ class RankCrew(GroupCrew):
             return bool(others.failures)
 
         def give_up() -> None:
-            work.record(cause_of(others.failures))
+            record(cause_of(others.failures))
 
         try:
             with _end_when(has_failed, give_up):
                 outcome = evaluate(
-                    get_objective(work.box),
+                    get_objective(box),
                     attempt,
-                    work.limits,
+                    limits,
                     is_expendable=True,
-                    publish=work.publish,
+                    publish=publish,
                     machine=first,
                 )
             return self._conclude(outcome, others, request)
@@ -274,7 +281,8 @@ class RankCrew(GroupCrew):
             failures.append(outcome)
         if not failures:  # SIGTERM came from outside
             message = "its process got SIGTERM"
-            return _failure(others.attempt, outcome.started, FailureKind.WORKER_LOST, message)
+            kind = FailureKind.WORKER_LOST
+            return others.attempt.failure(kind, message, outcome.started, time.time(), worker_name())
         return cause_of(failures)
 
     def _end_helpers(
@@ -319,14 +327,14 @@ class RankCrew(GroupCrew):
             for rank in range(1, machines)
         ]
 
-    def _call(self, work: Work, first: Machine) -> dict[Any, int]:
+    def _call(self, box: Box, attempt: Attempt, limits: Limits, first: Machine) -> dict[Any, int]:
         """Start the evaluation on each helper, and return the references with their ranks.
 
         Their output is not saved: the output of the attempt is that of rank 0.
         """
-        attempt = replace(work.attempt, trials=None)
+        attempt = replace(attempt, trials=None)
         return {
-            helper.evaluate.remote(work.box, attempt, work.limits, replace(first, rank=rank)): rank
+            helper.evaluate.remote(box, attempt, limits, replace(first, rank=rank)): rank
             for rank, helper in enumerate(self._helpers, start=1)
         }
 
@@ -334,22 +342,3 @@ class RankCrew(GroupCrew):
         for helper in self._helpers:
             end_actor(helper, reaches_other_nodes=True)
         self._helpers = []
-
-
-def _failure(
-    attempt: Attempt,
-    started: float,
-    kind: FailureKind,
-    message: str,
-    finished: float | None = None,
-) -> Failure:
-    """Return a failure of this process; it `finished` now by default."""
-    return Failure(
-        trial=attempt.trial,
-        attempt=attempt.attempt,
-        kind=kind,
-        message=message,
-        started=started,
-        finished=max(started, time.time() if finished is None else finished),
-        worker=worker_name(),
-    )

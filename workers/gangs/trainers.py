@@ -17,14 +17,11 @@ from ray.util.placement_group import PlacementGroup, get_current_placement_group
 
 from objectives.objective import Objective
 from objectives.reference import modules_of_files
-from workers.evaluate import evaluate
 from workers.executor import ExecutorError
 from workers.gangs.causes import kind_of_trainers_error
 from workers.gangs.groups import GroupCrew
 from workers.gangs.ranks import OTHERS_SECONDS
-from workers.messages import Limits, Outcome
-from workers.on_ray.crews import Work
-from workers.on_ray.objective import get_objective
+from workers.messages import FailureKind, Limits
 from workers.on_ray.packing import Need
 
 _groups: list[PlacementGroup] = []  # at most one: the group for the trainers of this process
@@ -57,16 +54,9 @@ class TrainerCrew(GroupCrew):
         for module in modules_of_files():
             ray.cloudpickle.register_pickle_by_value(module)
 
-    def evaluate(self, work: Work) -> Outcome:
-        """Evaluate an attempt; a process or node that its trainer lost is no error of its own."""
-        return evaluate(
-            get_objective(work.box),
-            work.attempt,
-            work.limits,
-            is_expendable=True,
-            publish=work.publish,
-            kind_of=kind_of_trainers_error,
-        )
+    def kind_of(self, error: BaseException) -> FailureKind:
+        """Classify an exception: a process or node that the trainer lost is no error of its own."""
+        return kind_of_trainers_error(error)
 
 
 def group_for_trainers() -> PlacementGroup | None:

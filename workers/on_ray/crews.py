@@ -6,14 +6,13 @@ with it, and sends it to each worker actor, which evaluates with it.
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from objectives.command import ShellCommand
 from objectives.objective import Objective
 from objectives.with_metrics import WithMetrics
 from workers.evaluate import evaluate, prepare
-from workers.messages import Attempt, Limits, Outcome, Share
+from workers.messages import Attempt, FailureKind, Limits, Outcome, Share
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.packing import Need
 from workers.reporting import Publish
@@ -21,24 +20,6 @@ from workers.reporting import Publish
 _CALLBACKS = "RAY_TRAIN_CALLBACKS"  # of Ray Train: classes that it makes when a trainer begins
 # named and not imported: Ray Train imports it when a trainer begins
 _TRAINER_CHECK = "workers.gangs.trainer_check.TrainerCheck"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """An attempt on a worker actor.
-
-    box: the objective.
-    attempt: the attempt, with its share.
-    limits: of the evaluation.
-    publish: takes intermediate values.
-    record: takes the outcome if the process must end before it can return it.
-    """
-
-    box: Box
-    attempt: Attempt
-    limits: Limits
-    publish: Publish
-    record: Callable[[Outcome], None]
 
 
 class Crew:
@@ -76,10 +57,29 @@ class Crew:
         refuse_trainers(objective)
         prepare(objective, limits)
 
-    def evaluate(self, work: Work) -> Outcome:
-        """Evaluate an attempt in the worker's process."""
-        objective = get_objective(work.box)
-        return evaluate(objective, work.attempt, work.limits, is_expendable=True, publish=work.publish)
+    def evaluate(
+        self,
+        box: Box,
+        attempt: Attempt,
+        limits: Limits,
+        publish: Publish,
+        record: Callable[[Outcome], None],
+    ) -> Outcome:
+        """Evaluate an attempt in the worker's process.
+
+        Args:
+            box: the objective.
+            attempt: the attempt, with its share.
+            limits: of the evaluation.
+            publish: takes intermediate values.
+            record: takes the outcome if the process must end before it can return it.
+        """
+        objective = get_objective(box)
+        return evaluate(objective, attempt, limits, is_expendable=True, publish=publish, kind_of=self.kind_of)
+
+    def kind_of(self, error: BaseException) -> FailureKind:
+        """Classify an exception of the objective."""
+        return FailureKind.ERROR
 
 
 def refuse_trainers(objective: Objective) -> None:

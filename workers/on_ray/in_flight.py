@@ -54,15 +54,8 @@ class RunningAttempt:
     def failure(self, kind: FailureKind, message: str) -> Failure:
         """Return a failure on behalf of the worker, whose name is unknown."""
         now = time.time()
-        return Failure(
-            trial=self.trial,
-            attempt=self.attempt,
-            kind=kind,
-            message=message,
-            started=min(now, self.started),
-            finished=now,
-            worker=UNKNOWN_WORKER,
-        )
+        started = min(now, self.started)
+        return Failure(self.trial, self.attempt, kind, message, started, now, UNKNOWN_WORKER)
 
 
 @dataclass(frozen=True, slots=True)

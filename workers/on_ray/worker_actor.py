@@ -22,7 +22,7 @@ import ray
 from objectives.objective import HasPreparation
 from workers.evaluate import prepare
 from workers.messages import Attempt, Limits, Outcome
-from workers.on_ray.crews import Crew, Work
+from workers.on_ray.crews import Crew
 from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.reports import ReportSender
@@ -75,14 +75,8 @@ class WorkerActor:
         identity = attempt.trial, attempt.attempt
         sender = ReportSender(self._campaign, *identity, attempt.can_be_stopped)
         with contextlib.closing(sender):
-            work = Work(
-                box=boxed_objective,
-                attempt=attempt,
-                limits=limits,
-                publish=sender,
-                record=functools.partial(self._write, attempt),
-            )
-            outcome = self._crew.evaluate(work)
+            record = functools.partial(self._write, attempt)
+            outcome = self._crew.evaluate(boxed_objective, attempt, limits, sender, record)
         self._last = (identity, outcome)
         self._write(attempt, outcome)
         return outcome

@@ -20,7 +20,7 @@ PyTorch is an extra and is imported when an evaluation needs it.
 """
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from typing_extensions import Doc
@@ -28,9 +28,15 @@ from typing_extensions import Doc
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Ordered, Range, Space
-from objectives.problems.datasets import load_digits, load_mnist
-from objectives.problems.training.images import mnist_test_rows, rows_of, split_rows
-from objectives.problems.training.softmax import ImageSet, Rows
+from objectives.problems.training.images import (
+    ImageSet,
+    Rows,
+    load_images,
+    mnist_test_rows,
+    options_of,
+    rows_of,
+    split_rows,
+)
 from objectives.problems.training.torch_training import (
     Training,
     measure_accuracy,
@@ -102,17 +108,15 @@ class ConvolutionalNetwork:
         """
         require_torch("mnist_cnn")
         path = source.file("mnist/mnist.npz")
-        dataset = self.dataset if self.dataset != "auto" else "mnist" if path else "digits"
-        if dataset == "mnist" and path is None:
+        if self.dataset == "mnist" and path is None:
             raise ObjectiveError(
                 "objective.options.dataset mnist must find mnist/mnist.npz, whose x_test and y_test are needed, in the "
                 f"data folder, got {source.folder}; name one by `data.folder` or BBKB_DATA, or use dataset: digits"
             )
-        images = load_mnist(source) if dataset == "mnist" else load_digits()
-        size = self.train_size or TRAIN_SIZES[dataset]
+        images, is_mnist, note = load_images(source, self.dataset)
+        size = self.train_size or TRAIN_SIZES["mnist" if is_mnist else "digits"]
         train, validation, remaining = split_rows(images, size, size // 5)
-        test = mnist_test_rows(path) if path and dataset == "mnist" else rows_of(images, remaining)
-        note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
+        test = mnist_test_rows(path) if path and is_mnist else rows_of(images, remaining)
         return ConvolutionalTraining(
             train=rows_of(images, train),
             validation=rows_of(images, validation),
@@ -121,7 +125,7 @@ class ConvolutionalNetwork:
             description=f"convolutional network on {images.source}, {len(train)} rows to train on, {len(validation)} "
             f"to validate, {len(test.labels)} to test, {self.epochs} epochs"
             + (", the value is the validation accuracy" if self.returns == "validation" else "")
-            + (note if self.dataset == "auto" and dataset == "digits" else ""),
+            + note,
         )
 
 
@@ -187,7 +191,7 @@ class ConvolutionalTraining:
         1, draws weights and shuffles. Raises ValueError for an invalid parameter, ObjectiveError if
         PyTorch is missing.
         """
-        hyper = _parameters(parameters)
+        hyper = options_of(ConvolutionalParameters, parameters, "the convolutional network")
         require_torch("mnist_cnn")
         with seed_torch(seed, self.options.threads):
             return self._train(hyper, report)
@@ -211,14 +215,6 @@ class ConvolutionalTraining:
         if self.options.returns == "test":
             return Evaluation(accuracy, metrics)
         return Evaluation(trained.accuracy, {**metrics, "test_accuracy": accuracy})
-
-
-def _parameters(parameters: Parameters) -> ConvolutionalParameters:
-    field_names = [field.name for field in fields(ConvolutionalParameters)]
-    for name in parameters:
-        if name not in field_names:
-            raise ValueError(f"parameters of the convolutional network are {', '.join(field_names)}; got {name!r}")
-    return ConvolutionalParameters(**parameters)
 
 
 def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "Sequential":

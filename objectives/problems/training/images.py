@@ -1,15 +1,50 @@
-"""Splits handwritten digits into rows for training, rows for validation and remaining rows."""
+"""The images of handwritten digits, and their split into rows for training and for validation."""
 
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Annotated, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
-from objectives.objective import ObjectiveError
-from objectives.problems.datasets import LabeledImages
-from objectives.problems.training.softmax import Rows
+from objectives.datasets import DataSource
+from objectives.objective import ObjectiveError, Parameters
+from objectives.problems.datasets import LabeledImages, load_digits, load_mnist
+
+Floats = NDArray[np.float32]
+Hyper = TypeVar("Hyper")
 
 SPLIT_SEED = 0  # the rows are part of the problem, so they never change
+
+
+ImageSet = Annotated[
+    Literal["auto", "mnist", "digits"],
+    Doc("`auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Images as rows."""
+
+    pixels: NDArray[np.uint8]  # (n, d) uint8, values to multiply by `scale`
+    labels: NDArray[np.intp]  # (n,), the rows' classes
+    scale: float  # the value of one step of a pixel
+
+    def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
+        """Return the rows at the positions `rows`, their values scaled to [0, 1], as float32."""
+        return self.pixels[rows] * np.float32(self.scale)
+
+
+def load_images(source: DataSource, dataset: str) -> tuple[LabeledImages, bool, str]:
+    """Return the images of an `ImageSet`, whether they are MNIST's, and a note for the user."""
+    is_auto = dataset == "auto"
+    if dataset == "mnist" or (is_auto and source.file("mnist/mnist.npz") is not None):
+        return load_mnist(source), True, ""
+    note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
+    return load_digits(), False, note if is_auto else ""
 
 
 def split_rows(
@@ -53,3 +88,12 @@ def mnist_test_rows(path: Path) -> Rows:
         return Rows(images.reshape(len(images), -1).astype(np.uint8), labels.astype(np.intp), 1 / 255)
     except Exception as error:  # a damaged file makes numpy raise many types
         raise ObjectiveError(f"{path} must hold x_test and y_test: {error!r}; replace it") from error
+
+
+def options_of(hyper: Callable[..., Hyper], parameters: Parameters, title: str) -> Hyper:
+    """Return the dataclass `hyper` of these parameters. Raises ValueError for an unknown one."""
+    names = [field.name for field in fields(hyper)]  # type: ignore[arg-type]  # a dataclass
+    for name in parameters:
+        if name not in names:
+            raise ValueError(f"parameters of {title} are {', '.join(names)}; got {name!r}")
+    return hyper(**parameters)

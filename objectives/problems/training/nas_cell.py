@@ -22,9 +22,7 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
 from objectives.problems.cell_features import Encoding, encode_cells
 from objectives.problems.cells import CONVOLUTION, MOST_VERTICES, OPERATIONS, POOLING, Cell, CellSet, cells_of
-from objectives.problems.datasets import load_digits, load_mnist
-from objectives.problems.training.images import rows_of, split_rows
-from objectives.problems.training.softmax import ImageSet, Rows
+from objectives.problems.training.images import ImageSet, Rows, load_images, rows_of, split_rows
 from objectives.problems.training.torch_training import Training, require_torch, seed_torch, tensors, train
 
 if TYPE_CHECKING:
@@ -89,17 +87,14 @@ class CellNetwork:
         not fit or if PyTorch is missing, so that a campaign fails before its first evaluation.
         """
         require_torch("nas_cell")
-        is_mnist = self.dataset == "mnist" or (self.dataset == "auto" and source.file("mnist/mnist.npz") is not None)
-        images = load_mnist(source) if is_mnist else load_digits()
+        images, is_mnist, note = load_images(source, self.dataset)
         train, validation, _ = split_rows(images, self.train_size, self.validation_size or (1000 if is_mnist else 500))
-        note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
         return CellTraining(
             train=rows_of(images, train),
             validation=rows_of(images, validation),
             options=self,
             description=f"networks of stacked cells on {images.source}, {len(train)} rows to train on, "
-            f"{len(validation)} to validate, {self.epochs} epochs"
-            + (note if self.dataset == "auto" and not is_mnist else ""),
+            f"{len(validation)} to validate, {self.epochs} epochs{note}",
         )
 
 

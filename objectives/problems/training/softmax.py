@@ -15,9 +15,9 @@ with probability p and divides the others by 1 − p, in training only.
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,18 +26,11 @@ from typing_extensions import Doc
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Range, Space
-from objectives.problems.datasets import LabeledImages, load_digits, load_mnist
 from objectives.problems.training.checkpoints import Checkpoints
+from objectives.problems.training.images import Floats, ImageSet, Rows, load_images, options_of, rows_of
 
 SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
 BLOCK = 4096  # the number of rows that are converted to float32 at a time to measure a whole set
-
-Floats = NDArray[np.float32]
-
-ImageSet = Annotated[
-    Literal["auto", "mnist", "digits"],
-    Doc("`auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise."),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +66,7 @@ class SoftmaxRegression:
         # need
         from sklearn.model_selection import train_test_split
 
-        images, note = self._images(source)
+        images, _, note = load_images(source, self.dataset)
         try:
             train, validation = train_test_split(
                 np.arange(len(images.labels)),
@@ -88,36 +81,13 @@ class SoftmaxRegression:
                 f"got {self.train_size} and {self.validation_fraction}: {error}"
             ) from error
         return SoftmaxTraining(
-            train=_rows(images, train),
-            validation=_rows(images, validation),
+            train=rows_of(images, train),
+            validation=rows_of(images, validation),
             classes=int(images.labels.max()) + 1,
             epochs=self.epochs,
             description=f"softmax regression on {images.source}, {len(train)} rows to train on, "
             f"{len(validation)} to validate, {self.epochs} epochs{note}",
         )
-
-    def _images(self, source: DataSource) -> tuple[LabeledImages, str]:
-        if self.dataset == "mnist" or (self.dataset == "auto" and source.file("mnist/mnist.npz")):
-            return load_mnist(source), ""
-        note = "; MNIST is used when `data.folder` or BBKB_DATA names a folder with mnist/mnist.npz"
-        return load_digits(), note if self.dataset == "auto" else ""
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Images as rows."""
-
-    pixels: NDArray[np.uint8]  # (n, d) uint8, values to multiply by `scale`
-    labels: NDArray[np.intp]  # (n,), the rows' classes
-    scale: float  # the value of one step of a pixel
-
-    def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
-        """Return the rows at the positions `rows`, their values scaled to [0, 1], as float32."""
-        return self.pixels[rows] * np.float32(self.scale)
-
-
-def _rows(images: LabeledImages, positions: NDArray[np.intp]) -> Rows:
-    return Rows(images.pixels[positions], images.labels[positions], 1 / images.brightest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +149,7 @@ class SoftmaxTraining:
         Omitted parameters have the defaults of `SoftmaxParameters`. Raises ValueError for an
         invalid parameter.
         """
-        hyper = _parameters(parameters)
+        hyper = options_of(SoftmaxParameters, parameters, "softmax regression")
         checkpoints = Checkpoints(report, ".npz")
         training = checkpoints.restore(_load)
         if training is None:
@@ -231,14 +201,6 @@ def _load(path: Path) -> _Training:
         rng.bit_generator.state = json.loads(str(arrays["rng"]))
         weights = Weights(arrays["matrix"], arrays["intercepts"])
         return _Training(weights, rng, int(arrays["epoch"]), float(arrays["accuracy"]), float(arrays["loss"]))
-
-
-def _parameters(parameters: Parameters) -> SoftmaxParameters:
-    field_names = [field.name for field in fields(SoftmaxParameters)]
-    for name in parameters:
-        if name not in field_names:
-            raise ValueError(f"parameters of softmax regression are {', '.join(field_names)}; got {name!r}")
-    return SoftmaxParameters(**parameters)
 
 
 def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.random.Generator) -> Weights:

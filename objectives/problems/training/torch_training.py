@@ -18,7 +18,7 @@ import numpy as np
 
 from objectives.objective import ObjectiveError, Report
 from objectives.problems.training.checkpoints import Checkpoints
-from objectives.problems.training.softmax import Rows
+from objectives.problems.training.images import Rows
 
 if TYPE_CHECKING:
     from torch import Tensor

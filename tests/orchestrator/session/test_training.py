@@ -11,7 +11,7 @@ import yaml
 
 from bbkb import Campaign, Range, tune
 from objectives.problems.training.cnn import ConvolutionalNetwork, ConvolutionalTraining
-from objectives.problems.training.softmax import Rows
+from objectives.problems.training.images import Rows
 from orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
 from orchestrator.errors import UserError
 from orchestrator.session.build import build, build_new

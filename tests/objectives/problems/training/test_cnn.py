@@ -19,7 +19,7 @@ from objectives.problems.training.cnn import (
     ConvolutionalTraining,
     build_network,
 )
-from objectives.problems.training.softmax import Rows
+from objectives.problems.training.images import Rows
 from objectives.sampling import make_candidates
 
 HAS_TORCH = find_spec("torch") is not None

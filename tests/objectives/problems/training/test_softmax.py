@@ -15,8 +15,8 @@ from scipy.optimize import check_grad
 
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Report
+from objectives.problems.training.images import Rows
 from objectives.problems.training.softmax import (
-    Rows,
     SoftmaxParameters,
     SoftmaxRegression,
     Weights,
