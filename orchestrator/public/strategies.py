@@ -13,6 +13,7 @@ from orchestrator.bandit.strategies.bbkb import BBKB as _BBKB
 from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement as _ExpectedImprovement
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB as _GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB as _GPUCB
+from orchestrator.bandit.strategies.pbt import PBT as _PBT
 from orchestrator.bandit.strategies.presets import Calibrated
 from orchestrator.bandit.strategies.probability_of_improvement import (
     ProbabilityOfImprovement as _ProbabilityOfImprovement,
@@ -24,6 +25,7 @@ __all__ = [
     "BBKB",
     "GPBUCB",
     "GPUCB",
+    "PBT",
     "AsyncTS",
     "ExpectedImprovement",
     "OptunaSampler",
@@ -39,3 +41,4 @@ ExpectedImprovement = Calibrated(_ExpectedImprovement)
 ProbabilityOfImprovement = Calibrated(_ProbabilityOfImprovement)
 Uniform = Calibrated(_Uniform)
 OptunaSampler = Calibrated(_OptunaSampler)
+PBT = Calibrated(_PBT)

@@ -37,7 +37,7 @@ from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.checks import HasArms
 from orchestrator.bandit.curves import CurveValues
 from orchestrator.bandit.goals import Goals
-from orchestrator.bandit.growing import Growth
+from orchestrator.bandit.growing import Growth, Perturbation
 from orchestrator.bandit.model.curve_kernel import CurveKernel
 from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.fitting import Fitted
@@ -118,6 +118,7 @@ __all__ = [  # noqa: RUF022 (in the order of the docstring)
     "Layout",
     "Mean",
     "Outputs",
+    "Perturbation",
     "ScoredCurves",
     "Tally",
 ]

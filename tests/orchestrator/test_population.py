@@ -22,6 +22,7 @@ from orchestrator.api import Campaign, Result, load, tune
 from orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from orchestrator.history.ancestry import schedule, tree
 from orchestrator.history.tables import History
+from orchestrator.public import strategies
 from orchestrator.report.pictures import figures
 from orchestrator.report.summary import best_parameters
 from orchestrator.store.lease import Identity
@@ -51,8 +52,8 @@ def quadratic(h0: float, h1: float, report: Report, folder: Path) -> float:
 
 
 def train(tmp_path: Path, executor: str = "simulated", **arguments: Any) -> Result:
-    sections = {"workers": {"executor": executor}, "runs": str(tmp_path / "runs"), "strategy": PBT}
-    options = {"evaluations": 100, "workers": 4, "settings": sections, **arguments}
+    sections = {"workers": {"executor": executor}, "runs": str(tmp_path / "runs")}
+    options = {"evaluations": 100, "workers": 4, "strategy": PBT, "settings": sections, **arguments}
     return tune(quadratic, SPACE, direction="maximize", progress=False, **options)
 
 
@@ -90,7 +91,8 @@ def test_population_copies_checkpoints_and_shows_its_schedules(tmp_path: Path, e
 
 
 def test_equal_seeds_give_equal_populations(tmp_path: Path) -> None:
-    runs = [history_of(train(tmp_path / name)) for name in "ab"]
+    listed = strategies.PBT(population=6, interval=5, quantile=0.4, last_step=STEPS)
+    runs = [history_of(train(tmp_path / "a")), history_of(train(tmp_path / "b", strategy=listed))]
     first, second = ([(row.pick, row.value) for row in history.trials] for history in runs)
     assert first == second
 
