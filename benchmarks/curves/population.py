@@ -84,8 +84,8 @@ def ray_tune(problem: str, seed: int) -> float:
             if (checkpoint := ray.get_checkpoint()) is not None:
                 checkpoint.to_directory(folder)
             saved = ray.Checkpoint.from_directory(folder)
-            report = lambda loss, step: ray.report({"loss": loss, "step": step}, checkpoint=saved)  # noqa: E731
-            train(problem, config, Path(folder), report)
+            pause = lambda loss, at: at % INTERVAL or ray.report({"loss": loss, "step": at}, checkpoint=saved)  # noqa: E731
+            train(problem, config, Path(folder), pause)
 
     random.seed(seed)
     np.random.seed(seed)

@@ -73,6 +73,7 @@ class PopulationState(ModelFreeState):
     """The members by their trials, and the decisions about those that are paused."""
 
     first: int  # the arms before any perturbed configuration
+    is_sequence: bool = False  # whether the first of them cover the space
     members: Mapping[int, Member] = field(default_factory=dict)
     paused: tuple[int, ...] = ()  # trials that can be continued
     exploits: Mapping[int, Exploit] = field(default_factory=dict)  # paused trial → its replacement
@@ -122,7 +123,12 @@ class PBT(ModelFree[PopulationState]):
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> PopulationState:
         """Return the state before any pull of `arms` (A, d); draws the seed."""
         count = len(check_arms(arms))
-        return PopulationState(seed=int(rng.integers(2**32)), pulls=Pulls.none(count), first=count)
+        return PopulationState(
+            seed=int(rng.integers(2**32)),
+            pulls=Pulls.none(count),
+            first=count,
+            is_sequence=isinstance(arms, Arms) and arms.layout.is_sequence,
+        )
 
     def with_curves(
         self,
@@ -244,12 +250,16 @@ class PBT(ModelFree[PopulationState]):
         return Exploit(best[int(rng.integers(len(best)))])
 
     def _beginners(self, state: PopulationState, pending: Sequence[int]) -> list[Pick]:
-        """Return the members that have not begun; a new one takes the place of one that failed."""
+        """Return the members that have not begun; a new one takes the place of one that failed.
+
+        They are the first points of a sequence that covers the space, or arms at random.
+        """
         begun = {int(arm) for arm in (*pending, *state.pulls.arms, *state.set_aside) if arm < state.first}
         missing = self._size(state) + len(state.set_aside) - len(begun)
         if missing <= 0:
             return []
-        order = np.random.default_rng(state.seed).permutation(state.first)
+        rng = np.random.default_rng(state.seed)
+        order = np.arange(state.first) if state.is_sequence else rng.permutation(state.first)
         return [Pick(int(arm)) for arm in order if arm not in begun][:missing]
 
 
