@@ -1,8 +1,6 @@
 """The start and the end of `bbkb run`, and short commands: `python -m benchmarks.speed.start`.
 
-Prints seconds since the start of the process, medians of measurements in turns, beside those of a
-bare Ray that starts four actors, and of an import of numpy. `--against` names another checkout.
-"""
+Prints medians of seconds, measured in turns, beside those of a bare Ray and of importing numpy."""
 
 import os
 import subprocess
@@ -21,11 +19,9 @@ from orchestrator.store.runs import open_run
 
 HERE = Path(__file__).parents[2]
 BARE = """
-import ray, time
-ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+import ray, time; ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 class Actor:
-    def time(self):
-        return time.time()
+    def time(self): return time.time()
 actors = [ray.remote(Actor).options(num_cpus=0.5).remote() for _ in range(4)]
 print(*sorted(ray.get([actor.time.remote() for actor in actors])))
 """
@@ -34,9 +30,10 @@ print(*sorted(ray.get([actor.time.remote() for actor in actors])))
 def _python(checkout: Path, folder: str, *arguments: str) -> tuple[float, float, str]:
     """Return when a Python process began and ended, and its output."""
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
-    command = [sys.executable, *arguments]
     began = time.time()
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=True
+    )
     return began, time.time(), done.stdout
 
 
