@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from objectives.parameters import Choice, Ordered, Range
     from orchestrator.api import Campaign, Result, Submitted, load, tune
     from orchestrator.ask_tell.candidates import CandidateOptimizer
-    from orchestrator.ask_tell.space import OpenTrial
-    from orchestrator.ask_tell.space import Optimizer
+    from orchestrator.ask_tell.space import OpenTrial, Optimizer
     from orchestrator.campaign.trial_result import TrialResult
     from orchestrator.errors import (
         BbkbError,

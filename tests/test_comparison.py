@@ -124,7 +124,7 @@ SHOWN_BY = {
     "Time-outs and memory limits of an evaluation": ("workers/test_evaluate.py", "*"),
     "Checkpoints of a trial, kept for further attempts": (
         "orchestrator/test_early_stopping.py",
-        "test_killed_evaluation_continues_from_its_checkpoint_and_shows_reports",
+        "test_killed_evaluation_continues_from_its_checkpoint_and_its_curve_has_no_gap",
     ),
     "Population-based training": ("orchestrator/test_population.py", "*"),
     "Early stopping (ASHA, median)": (
