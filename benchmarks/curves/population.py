@@ -1,4 +1,4 @@
-"""Population-based training of bbkb and of Ray Tune on three small trainings with schedules.
+"""Population-based training of bbkb and by the rules of Ray Tune on three small trainings with schedules.
 
 In `quadratic` each parameter moves one coordinate. The others are networks of scikit-learn whose
 rate, momentum and penalty may change after each epoch; the value is the loss on held-out rows.
@@ -39,19 +39,18 @@ def train(problem: str, config: Mapping[str, float], folder: Path, report: Any) 
     step, state = pickle.loads(file.read_bytes()) if file.exists() else (0, None)
     loss = np.inf
     for at in range(step + 1, STEPS + 1):
-        state, loss = (_quadratic if problem == "quadratic" else _network)(problem, state, config)
+        state, loss = _advance(problem, state, config)
         file.write_bytes(pickle.dumps((at, state)))
         report(loss, at)
     return loss
 
 
-def _quadratic(problem: str, state: Any, config: Mapping[str, float]) -> tuple[Any, float]:
-    theta = np.array([0.9, 0.9]) if state is None else state
-    theta = theta - 0.1 * np.array([config["h0"], config["h1"]]) * theta
-    return theta, float(theta @ theta)
-
-
-def _network(problem: str, state: Any, config: Mapping[str, float]) -> tuple[Any, float]:
+def _advance(problem: str, state: Any, config: Mapping[str, float]) -> tuple[Any, float]:
+    """Return the state and the loss after one more step."""
+    if problem == "quadratic":
+        theta = np.array([0.9, 0.9]) if state is None else state
+        theta = theta - 0.1 * np.array([config["h0"], config["h1"]]) * theta
+        return theta, float(theta @ theta)
     load = load_digits if problem == "digits" else load_breast_cancer
     features, classes = load(return_X_y=True)
     split = train_test_split(scale(features), classes, test_size=0.4, random_state=0, stratify=classes)
@@ -76,34 +75,35 @@ def bbkb(problem: str, seed: int, strategy: Mapping[str, object], trials: int) -
     return np.inf if best.value is None else best.value
 
 
-def ray_tune(problem: str, seed: int) -> float:
+def ray_rules(problem: str, seed: int) -> float:
+    """Ray Tune's scheduler on its own: its exploration, its quantiles, and the checkpoints it keeps."""
     from ray import tune as ray
-
-    def trainable(config: Mapping[str, float]) -> None:
-        with tempfile.TemporaryDirectory() as folder:
-            if (checkpoint := ray.get_checkpoint()) is not None:
-                checkpoint.to_directory(folder)
-            saved = ray.Checkpoint.from_directory(folder)
-            pause = lambda loss, at: at % INTERVAL or ray.report({"loss": loss, "step": at}, checkpoint=saved)  # noqa: E731
-            train(problem, config, Path(folder), pause)
+    from ray.tune.schedulers.pbt import _explore
 
     random.seed(seed)
     np.random.seed(seed)
-    domains = {
-        name: (ray.loguniform if kind.log else ray.uniform)(kind.low, kind.high)
-        for name, kind in SPACES[problem].items()
-    }
-    scheduler = ray.schedulers.PopulationBasedTraining(
-        time_attr="step", metric="loss", mode="min", perturbation_interval=INTERVAL, hyperparam_mutations=domains,
-        quantile_fraction=0.2, resample_probability=0.25,
-    )  # fmt: skip
-    settings = ray.TuneConfig(scheduler=scheduler, num_samples=POPULATION, max_concurrent_trials=4)
-    with tempfile.TemporaryDirectory() as folder:
-        run = ray.RunConfig(storage_path=folder, verbose=0)
-        resources = ray.with_resources(trainable, {"cpu": 0.5})
-        results = ray.Tuner(resources, param_space=domains, tune_config=settings, run_config=run).fit()
-        ends = (results[trial].metrics or {} for trial in range(POPULATION))
-        return min(float(end.get("loss", np.inf)) for end in ends)
+    kinds = SPACES[problem].items()
+    domains = {name: (ray.loguniform if kind.log else ray.uniform)(kind.low, kind.high) for name, kind in kinds}
+    members: list[dict[str, Any]] = [
+        {"config": {name: domain.sample() for name, domain in domains.items()}, "step": 0, "state": None, "loss": None}
+        for _ in range(POPULATION)
+    ]
+    while training := sorted((one for one in members if one["step"] < STEPS), key=lambda one: one["step"])[:4]:
+        for member in training:
+            for _ in range(INTERVAL):
+                member["state"], member["loss"] = _advance(problem, member["state"], member["config"])
+            member["step"] += INTERVAL
+        for member in (one for one in training if one["step"] < STEPS):
+            known = sorted((one for one in members if one["loss"] is not None), key=lambda one: one["loss"])
+            share = min(int(np.ceil(0.2 * len(known))), len(known) // 2)
+            parent = random.choice(known[:share] or [member])
+            if any(member is one for one in known[:share]):
+                member["kept"] = pickle.dumps((member["state"], member["step"]))
+            elif any(member is one for one in known[len(known) - share :]) and "kept" in parent:
+                config, _ = _explore(parent["config"], domains, 0.25, (1.2, 0.8), None)  # type: ignore[arg-type]
+                state, step = pickle.loads(parent["kept"])
+                member.update(config=config, state=state, step=step, loss=parent["loss"])
+    return min(float(member["loss"]) for member in members)
 
 
 def main(problem: str = "digits", method: str = "bbkb", seeds: int = 5) -> None:
@@ -111,7 +111,7 @@ def main(problem: str = "digits", method: str = "bbkb", seeds: int = 5) -> None:
     methods: dict[str, Callable[[str, int], float]] = {
         "bbkb": lambda problem, seed: bbkb(problem, seed, PBT, POPULATION * STEPS // INTERVAL),
         "random": lambda problem, seed: bbkb(problem, seed, {"name": "uniform"}, POPULATION),
-        "ray": ray_tune,
+        "ray": ray_rules,
     }
     print(json.dumps([problem, method, [methods[method](problem, seed) for seed in range(seeds)]]))
 
