@@ -182,6 +182,7 @@ def test_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path:
     assert best_steps(history)[1][-1] == result.best.value
     (source,) = Sources(str(result.folder)).find()
     feed = Feed(source)
+    feed.want()
     feed.catch_up()
     sent = update(feed, None, 0.0)["results"]
     feed.close()

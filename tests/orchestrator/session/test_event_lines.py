@@ -78,7 +78,7 @@ def test_warning_names_the_parts_left_out_of_a_result(caplog: pytest.LogCaptureF
             "after 1 refit, as many as were requested",
         ),
         (TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
-        (TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"), "INFO", "trials 25, 25: the model"),
+        (TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"), "INFO", "trials 25, 25: the strategy"),
         (
             ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
             "INFO",
