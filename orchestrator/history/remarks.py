@@ -34,16 +34,13 @@ def training_remark(history: History, row: TrialRow) -> str:
 
 def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
     training = row.training
-    rule = history.campaign.rules.training
     count = training.continuations
     is_stopped = row.status == "stopped"
     if row.pick.copied is not None:
         yield str(row.pick.copied)
-    if count == 1:
-        yield "continued once"
-    elif count:
-        yield f"continued {plural(count, 'time')}"
-    if training.has_restarted and rule is not None and rule.has_checkpoints:
+    if count:
+        yield "continued once" if count == 1 else f"continued {plural(count, 'time')}"
+    if training.has_restarted and _has_checkpoints(history):
         yield "it restarted at the first step when it was continued"
     if is_stopped:
         word, cause = stop_words(training.stop_cause)
@@ -57,3 +54,8 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
 def _is_witness(history: History, row: TrialRow) -> bool:
     rule = history.campaign.rules.training
     return rule is not None and rule.is_witness(row.trial)
+
+
+def _has_checkpoints(history: History) -> bool:
+    rule = history.campaign.rules.training
+    return rule is not None and rule.has_checkpoints

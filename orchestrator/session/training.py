@@ -50,29 +50,35 @@ def check_reports(settings: Settings, objective: object) -> None:
     rule = settings.early_stopping
     if isinstance(settings.strategy, TrainsPopulation):
         _check_population(settings.strategy, objective)
-    if isinstance(rule, ModelStoppingSettings) and isinstance(objective, TrainsInSteps):
-        last_step = objective.last_step
-        given = rule.last_step
-        if given not in (None, last_step):
-            raise UserError(
-                f"early_stopping.last_step must be {last_step}, the epochs of this objective, or be left out, got "
-                f"{given}; objective.options.epochs changes both"
-            )
+        _check_function(settings, objective, "strategy", "strategy pbt")
     if isinstance(rule, ModelStoppingSettings):
+        _check_last_step(rule, objective)
         _check_first(rule, _last_step(rule, objective))
-    is_needed = rule is not None or isinstance(settings.strategy, TrainsPopulation)
-    if not is_needed or not isinstance(objective, HasFunction):
+    if rule is not None:
+        _check_function(settings, objective, "early_stopping", "early_stopping.rule")
+
+
+def _check_last_step(rule: ModelStoppingSettings, objective: object) -> None:
+    """Raise UserError if the given last step is not that of the objective."""
+    if not isinstance(objective, TrainsInSteps) or rule.last_step in (None, objective.last_step):
         return
+    raise UserError(
+        f"early_stopping.last_step must be {objective.last_step}, the epochs of this objective, or be left out, got "
+        f"{rule.last_step}; objective.options.epochs changes both"
+    )
+
+
+def _check_function(settings: Settings, objective: object, key: str, needing: str) -> None:
+    """Raise UserError if the tuned function cannot report values, which the setting `needing` of
+    the section `key` needs."""
     is_parameter = "report" in settings.space
-    if not is_parameter and takes_argument(objective, "report"):
+    if not isinstance(objective, HasFunction) or (not is_parameter and takes_argument(objective, "report")):
         return
     why = "is a parameter of the space" if is_parameter else "is no argument of it"
     remedy = "rename the parameter" if is_parameter else "add the argument, and call report(value, step) in its loop"
     function = settings.objective.callable or "this one"
-    key = "early_stopping" if rule is not None else "strategy"
     raise UserError(
-        f"{key}{'.rule' if rule is not None else ' pbt'} needs a function that reports values, and for {function} "
-        f"`report` {why}: {remedy}, or remove {key}"
+        f"{needing} needs a function that reports values, and for {function} `report` {why}: {remedy}, or remove {key}"
     )
 
 

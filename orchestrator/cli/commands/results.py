@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +12,8 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator.campaign.attempts import Best
+from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.cli.arguments import RunFolder
@@ -22,7 +24,7 @@ from orchestrator.history.overview import Overview, overview_at, read_overview
 from orchestrator.store import limited, snapshots
 from orchestrator.store.glance import glance
 from orchestrator.store.limited import looks_like_run, reason_of
-from orchestrator.store.runs import open_run
+from orchestrator.store.runs import Run, open_run
 from orchestrator.wording import moment, one_line
 
 
@@ -66,27 +68,39 @@ def best(
     taken = state.refresh.recommended or best
     if best is None or taken is None:
         raise RunError(f"{folder} has no best configuration: {state.missing_best}")
-    if taken is best and best.trial is None:
-        say(SafeConsole(stderr=True), f"the best value, {best.value:.6g}, is of the {best.origin}")
     is_single = len(state.rules.goals.objectives) == 1
-    if is_single:
-        direction = "maximized" if state.rules.goals.objectives[0].is_maximized else "minimized"
-        text = status_of(run.name, state).best.text if taken is best else f"{taken}, {direction}"
-        say(SafeConsole(stderr=True), f"value {text}")
-    if taken is not best and best.parameters != taken.parameters:
-        say(
-            SafeConsole(stderr=True),
-            f"the best single value, {best.value:.6g}, is of another configuration (see `bbkb status`), and may be "
-            "due to noise. If equal configurations give equal values, set objective.deterministic: true",
-        )
-    if best.trial in state.trainings.population.copied:
-        from orchestrator.history.ancestry import best_schedule  # imports numpy
-        from orchestrator.history.reading import read_history
-
-        for part in best_schedule(read_history(run)):
-            say(SafeConsole(stderr=True), f"{part}: {part.values}")
+    for note in (*_notes(run, state, best, taken), *_schedule(run, state, best)):
+        say(SafeConsole(stderr=True), note)
     text = _format(taken.parameters, format_) if is_single else _front_text(state, format_)
     write_output(f"{text}\n".encode())
+
+
+def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendation) -> Iterator[str]:
+    """Return the value of the printed configuration `taken`, and its relation to the `best` single
+    value."""
+    if taken is best and best.trial is None:
+        yield f"the best value, {best.value:.6g}, is of the {best.origin}"
+    objectives = state.rules.goals.objectives
+    if len(objectives) == 1:
+        direction = "maximized" if objectives[0].is_maximized else "minimized"
+        text = status_of(run.name, state).best.text if taken is best else f"{taken}, {direction}"
+        yield f"value {text}"
+    if taken is not best and best.parameters != taken.parameters:
+        yield (
+            f"the best single value, {best.value:.6g}, is of another configuration (see `bbkb status`), and may be "
+            "due to noise. If equal configurations give equal values, set objective.deterministic: true"
+        )
+
+
+def _schedule(run: Run, state: CampaignState, best: Best) -> Iterator[str]:
+    """Return the parameters of the best trial over its steps, if it copied another trial."""
+    if best.trial not in state.trainings.population.copied:
+        return
+    from orchestrator.history.ancestry import best_schedule  # imports numpy
+    from orchestrator.history.reading import read_history
+
+    for part in best_schedule(read_history(run)):
+        yield f"{part}: {part.values}"
 
 
 def list_(
