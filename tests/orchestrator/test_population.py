@@ -125,24 +125,27 @@ ON_RAY = """
 
     def slow(h0, h1, report, folder):
         def report_later(value, step):
-            time.sleep(0.2)
+            time.sleep(SECONDS)
             report(value, step)
         return quadratic(h0, h1, report_later, folder)
 
     if __name__ == "__main__":
-        tune(slow, SPACE, direction="maximize", evaluations=100, workers=4, name="killed", progress=False,
+        tune(slow, SPACE, direction="maximize", evaluations=40, workers=4, name="killed", progress=False,
              settings={"runs": "runs", "workers": {"executor": "EXECUTOR"}, "strategy": PBT})
 """
 
 
-@pytest.mark.parametrize("executor", ["inline", "ray"])
+@pytest.mark.parametrize(
+    ("executor", "seconds"), [("inline", 0.02), pytest.param("ray", 0.1, marks=pytest.mark.thorough)]
+)
 def test_killed_coordinator_loses_and_doubles_nothing(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, executor: str
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, executor: str, seconds: float
 ) -> None:
     if executor == "ray":
         monkeypatch.setenv("RAY_ADDRESS", request.getfixturevalue("ray_cluster"))
     script = tmp_path / "script.py"
-    script.write_text(textwrap.dedent(ON_RAY.replace("EXECUTOR", executor).replace("ROOT", repr(ROOT))))
+    text = ON_RAY.replace("EXECUTOR", executor).replace("ROOT", repr(ROOT)).replace("SECONDS", str(seconds))
+    script.write_text(textwrap.dedent(text))
 
     def copies() -> int:
         folder = next(iter((tmp_path / "runs").glob("killed-*")), None)
