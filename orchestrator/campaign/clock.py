@@ -76,11 +76,14 @@ class Clock:
     idle: IdleSeconds = field(default_factory=IdleSeconds)
     transit: TransitSeconds = field(default_factory=TransitSeconds)
 
-    def after_attempt(self, dispatched: float, started: float, finished: float) -> "Clock":
-        """Return the clock after an attempt whose outcome has just been recorded."""
+    def after_attempt(self, waited_from: float, started: float, finished: float) -> "Clock":
+        """Return the clock after an attempt whose outcome has just been recorded.
+
+        `waited_from`: when the attempt was dispatched, or its worker became free if that was later.
+        """
         if finished <= started:
             return self
-        before = started - max(dispatched, self.opened)
+        before = started - max(waited_from, self.opened)
         transit = self.transit.plus(before, self.last_time - max(finished, self.opened))
         return replace(self, busy_seconds=self.busy_seconds + finished - started, transit=transit)
 

@@ -224,7 +224,10 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
     # free worker needs a trial.
     last_outcome = state.session.last_outcome
     since = None if last_outcome is None else max(0.0, event.time - last_outcome)
-    clock = state.clock.after_attempt(state.running[event.trial].since, event.started, event.finished)
+    waited_from = state.running[event.trial].since
+    if state.session.slots == 1 and last_outcome is not None:  # it waited for the attempt before it
+        waited_from = max(waited_from, last_outcome)
+    clock = state.clock.after_attempt(waited_from, event.started, event.finished)
     ended = ended_attempt(event, state.running[event.trial].parameters)
     recent = (*state.notes.recent[1 - _RECENT_ATTEMPTS :], ended)
     trainings = state.trainings

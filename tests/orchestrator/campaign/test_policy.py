@@ -115,6 +115,14 @@ def test_time_between_dispatch_and_evaluation_is_assigned_to_its_cause(started: 
     assert not {"sending", "worker_start", "other"} - {cause} & idle.keys()
 
 
+def test_attempt_that_waits_for_another_one_on_the_only_worker_leaves_it_busy() -> None:
+    dispatched = [batch(0, [5, 6], time=0.0, limit=2), dispatch((0, 1), (1, 1), time=0.0)]
+    first = replace(success(0, time=4.0), started=0.0, finished=4.0)
+    second = replace(success(1, time=8.0), started=4.5, finished=8.0)
+    idle = idle_seconds(asynchronous(*dispatched, first, second, slots=1))
+    assert idle == {"sending": 0.5}
+
+
 def test_idle_seconds_are_assigned_to_their_cause() -> None:
     events: list[Event] = [
         batch(0, [5, 6], time=1.0, limit=2),
