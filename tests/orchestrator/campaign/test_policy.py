@@ -116,7 +116,7 @@ def test_time_between_dispatch_and_evaluation_is_assigned_to_its_cause(started: 
 
 
 def test_attempt_that_waits_for_another_one_on_the_only_worker_leaves_it_busy() -> None:
-    dispatched = [batch(0, [5, 6], time=0.0, limit=2), dispatch((0, 1), (1, 1), time=0.0)]
+    dispatched: list[Event] = [batch(0, [5, 6], time=0.0, limit=2), dispatch((0, 1), (1, 1), time=0.0)]
     first = replace(success(0, time=4.0), started=0.0, finished=4.0)
     second = replace(success(1, time=8.0), started=4.5, finished=8.0)
     idle = idle_seconds(asynchronous(*dispatched, first, second, slots=1))
