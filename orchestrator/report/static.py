@@ -23,6 +23,7 @@ MOST_USEFUL = ("front", "best", "curves", "importance", "hypervolume", "workers"
 _WIDTH = 760
 _TOP, _RIGHT, _BOTTOM = (30, 18, 52)
 _CHARACTER = 7.2  # the mean width of a character, in pixels
+_LEAST_ROW = 15.0  # the least height of a label, in pixels
 _DASHES = {"dash": "9 6", "dot": "2 5"}
 _Point = tuple[float, float]
 
