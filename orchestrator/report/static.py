@@ -106,7 +106,9 @@ class _Axis:
         names = dict.fromkeys(map(str, spec.get("categoryarray") or values))
         ticks = {float(place): name for place, name in enumerate(names)}
         scale = dict(zip(names, ticks, strict=True)).__getitem__
-        return cls(spec["title"]["text"], scale, -0.5, len(names) - 0.5, ticks, length)
+        step = math.ceil(len(names) * _LEAST_ROW / length)  # so that labels do not overlap
+        shown = {place: name for place, name in ticks.items() if place % step == 0}
+        return cls(spec["title"]["text"], scale, -0.5, len(names) - 0.5, shown, length)
 
     def position(self, value: object) -> float:
         """Return the distance of a value from the axis's lower end; NaN if it has none."""
