@@ -191,7 +191,7 @@ def test_stopped_trial_without_a_folder_restarts_or_ends(tmp_path: Path, continu
         return -0.5 * distance
 
     rule = {**RULE, "continue": continues}
-    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path / "runs"), "early_stopping": rule, "seed": 1}
+    settings = {"workers": {"executor": "simulated"}, "runs": str(tmp_path / "runs"), "early_stopping": rule, "seed": 1}
     result = tune(short, {"lr": SPACE["lr"]}, direction="maximize", evaluations=40, progress=False, settings=settings)
     events = list(open_run(result.folder).events())
     assert any(isinstance(event, TrialStopped) for event in events)

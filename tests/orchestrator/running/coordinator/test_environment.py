@@ -10,6 +10,7 @@ import pytest
 
 from orchestrator.running.coordinator.environment import _token_file
 from orchestrator.store.lease import Identity
+from tests.waiting import wait_until
 
 MAKE = """
 import os, signal
@@ -46,6 +47,8 @@ def test_token_of_a_killed_process_is_removed_by_the_next_one(folder: Path) -> N
 def test_token_of_a_running_process_is_kept(folder: Path) -> None:
     token = token_of_a_killed_process(folder)
     with subprocess.Popen(["sleep", "60"], env={**os.environ, "RAY_AUTH_TOKEN_PATH": str(token)}) as ray_that_lives:
+        environment = Path(f"/proc/{ray_that_lives.pid}/environ")
+        assert wait_until(environment.read_bytes)  # it is empty for a moment after the start
         _token_file.__wrapped__()
         assert token.is_file()
         ray_that_lives.kill()
