@@ -120,10 +120,12 @@ ON_RAY = """
     import json, sys, time
     from pathlib import Path
     sys.path.insert(0, ROOT)
-    from tests.orchestrator.test_population import PBT, SPACE, quadratic
+    from tests.orchestrator.test_population import PBT, SPACE
     from orchestrator.api import tune
 
     def slow(h0, h1, report, folder):
+        sys.path.insert(0, ROOT)  # a worker of the cluster does not know the tests
+        from tests.orchestrator.test_population import quadratic
         def report_later(value, step):
             time.sleep(SECONDS)
             report(value, step)
@@ -156,6 +158,7 @@ def test_killed_coordinator_loses_and_doubles_nothing(
     process = subprocess.Popen([sys.executable, script], cwd=tmp_path)
     try:
         assert wait_until(lambda: copies() >= 1 or process.poll() is not None)
+        assert process.poll() is None, "the script ended before a checkpoint was copied"
         folder = next((tmp_path / "runs").glob("killed-*"))
         run = open_run(folder)
         with run.store() as store:
