@@ -21,7 +21,7 @@ class RunningAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The best value so far, on the user's scale; `trial` None: of existing data, `source`."""
+    """The best value so far, on the user's scale; `trial` is None if it is existing data."""
 
     trial: int | None
     arm: int
@@ -38,28 +38,28 @@ class Best:
 
 
 class EndedAttempt(NamedTuple):
-    """An attempt that ended recently: its `value` (the last reported one if it was stopped early),
-    or its failure.
+    """An attempt that ended recently, with its value or its failure. The `value` of a trial that
+    was stopped early is the last reported one.
 
-    A named tuple, because one is made for every outcome: ten fields of a frozen class take seven
-    times as long.
+    A named tuple, because one is created for every outcome: a frozen class with ten fields takes
+    seven times as long to create.
     """
 
     trial: int
     attempt: int
-    time: float  # when its outcome was recorded
-    seconds: float  # how long it took
+    time: float  # the time at which its outcome was recorded
+    seconds: float  # its duration
     parameters: Mapping[str, object]
     value: float | None = None
     failure: str = ""  # its kind; empty for a success
     message: str = ""  # at most `_MESSAGE_LENGTH` characters
     stopped_at: int | None = None  # the step at which the campaign stopped it
-    stop_cause: str = ""  # why; empty if it was not recorded
+    stop_cause: str = ""  # the reason; empty if it was not recorded
     is_final: bool = True  # False: the trial will be tried again
 
 
 def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> EndedAttempt:
-    """Return the attempt whose outcome `event` is, at a trial with these parameters."""
+    """Return the ended attempt whose outcome is `event`, for a trial with these parameters."""
     return EndedAttempt(
         trial=event.trial,
         attempt=event.attempt,
@@ -76,8 +76,8 @@ def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> Ende
 
 
 def place_between(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:
-    """Return the same time of evaluation between its dispatch and the arrival of its outcome: the
-    worker that stamped it may be on a node whose clock is wrong, or was stepped."""
+    """Move an evaluation between its dispatch and the arrival of its outcome, keeping its duration.
+    The worker that stamped it may be on a node whose clock is wrong or was stepped."""
     if dispatched <= started <= finished <= arrived:
         return started, finished
     finished, seconds = min(finished, arrived), max(0.0, finished - started)

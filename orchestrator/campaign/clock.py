@@ -17,7 +17,7 @@ LABELS = {
     "recording": "recording results",
     "other": "other",
 }
-# a trial that waits longer for its worker waits for a process that starts
+# a trial that waits longer than this is assumed to wait for a worker process to start
 _PROCESS_START_SECONDS = 0.5
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
 
@@ -27,11 +27,11 @@ class IdleSeconds:
     """Worker-seconds without an evaluation, by cause."""
 
     start_up: float = 0.0  # until the first evaluation of a session was dispatched
-    drift_budget: float = 0.0  # the strategy allows no further pull before results are in
-    batch_end: float = 0.0  # waiting for the rest of a batch, in batch mode
-    refit: float = 0.0  # the strategy was choosing or refreshing, and nothing was in backlog
+    drift_budget: float = 0.0  # the strategy allows no further pull before results arrive
+    batch_end: float = 0.0  # waiting for the other trials of a batch, in batch mode
+    refit: float = 0.0  # the strategy was choosing or refreshing, and the backlog was empty
     campaign_end: float = 0.0  # nothing was left to dispatch
-    dispatch: float = 0.0  # the driver was busy otherwise
+    dispatch: float = 0.0  # the driver was busy with other work
 
     def plus(self, cause: Cause, seconds: float) -> "IdleSeconds":
         """Add the worker-seconds of an interval."""
@@ -43,7 +43,7 @@ class IdleSeconds:
         return self.start_up + self.drift_budget + self.batch_end + self.refit + self.campaign_end + self.dispatch
 
     def by_cause(self) -> dict[str, float]:
-        """Return cause → worker-seconds, those that occurred."""
+        """Return cause → worker-seconds, without causes that did not occur."""
         return {cause: seconds for cause, seconds in asdict(self).items() if seconds > 0.0}
 
 
@@ -88,7 +88,7 @@ class Clock:
         return replace(self, busy_seconds=self.busy_seconds + finished - started, transit=transit)
 
     def advance(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
-        """Return the clock at `time`; `free` of `workers` were idle for `cause` until then."""
+        """Return the clock at `time`; until then, `cause` kept `free` of the `workers` idle."""
         seconds = time - self.last_time
         return replace(
             self,
@@ -101,18 +101,18 @@ class Clock:
 
 @dataclass(frozen=True)
 class Durations:
-    """Durations of evaluations and computations in seconds; 0 before the first of each."""
+    """Durations of evaluations and computations in seconds; each is 0 before the first one."""
 
     evaluation_sum: float = 0.0  # the total over the attempts that succeeded
     longest_evaluation: float = 0.0  # the maximum over the attempts that succeeded
-    between_outcomes: float = 0.0  # mean time between the arrivals of two outcomes, recently
+    between_outcomes: float = 0.0  # the recent mean time between the arrivals of two outcomes
     choosing: float = 0.0  # the duration of the newest choice
     refreshing: float = 0.0  # the duration of the newest refresh
-    # the duration of the newest choice that was the first after a refresh, which fits the posterior
+    # the duration of the newest choice after a refresh, which includes the fit of the posterior
     fitting: float = 0.0
 
     def after_success(self, seconds: float) -> "Durations":
-        """Return the durations with those of one more evaluation that succeeded."""
+        """Return the durations after one more successful evaluation."""
         if not seconds:
             return self
         return replace(
@@ -122,7 +122,7 @@ class Durations:
         )
 
     def after_outcome(self, since: float | None) -> "Durations":
-        """Return the durations after an outcome, `since` seconds after the one before.
+        """Return the durations after an outcome, `since` seconds after the previous one.
 
         `since` is None for the first outcome of a session.
         """
@@ -134,7 +134,7 @@ class Durations:
         return replace(self, between_outcomes=(1.0 - _RECENT) * mean + _RECENT * since)
 
     def after_choice(self, seconds: float, is_first: bool) -> "Durations":
-        """Return the durations after a choice; `is_first`: after a refresh."""
+        """Return the durations after a choice. `is_first`: whether it follows a refresh."""
         if not (seconds or self.choosing or self.fitting):
             return self
         return replace(self, choosing=seconds, fitting=seconds if is_first else self.fitting)
@@ -142,8 +142,8 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Worker-seconds up to a moment."""
+    """Cumulative worker-seconds at one time."""
 
     time: float
     capacity: float
-    missing: float  # those that neither an evaluation nor a known cause of idle time explains
+    missing: float  # those explained neither by an evaluation nor by a known cause of idle time

@@ -12,10 +12,10 @@ from orchestrator.campaign.endings import SessionOutcome, StopReason
 
 @dataclass(frozen=True, slots=True)
 class QueuedAttempt:
-    """One attempt at one trial's arm, not to be dispatched before the time `not_before` (executor's
-    clock).
+    """An attempt at a trial of one arm. It is not dispatched before the time `not_before`
+    (executor's clock).
 
-    `parameters` are the arm's, to be shown; they decide nothing.
+    `parameters` are the arm's parameters, for display only.
     """
 
     trial: int
@@ -34,7 +34,7 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Let the strategy choose at most `limit` arms; `pending` ones have no result yet."""
+    """Let the strategy choose at most `limit` arms; the `pending` arms have no result yet."""
 
     pending: tuple[int, ...]
     limit: int
@@ -50,22 +50,22 @@ class FinishedTrial:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Let the strategy take these finished trials into its posterior."""
+    """Let the strategy learn the results of these finished trials."""
 
     finished: tuple[FinishedTrial, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Let the strategy take these results, known before the campaign, into its posterior."""
+    """Let the strategy learn these results, which were known before the campaign."""
 
     existing: tuple[Observation, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Grow:
-    """Append the candidates that the strategy wants; `pending` are pulled and not in its posterior
-    yet."""
+    """Append the candidates that the strategy requests; the `pending` arms were chosen and have no
+    learned result yet."""
 
     pending: tuple[int, ...]
 
@@ -79,14 +79,14 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class RemoveCheckpoints:
-    """Remove the checkpoints of these stopped trials, which are not continued any more."""
+    """Remove the checkpoints of these stopped trials, which will not be continued."""
 
     trials: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Cancel these trials' attempts, which ran too long: timed out."""
+    """Cancel the attempts of these trials, which have exceeded their time-out."""
 
     trials: tuple[int, ...]
     reason: str  # for display
@@ -106,7 +106,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Dispatch nothing more; `reason` says why."""
+    """Dispatch nothing more, for `reason`."""
 
     reason: StopReason
 

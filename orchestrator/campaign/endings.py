@@ -1,5 +1,5 @@
-"""The closed sets of values for the state and the end of a campaign. Logs contain those of `Phase`,
-`StopReason` and `SessionOutcome`, so these must never change."""
+"""The enumerations for the state and the end of a campaign. Logs contain the values of `Phase`,
+`StopReason` and `SessionOutcome`, which must never change."""
 
 from enum import StrEnum
 
@@ -14,10 +14,10 @@ class Phase(StrEnum):
 
 
 class RunState(StrEnum):
-    """The state of a run as its log shows it: that of its last session."""
+    """The state of a run according to its log, which is the state of its last session."""
 
     NOT_STARTED = "not started"  # no session was opened
-    UNFINISHED = "unfinished"  # no closing event: running, or killed
+    UNFINISHED = "unfinished"  # no closing event: running or killed
     FINISHED = "finished"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
@@ -36,7 +36,7 @@ class StopReason(StrEnum):
 
 
 class SessionOutcome(StrEnum):
-    """How a session ended that recorded its end."""
+    """The outcome of a session that recorded its end."""
 
     FINISHED = "finished"
     FAILED = "failed"

@@ -1,4 +1,4 @@
-"""Events as JSON, as the store keeps them."""
+"""Events as JSON, in the format of the store."""
 
 from functools import cache
 from typing import Annotated, get_args
@@ -10,7 +10,7 @@ from orchestrator.campaign.events import Event
 _CLASSES: dict[str, type[Event]] = {str(cls.__dataclass_fields__["kind"].default): cls for cls in get_args(Event)}
 
 
-# Adapters are built on first use: it takes tens of milliseconds, and most commands need one or two.
+# Adapters are built on first use: each takes tens of milliseconds, and most commands need few.
 @cache
 def _adapter_of(kind: str) -> TypeAdapter[Event]:
     """Return the adapter for events whose kind is known."""
@@ -29,18 +29,18 @@ def to_json(event: Event) -> str:
 
 
 def body_of(event: Event) -> str:
-    """Return the event as one line of JSON without its kind and without fields at their defaults,
-    which therefore must never change."""
+    """Return the event as one line of JSON without its kind and without the fields at their
+    defaults. Those defaults must therefore never change."""
     return _adapter().dump_json(event, exclude_defaults=True).decode()
 
 
 def event_of(kind: str, body: str | bytes) -> Event:
-    """Return the event whose `body_of` is `body`. Raises ValueError on anything else."""
+    """Return the event that `body_of` wrote as `body`. Raises ValueError for any other text."""
     if kind not in _CLASSES:
         raise ValueError(f"{kind!r} is not a kind of event")
     return _adapter_of(kind).validate_json(body)
 
 
 def from_json(text: str | bytes) -> Event:
-    """Return the event that `to_json` wrote. Raises ValueError (pydantic's) on anything else."""
+    """Return the event that `to_json` wrote. Raises ValueError (pydantic's) for any other text."""
     return _adapter().validate_json(text)

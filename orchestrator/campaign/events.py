@@ -26,10 +26,10 @@ class CampaignCreated:
     arms: int
     # sha256 of features and parameters: a resume with other candidates is rejected
     candidates_digest: str
-    objective: str  # its description, with that of its data: a resume with other data is rejected
-    optimum: float | None  # best noise-free value; None if the objective does not know it
+    objective: str  # with its data described: a resume with other data is rejected
+    optimum: float | None  # best noise-free value; None if unknown
     settings: Mapping[str, object]  # the resolved campaign file
-    rules: Rules  # the rules of the settings, before the first session
+    rules: Rules  # the rules that follow from the settings, before the first session
     kind: Literal["campaign_created"] = "campaign_created"
 
 
@@ -38,23 +38,23 @@ class ExistingTaken:
     """Results known before the campaign were matched to its arms. They are not trials and do not
     count towards the budget.
 
-    Written with the campaign's creation; the strategy learns from them before anything is chosen
-    (the first `ModelRefreshed`, of no trials). The event has all of them, so a resume does not read
-    their source again.
+    Written in the transaction that creates the campaign. The strategy learns these results before
+    it chooses anything (the first `ModelRefreshed`, with no trials). The event contains all of
+    them, so a resume does not read their source again.
     """
 
     time: float
     source: str
     arms: tuple[int, ...]
     values: tuple[float, ...]  # the results of these arms, on the user's scale
-    unmatched: int  # results that match no candidate; they are left out
-    first_unmatched: str  # one of them, for a person; empty when there is none
+    unmatched: int  # results that match no candidate; they are omitted
+    first_unmatched: str  # one of them, for display; empty if there is none
     # the parameters of the best result
     best_parameters: Mapping[str, object] = field(default_factory=dict)
     kind: Literal["existing_taken"] = "existing_taken"
 
     def best(self, sign: float) -> int:
-        """Return the position of the first best; `sign`: 1.0 for maximized values, else -1.0."""
+        """Return the position of the first best value; `sign`: 1.0 to maximize, else -1.0."""
         return max(range(len(self.values)), key=lambda index: sign * self.values[index])
 
     def __str__(self) -> str:
@@ -64,18 +64,17 @@ class ExistingTaken:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionOpened:
-    """A process opened a session: at the start, and at every resume.
+    """A process opened a session: at the start of the campaign, and at every resume.
 
-    Attempts that were in flight are repeated, except those of the trials that were `adopted`:
-    workers that survived the previous session have them, running or finished, and their attempts
-    continue.
+    Attempts that were in flight are repeated, except those of the `adopted` trials: workers that
+    survived the previous session hold them, running or finished, and their attempts continue.
     """
 
     time: float
     epoch: int
     executor: str
     slots: int
-    # the campaign file as this session uses it (budget, workers, computing may have changed)
+    # the campaign file as used by this session (budget, workers, computing may have changed)
     settings: Mapping[str, object]
     rules: Rules  # the rules of this session, from its settings
     adopted: tuple[int, ...] = ()
@@ -84,7 +83,7 @@ class SessionOpened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacesChanged:
-    """The cluster now has room for another number of evaluations: nodes joined or left."""
+    """The number of evaluations that fit into the cluster changed: nodes joined or left."""
 
     time: float
     slots: int
@@ -93,8 +92,8 @@ class PlacesChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickedTrial:
-    """One pick of a batch, with the reasons: posterior mean and variance (1/λ scale) and width
-    before the pick; None if the strategy has none."""
+    """One pick of a batch, with its reasons: posterior mean and variance (1/λ scale) and width
+    before the pick, each None if the strategy has none."""
 
     trial: int
     arm: int
@@ -122,25 +121,25 @@ class ComputingBegan:
 class BatchChosen:
     """The strategy chose these arms in this order.
 
-    It was asked with the pulls pending that the log before this event shows, which do not change
-    while it computes.
+    The strategy was asked with the pulls pending that the log shows before this event. They do not
+    change while it computes.
     """
 
-    time: float  # when it had chosen, on the executor's clock
-    round: int  # how many refreshes there were before
-    picks: tuple[PickedTrial, ...]  # the trials, in the order chosen
-    reason: str  # why it stopped there
+    time: float  # when the choice was made, executor's clock
+    round: int  # the number of refreshes before it
+    picks: tuple[PickedTrial, ...]  # the trials, in the order of choice
+    reason: str  # why no further trial was chosen
     seconds: float  # the duration of the choice
-    limit: int = 0  # how many it was asked for at most; 0 in logs of older versions
-    # whether these are picks with which version 0.1 occupied idle workers; this version makes none
+    limit: int = 0  # the requested maximum; 0 in logs of older versions
+    # whether version 0.1 made these picks to occupy idle workers; this version makes none
     is_filler: bool = False
-    is_enqueued: bool = False  # whether the campaign file chose, not the strategy
+    is_enqueued: bool = False  # whether the picks are from the campaign file
     # stopped trials that the strategy chose to continue; `TrialsContinued` follows
     continued: tuple[int, ...] = ()
-    # the distance of the largest upper confidence bound above the best value (above the best
-    # posterior mean if values are noisy), on the user's scale; None if the strategy does not know it
+    # the difference between the largest upper confidence bound and the best value (the best
+    # posterior mean if values are noisy), on the user's scale; None if unknown
     possible_gain: float | None = None
-    # the standard deviation of a value's noise, on the user's scale; None likewise
+    # the standard deviation of a value's noise, on the user's scale; None if unknown
     noise: float | None = None
     kind: Literal["batch_chosen"] = "batch_chosen"  # the name of the event in a log
 
@@ -166,7 +165,7 @@ class TrialSucceeded:
     finished: float
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
-    reports: tuple[tuple[int, float], ...] = ()  # (step, value), those that had not arrived before
+    reports: tuple[tuple[int, float], ...] = ()  # (step, value) that had not arrived before
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()  # (step, further numbers) of these reports
     remark: str = ""  # names the omitted metrics; recorded once, not with every trial
     kind: Literal["trial_succeeded"] = "trial_succeeded"
@@ -174,7 +173,7 @@ class TrialSucceeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFailed:
-    """An attempt failed. `is_final` records whether the trial has ended, or will be tried again."""
+    """An attempt failed. `is_final` records whether the trial has ended or will be tried again."""
 
     time: float
     trial: int
@@ -203,13 +202,13 @@ class TrialStopped:
     worker: str
     reports: tuple[tuple[int, float], ...] = ()
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()
-    cause: str = ""  # why, for a person (`trainings.rule.StopCause`); empty in logs of older versions
+    cause: str = ""  # for display (`trainings.rule.StopCause`); empty in logs of older versions
     kind: Literal["trial_stopped"] = "trial_stopped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReopenedTrial:
-    """A trial whose last attempt had failed: its candidate, that attempt, and its failure."""
+    """A trial whose last attempt had failed: its candidate, its last attempt, and the failure."""
 
     trial: int
     arm: int
@@ -220,7 +219,7 @@ class ReopenedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsReopened:
-    """A user requested that these failed trials be evaluated again; written between two sessions,
+    """A user requested another evaluation of these failed trials. Written between two sessions,
     under a claim.
 
     Their next attempts are queued before all others, and their retries are counted from 0 again.
@@ -234,7 +233,7 @@ class TrialsReopened:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuedTrial:
     """A stopped trial that is continued: its candidate, its last attempt, and the numbers that
-    explain it (see `PickedTrial`)."""
+    explain the choice (see `PickedTrial`)."""
 
     trial: int
     arm: int
@@ -247,10 +246,10 @@ class ContinuedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsContinued:
-    """These stopped trials are queued again; their next attempts continue from their checkpoints.
+    """These stopped trials are queued again. Their next attempts continue from their checkpoints.
 
-    `reason`: `promising`: the model expects more of them than of a new trial; `finish`: the last
-    part of the budget completes the best unfinished trials.
+    `reason`: `promising` if the model expects more of them than of a new trial; `finish` if the
+    last part of the budget completes the best unfinished trials.
     """
 
     time: float
@@ -261,7 +260,7 @@ class TrialsContinued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsRemoved:
-    """The checkpoints of these stopped trials are removed: they are not continued any more."""
+    """The checkpoints of these stopped trials are removed; the trials will not be continued."""
 
     time: float
     trials: tuple[int, ...]
@@ -280,14 +279,14 @@ class ReportsArrived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """The evaluated arm of largest estimate, when the fitted noise is so large that the best value
-    may be due to it."""
+    """The evaluated arm with the largest estimate, recommended if the fitted noise is so large that
+    the best value may be due to noise."""
 
     arm: int
     parameters: Mapping[str, object]
     value: float  # the mean of its values, on the user's scale
-    evaluations: int  # how many there are
-    # the value without noise, by the model and the configuration's values; None if unknown
+    evaluations: int  # the number of its evaluations
+    # the noise-free value, estimated from the model and the configuration's values; None if unknown
     estimate: float | None = None
     deviation: float | None = None  # the standard deviation of `estimate`
 
@@ -317,21 +316,21 @@ class ModelRefreshed:
     seconds: float
     wants_growth: bool = False  # whether new candidates are to be appended now
     recommended: Recommendation | None = None  # None if the strategy recommends the best value
-    # forecasts of running trials, and of the best trials that can be continued
+    # forecasts of the running trials, and of the best trials that can be continued
     forecasts: tuple[Forecast, ...] = ()
     kind: Literal["model_refreshed"] = "model_refreshed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatesGrown:
-    """New candidates were appended after the others, and some that were never evaluated were
+    """New candidates were appended after the existing ones, and some that were never evaluated were
     retired."""
 
     time: float
     round: int
-    first: int  # the arm of the first of them
-    # the values of each parameter, None if it is inactive; empty when every configuration
-    # that was drawn is a candidate already
+    first: int  # the arm of the first new candidate
+    # the values of each parameter, None if it is inactive; empty if every drawn configuration is
+    # already a candidate
     columns: Mapping[str, tuple[str | int | float | bool | None, ...]]
     retired: tuple[int, ...]
     seconds: float
@@ -339,7 +338,7 @@ class CandidatesGrown:
 
     @property
     def size(self) -> int:
-        """How many were appended."""
+        """The number of appended candidates."""
         return max(map(len, self.columns.values()), default=0)
 
 
@@ -354,7 +353,7 @@ class StopRequested:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionClosed:
-    """The session recorded its end; `reason` is for a person to read."""
+    """The session recorded its end. `reason` is for display."""
 
     time: float
     outcome: SessionOutcome

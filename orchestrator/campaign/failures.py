@@ -1,4 +1,4 @@
-"""Failed attempts by message: twenty failures with one cause are one line and a count."""
+"""Failed attempts by message: twenty failures with one cause are one line with a count."""
 
 import re
 from collections import deque
@@ -12,29 +12,29 @@ _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
 class FailedAttempt(Protocol):
-    """A failed attempt, as far as a group reads it."""
+    """The fields of a failed attempt that a group reads."""
 
     @property
     def trial(self) -> int:
-        """Its trial."""
+        """The trial's index."""
 
     @property
     def failure(self) -> str:
-        """Its kind."""
+        """The kind of the failure."""
 
     @property
     def message(self) -> str:
-        """A summary in the first line."""
+        """The message, summarized in its first line."""
 
 
 @dataclass(slots=True)
 class FailureGroup:
-    """Failed attempts of one kind whose messages differ in numbers only."""
+    """Failed attempts of one kind whose messages differ only in numbers."""
 
     kind: str
     count: int = 0
     message: str = ""  # the complete message of the newest attempt
-    trials: deque[int] = field(default_factory=lambda: deque(maxlen=_SHOWN_TRIALS))  # the newest last, each once
+    trials: deque[int] = field(default_factory=lambda: deque(maxlen=_SHOWN_TRIALS))  # newest last
 
     @property
     def summary(self) -> str:
@@ -42,7 +42,7 @@ class FailureGroup:
         return self.message.partition("\n")[0]
 
     def add(self, attempt: FailedAttempt) -> None:
-        """Count one more."""
+        """Count one more failed attempt."""
         self.count += 1
         self.message = attempt.message
         if attempt.trial in self.trials:
@@ -59,7 +59,7 @@ class FailureGroups:
             self.add(attempt)
 
     def add(self, attempt: FailedAttempt) -> None:
-        """Take in an attempt that failed."""
+        """Add a failed attempt to its group."""
         key = (attempt.failure, _NUMBER.sub("0", attempt.message.partition("\n")[0]))
         group = self._groups.pop(key, None) or FailureGroup(attempt.failure)
         group.add(attempt)
@@ -68,5 +68,5 @@ class FailureGroups:
             del self._groups[next(iter(self._groups))]
 
     def newest_first(self) -> list[FailureGroup]:
-        """Return all groups, that of the newest failure first."""
+        """Return all groups, the one with the newest failure first."""
         return list(self._groups.values())[::-1]

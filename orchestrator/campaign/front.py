@@ -1,8 +1,8 @@
 """The Pareto front of a campaign: the results that satisfy all constraints and that no other result
 dominates.
 
-A result dominates another when it is as good in every objective and better in one. Of equal results
-the first one stays.
+A result dominates another one if it is at least as good in every objective and better in one. Of
+equal results, the first one is kept.
 """
 
 from collections.abc import Mapping
@@ -28,10 +28,10 @@ class Front:
     """The Pareto front of the results so far."""
 
     members: tuple[FrontMember, ...] = ()  # the results on the front, in the order in which they were found
-    # the lowest reward of the feasible results in each objective; empty while there is none
+    # the lowest reward of the feasible results in each objective; empty if there are none
     worst: tuple[float, ...] = ()
     results: int = 0  # the number of all results
-    feasible: int = 0  # how many of them satisfy every constraint
+    feasible: int = 0  # the number of results that satisfy every constraint
 
     def after(
         self,
@@ -40,7 +40,7 @@ class Front:
         result: tuple[float, Mapping[str, float]],
         parameters: Mapping[str, object],
     ) -> "Front":
-        """Return the front after one more result (value, metrics) of these `parameters`."""
+        """Return the front after another result (value, metrics) at these `parameters`."""
         values = goals.values(*result)
         if not goals.is_feasible(*result):
             return replace(self, results=self.results + 1)
@@ -54,21 +54,21 @@ class Front:
 
     @property
     def ordered(self) -> list[FrontMember]:
-        """The members, the best of the first objective first."""
+        """The members, sorted by the first objective, the best first."""
         return sorted(self.members, key=lambda member: member.rewards, reverse=True)
 
     @property
     def missing_best(self) -> str:
-        """The reason when a campaign has no best result."""
+        """The reason that a campaign has no best result."""
         if self.results:
             return f"none of {self.results} results satisfies all constraints"
         return "no evaluation has succeeded"
 
     def reference(self, goals: CampaignGoals) -> tuple[float, ...]:
-        """Return the reference point of the hypervolume, as rewards: `reference` of each objective,
-        else its worst result.
+        """Return the reference point of the hypervolume, as rewards: the `reference` of each
+        objective, or its worst result if none is given.
 
-        Empty while nothing is feasible.
+        Empty if no result is feasible yet.
         """
         pairs = zip(goals.objectives, self.worst, strict=False)
         return tuple(
@@ -76,7 +76,7 @@ class Front:
         )
 
     def hypervolume(self, goals: CampaignGoals) -> float | None:
-        """Return the front's hypervolume; None while nothing is feasible."""
+        """Return the front's hypervolume; None if no result is feasible yet."""
         if not self.members:
             return None
         reference = self.reference(goals)
@@ -86,5 +86,5 @@ class Front:
 
     @cached_property
     def _volumes(self) -> dict[tuple[float, ...], float]:
-        """Hypervolumes by reference point: every status asks for the same one."""
+        """Cached hypervolumes by reference point: every status requests the same one."""
         return {}

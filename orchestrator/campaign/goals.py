@@ -1,8 +1,8 @@
-"""The goals of a campaign: one or several objectives, each a metric with a direction, and
+"""The goals of a campaign: one or more objectives, each of them a metric with a direction, and
 constraints on metrics.
 
-Pure values, read from the resolved campaign file. `value` names what an objective returns as its
-value; a result's recorded value is always that of the first objective's metric.
+Pure values, read from the resolved campaign file. `value` is the metric name of the objective's
+return value. The recorded value of a result is always the metric of the first objective.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ class ObjectiveGoal:
 
     metric: str
     is_maximized: bool = True
-    # a value that is just not good enough, for hypervolumes; None: the worst one of the results
+    # a value that is barely acceptable, the reference of hypervolumes; None: the worst result
     reference: float | None = None
 
     @property
@@ -34,7 +34,7 @@ class ObjectiveGoal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstraintGoal:
-    """A metric that must not be above `at_most` or below `at_least`; one of them is given."""
+    """A metric that must not be above `at_most` or below `at_least`. Exactly one bound is given."""
 
     metric: str
     at_most: float | None = None
@@ -57,14 +57,14 @@ class ConstraintGoal:
 
 @dataclass(frozen=True, slots=True)
 class CampaignGoals:
-    """The objectives, at least one, and the constraints."""
+    """The objectives (at least one) and the constraints."""
 
     objectives: tuple[ObjectiveGoal, ...] = (ObjectiveGoal(metric=VALUE),)
     constraints: tuple[ConstraintGoal, ...] = ()
 
     @staticmethod
     def of(settings: Mapping[str, Any]) -> "CampaignGoals":
-        """Read them from a resolved campaign file."""
+        """Read the goals from a resolved campaign file."""
         is_maximized = settings["objective"].get("direction", "maximize") == "maximize"
         named = tuple(
             ObjectiveGoal(
@@ -81,7 +81,7 @@ class CampaignGoals:
         return CampaignGoals(named or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),), constraints)
 
     def plain(self) -> dict[str, Any]:
-        """Return the sections of a campaign file that `of` reads, beside its objective."""
+        """Return the campaign file's sections that `of` reads, apart from its objective."""
         directions = {True: "maximize", False: "minimize"}
         return {
             "objectives": [
@@ -102,7 +102,7 @@ class CampaignGoals:
 
     @property
     def further_metrics(self) -> tuple[str, ...]:
-        """The metrics of objectives and constraints, each once, without the first objective's."""
+        """The metrics of objectives and constraints, each once, except the first objective's."""
         names = [*(goal.metric for goal in self.objectives), *(goal.metric for goal in self.constraints)]
         return tuple(dict.fromkeys(names))[1:]
 
@@ -112,14 +112,14 @@ class CampaignGoals:
         return Goals(len(self.objectives), len(self.constraints))
 
     def values(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """Return the objectives' values of a result, on the user's scale. `value`: the first one's.
+        """Return the objectives' values in a result, on the user's scale. `value` is the first one.
 
         Raises KeyError if a metric is missing.
         """
         return tuple(self._metric(objective.metric, value, metrics) for objective in self.objectives)
 
     def margins(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """Return how far inside each constraint a result is. Raises KeyError without a metric."""
+        """Return how far inside each constraint a result is. A missing metric raises KeyError."""
         return tuple(
             constraint.margin(self._metric(constraint.metric, value, metrics)) for constraint in self.constraints
         )
@@ -129,11 +129,11 @@ class CampaignGoals:
         return (*self.rewards(self.values(value, metrics))[1:], *self.margins(value, metrics))
 
     def rewards(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the objectives' `values` as rewards to maximize."""
+        """Return the `values` of the objectives as rewards to maximize."""
         return tuple(objective.sign * value for objective, value in zip(self.objectives, values, strict=True))
 
     def order(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """Return the rewards of a result, by which the best result is the largest one."""
+        """Return the sort key of a result, its rewards: the best result has the largest key."""
         if len(self.objectives) == 1:
             return (self.objectives[0].sign * value,)
         return self.rewards(self.values(value, metrics))

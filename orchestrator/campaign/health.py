@@ -1,8 +1,8 @@
 """Warnings about a campaign: a worker that was not replaced, an evaluation that does not end, or
 trainings that early stopping cannot judge.
 
-Warnings decide nothing. The state keeps one mark of the workers' time per minute. Warnings compare
-the last ten minutes with all earlier time.
+Warnings influence no decision. The state keeps one mark of the workers' time per minute. Warnings
+compare the last ten minutes with all earlier time.
 """
 
 from orchestrator.campaign.clock import Mark
@@ -14,14 +14,14 @@ _MARK_SECONDS = 60.0
 _WINDOW_MARKS = 11  # ten minutes
 _ADDED_LOSS = 0.15  # added share of the workers' time that is lost between dispatch and start
 _LEAST_OLD_SECONDS = 600.0
-_OLD_FACTOR = 5.0  # times the longest evaluation so far
-# beyond the time-out, for the start of a worker, and for the end of one that hangs
+_OLD_FACTOR = 5.0  # multiple of the longest evaluation so far
+# seconds beyond the time-out, for starting a worker and for ending one that hangs
 _START_SECONDS = 60.0
 _TIMEOUT_FACTOR = 1.5
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:
-    """Return the session's marks, a new one after each minute, without the oldest."""
+    """Return the session's marks, with a new one after each minute and without the oldest."""
     marks = state.session.marks
     if marks and state.clock.last_time - marks[-1].time < _MARK_SECONDS:
         return marks
@@ -29,7 +29,7 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
-    """Return the warnings about workers and trainings, by kind, `since` seconds after the last event."""
+    """Return the warnings about workers and trainings by kind, `since` seconds after an event."""
     warnings_by_kind = {
         "places": _few_places(state),
         "late": _late(state, since),
@@ -63,7 +63,7 @@ def _few_places(state: CampaignState) -> str:
 
 
 def _late(state: CampaignState, since: float) -> str:
-    """Return a warning when attempts start late after they were passed to workers."""
+    """Return a warning if attempts start long after they were passed to workers."""
     marks = state.session.marks
     if len(marks) < _WINDOW_MARKS:
         return ""
@@ -81,8 +81,8 @@ def _late(state: CampaignState, since: float) -> str:
 
 
 def _not_ended(state: CampaignState, since: float) -> str:
-    """Return a warning on evaluations that should have ended or have not started, by their time-out
-    or by the durations of the others."""
+    """Return a warning about evaluations that should have started or ended, judged by their
+    time-out or by the durations of the other evaluations."""
     limit, why = _longest_wait(state)
     now = state.clock.last_time + since
     old = [trial for trial, run in state.running.items() if now - run.since > limit]
@@ -93,7 +93,7 @@ def _not_ended(state: CampaignState, since: float) -> str:
 
 
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
-    """Return after how many seconds a missing outcome is worth a warning, and its meaning."""
+    """Return the seconds after which a missing outcome deserves a warning, and the words for it."""
     timeout = state.rules.deadlines.seconds
     longest = state.durations.longest_evaluation
     if timeout is not None:

@@ -1,10 +1,10 @@
-"""The hypervolume of a front: the volume between its points and a reference point that all of them
-are better than.
+"""The hypervolume of a front: the volume of the region between its points and a reference point
+that is worse than all of them.
 
-Exact for any number of objectives. Two are swept over; more are cut into slices along the last one,
-in each of which one objective fewer is left (While, Hingston, Barone, Huband 2006, "A faster
-algorithm for calculating hypervolume"). The front of a slice is kept from one to the next, so three
-objectives take a number of steps that is quadratic in the points.
+Exact for any number of objectives. Two objectives are swept over. More are cut into slices along
+the last objective, so that one objective fewer remains in each slice (While, Hingston, Barone,
+Huband 2006, "A faster algorithm for calculating hypervolume"). Each slice reuses the front of the
+previous one, so the number of steps for three objectives is quadratic in the number of points.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ def hypervolume(points: Sequence[Sequence[float]], reference: Sequence[float]) -
 
 
 def _volume(points: Sequence[Point]) -> float:
-    """Above the origin, of points whose last objective falls from one to the next."""
+    """Return the volume above the origin of points in descending order of their last objective."""
     if not points:
         return 0.0
     if len(points[0]) == 1:

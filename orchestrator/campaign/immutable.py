@@ -1,12 +1,12 @@
-"""Changed copies of frozen values, faster than the standard functions: a state is replaced several
-times for each event.
+"""Changed copies of frozen values, made faster than by the standard library: each event replaces a
+state several times.
 
-A batch of a hundred thousand trials is chosen at once and dispatched one by one: with tuples each
-step would copy the rest of it. The items of an `ImmutableQueue` are in one list, which all queues
-derived from it share. A queue has a section of that list. Only the newest queue may extend the list
-in place; any other copies its section first. A queue also copies its section if it is the smaller
-part of the list; otherwise the list would keep every item of a campaign. Such a copy has fewer
-items than were removed from the front since the last one.
+A batch of a hundred thousand trials is chosen at once and dispatched one by one. With tuples, each
+step would copy all remaining items. The items of an `ImmutableQueue` are in one list, which all
+queues derived from it share. A queue is a section of that list. Only the newest queue may extend
+the list in place; any other copies its section first. A queue also copies its section if the
+section is the smaller part of the list. Otherwise the list would keep every item of a campaign.
+Such a copy has fewer items than were removed from the front since the previous copy.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, TypeVar, overload
 T = TypeVar("T")
 K = TypeVar("K")
 
-_SMALL = 8  # items whose copy is faster than looking up each of them
-_KEPT = 64  # items before a queue's first one: fewer are not worth a copy
+_SMALL = 8  # so few items that a copy is faster than looking up each of them
+_KEPT = 64  # items before a queue's first one; fewer are not worth a copy
 
 
 class ImmutableQueue(Sequence[T]):
-    """Items in order. Equal to any sequence of equal items; no queue changes once it is made."""
+    """An immutable sequence of items. Equal to any sequence with equal items."""
 
     __slots__ = ("_front", "_items", "_start", "_stop")
 
@@ -111,7 +111,7 @@ else:
 
         `value` is a dataclass without slots and without a `__post_init__`. Its cached properties
         are not copied. `dataclasses.replace` takes seven times as long for a `CampaignState`, and
-        an event replaces up to eight values.
+        one event replaces up to eight values.
 
         Raises:
             TypeError: for an unknown field.
@@ -143,8 +143,8 @@ def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
 
 
 def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
-    """Return a read-only copy of `mapping` without `key`; `mapping` itself when it does not have
-    the key."""
+    """Return a read-only copy of `mapping` without `key`, or `mapping` itself if it does not
+    contain the key."""
     if key not in mapping:
         return mapping
     changed = _copy(mapping)
@@ -153,5 +153,5 @@ def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
 
 
 def _copy(mapping: Mapping[K, T]) -> dict[K, T]:
-    # `{**mapping}` asks a read-only mapping for every key and value, ten times slower than its copy
+    # `{**mapping}` of a read-only mapping looks up each key and value: ten times slower than a copy
     return mapping.copy() if isinstance(mapping, dict | MappingProxyType) else dict(mapping)

@@ -1,12 +1,11 @@
-"""How valid the fitted model is and how much noise it has, read from the record of
-`ModelRefreshed`."""
+"""The validity and the noise of the fitted model, read from the record of `ModelRefreshed`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-LEAST_PREDICTED = 20  # predicted results, below which their share inside is not used
-LEAST_SHARE = 0.8  # the share of results inside μ ± 2σ below which a model is not valid
+LEAST_PREDICTED = 20  # the number of predicted results from which on their share inside is used
+LEAST_SHARE = 0.8  # a model is valid from this share of results inside μ ± 2σ on
 # the share of all evaluations that one arm may take if rewards look deterministic
 LARGEST_ARM_SHARE = 0.2
 LEAST_EVALUATIONS = 25
@@ -17,14 +16,14 @@ NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
 class LearnedModel:
     """Facts about the model of the newest refit, from the campaign's log."""
 
-    inside: int  # how many results were within μ ± 2σ of the model before it knew them
-    predicted: int  # how many results were predicted before the model knew them
+    inside: int  # the number of results within μ ± 2σ of the model before it had learned them
+    predicted: int  # the number of results that were predicted before the model had learned them
     noise: float  # the fitted variance of a score's noise
-    most_pulled: int  # the arm that was pulled most often
-    most_pulls: int  # how often it was pulled
-    evaluations: int  # all pulls with a reward
-    # steps of a training and the estimated correlation of a value there with the final value; empty
-    # without learning curves
+    most_pulled: int  # the most frequently pulled arm
+    most_pulls: int  # its number of pulls
+    evaluations: int  # the number of pulls with a reward
+    # steps of a training, each with the estimated correlation between the value there and the final
+    # value; empty without learning curves
     steps: tuple[tuple[int, float], ...] = ()
 
     @staticmethod
@@ -46,7 +45,7 @@ class LearnedModel:
 
     @property
     def share(self) -> float | None:
-        """Share of the predicted results inside μ ± 2σ; None while they are few."""
+        """The share of the predicted results inside μ ± 2σ; None if there are too few."""
         return self.inside / self.predicted if self.predicted >= LEAST_PREDICTED else None
 
     @property

@@ -69,7 +69,7 @@ def _results_after(state: CampaignState, event: TrialSucceeded, run: RunningAtte
 def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt) -> Best | None:
     """Return the best result, including this one: the feasible result with the largest rewards.
 
-    Rewards of several objectives are compared in their order, so the best result is on the front.
+    The rewards of several objectives are compared in order, so the best result is on the front.
     """
     best = state.results.best
     goals = state.rules.goals
@@ -86,13 +86,13 @@ def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt
 def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState:
     """End a trial with its last value.
 
-    The strategy learns it as the value of an ended evaluation, but it is never the best one.
+    The strategy learns it as the value of a completed evaluation, but it is never the best one.
     """
     run = state.running[event.trial]
     rule = state.rules.training
     reward = None if event.value is None else state.rules.sign * event.value
     after = _after_attempt(state, event, is_final=True)
-    reports = _reports_of(event)  # the last ones may have come with the outcome alone
+    reports = _reports_of(event)  # the last reports may have arrived with the outcome
     trainings = _with_curves(state, after.trainings, reports)
     if rule is not None and rule.continues and reward is not None:
         paused = PausedTrial(run.arm, run.attempt, event.step, run.parameters)
@@ -170,7 +170,7 @@ def after_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
 
 
 def after_continuing(state: CampaignState, event: TrialsContinued) -> CampaignState:
-    """Queue the next attempts of stopped trials, which no longer count as stopped."""
+    """Queue the next attempts of stopped trials, which then no longer count as stopped."""
     trials = {continued.trial for continued in event.trials}
     steps = state.trainings.steps
     rule = state.rules.training
@@ -194,7 +194,7 @@ def after_removal(state: CampaignState, event: CheckpointsRemoved) -> CampaignSt
 
 
 def after_reopening(state: CampaignState, event: TrialsReopened) -> CampaignState:
-    """Queue failed trials again, and count the lost workers of their arms from 0 again."""
+    """Queue failed trials again, and reset the count of lost workers of their arms."""
     trials = {reopened.trial for reopened in event.trials}
     arms = {reopened.arm for reopened in event.trials}
     lost = {arm: count for arm, count in state.failures.workers_lost.items() if arm not in arms}
@@ -219,13 +219,13 @@ def _next_attempts(event: TrialsContinued | TrialsReopened) -> list[QueuedAttemp
 
 
 def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) -> CampaignState:
-    """End an attempt; `is_final`: and its trial."""
-    # Durations count from the arrival of an outcome, not from its end: they predict when the next
-    # free worker needs a trial.
+    """End an attempt, and its trial if `is_final`."""
+    # Durations are measured from the arrival of an outcome, not from its end: they predict when the
+    # next free worker needs a trial.
     last_outcome = state.session.last_outcome
     since = None if last_outcome is None else max(0.0, event.time - last_outcome)
     waited_from = state.running[event.trial].since
-    if state.session.slots == 1 and last_outcome is not None:  # it waited for the attempt before it
+    if state.session.slots == 1 and last_outcome is not None:  # it waited for the previous attempt
         waited_from = max(waited_from, last_outcome)
     clock = state.clock.after_attempt(waited_from, event.started, event.finished)
     ended = ended_attempt(event, state.running[event.trial].parameters)
@@ -254,7 +254,7 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
 
 
 def _after_end(state: CampaignState, event: AttemptEnded) -> Trainings:
-    """Return the trainings after the end of a trial: it leaves the rungs, and its steps count."""
+    """Return the trainings after the end of a trial: it leaves the rungs; its steps are counted."""
     trainings = state.trainings
     rungs = trainings.rungs.without(event.trial)
     if state.rules.steps is None:
@@ -265,13 +265,13 @@ def _after_end(state: CampaignState, event: AttemptEnded) -> Trainings:
 
 
 def _without_failures(failures: Failures, trial: int) -> Failures:
-    """Return a copy without the failures of `trial`; `failures` itself if it has none."""
+    """Return a copy of `failures` without those of `trial`; `failures` itself if none."""
     by_trial = without(failures.by_trial, trial)
     return failures if by_trial is failures.by_trial else replace(failures, by_trial=by_trial)
 
 
 def _without_lost_workers(failures: Failures, arm: int) -> Failures:
-    """Return a copy without the lost workers of `arm`; `failures` itself if it has none."""
+    """Return a copy of `failures` without the lost workers of `arm`; `failures` itself if none."""
     lost = without(failures.workers_lost, arm)
     return failures if lost is failures.workers_lost else replace(failures, workers_lost=lost)
 
@@ -292,7 +292,7 @@ def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[StepReport, ...]:
 def _with_curves(
     state: CampaignState, trainings: Trainings, reports: Sequence[StepReport]
 ) -> Trainings:  # fmt: skip
-    """Return `trainings` with the reports of trials that run in `state`."""
+    """Return `trainings` with the reports of trials that are running in `state`."""
     if not reports:
         return trainings
     running = state.running

@@ -1,24 +1,24 @@
 """The next command of a campaign: when to dispatch, choose, learn, give up and close.
 
-`RUNNING` and `STOPPING` are the rules in order of precedence; the first one that has a command
-decides. Every decision follows from the log, so a replay makes the same decisions.
+`RUNNING` and `STOPPING` list the rules in order of precedence. The first rule that returns a
+command decides. Every decision follows from the log, so a replay makes the same decisions.
 
-In batch mode the strategy chooses a whole batch, and learns it after all of it has ended. A batch
-of more than `MOST_PICKS` pulls is chosen in parts, each with the earlier parts pending, while their
-last trials run. No event then holds more than one part, and the choice is the same.
+In batch mode, the strategy chooses a whole batch, and learns it after all its trials have ended. A
+batch of more than `MOST_PICKS` pulls is chosen in parts, with the earlier parts pending, while
+their last trials run. So no event contains more than one part, and the picks are the same.
 
-In asynchronous mode the strategy chooses whenever a worker is free, with the other pulls pending.
-It learns the finished results
+In asynchronous mode, the strategy chooses whenever a worker is free, with the other pulls pending.
+The strategy learns the finished results
 
-* as soon as it allows no further pull before it has learned them (its drift budget is spent), or
-* when results have grown by the share `refresh_growth` of those known or in flight, for strategies
-  that never make a worker wait. The number of refreshes then grows with the logarithm of the number
-  of results, in virtual time too; or
-* earlier, if that is cheap: the last refresh took no more than `refresh_overhead` of the time since
-  then. Refreshes then take no larger share of the time, for any number of workers and any duration
-  of evaluations.
+* as soon as it allows no further pull without them (its drift budget is spent), or
+* when the number of results has grown by the share `refresh_growth` of those known or in flight,
+  for strategies that never make a worker wait. The number of refreshes then grows with the
+  logarithm of the number of results, also in virtual time; or
+* earlier, if a refresh is cheap: the last one took no more than `refresh_overhead` of the time
+  since then. So refreshes take at most this share of the time, for any number of workers and any
+  duration of evaluations.
 
-While the strategy computes, workers need queued trials. The backlog therefore holds a few more
+Workers need queued trials while the strategy computes. The backlog therefore holds additional
 picks, as many as results are likely to arrive during a computation.
 """
 
@@ -50,11 +50,11 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Hopeless
 
 MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
-_BACKLOG_MARGIN = 2.0  # picks kept in the backlog, as a multiple of the results expected while the strategy computes
+_BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
 _LARGEST_BACKLOG = 4  # picks for each worker
 _LEAST_DEADLINE_SECONDS = 10.0
 _LEAST_QUEUE = 8
-# the mean duration below which the time between two evaluations is worth saving
+# only below this mean duration is the time between two evaluations worth saving
 _SHORT_SECONDS = 0.05
 
 
@@ -63,12 +63,12 @@ class _View:
     """The input of one decision."""
 
     state: CampaignState
-    now: float  # used only for the budget of hours and for deadlines
+    now: float  # only for the budget of hours and for deadlines
     plan: EndOfBudget = ENOUGH  # while the session dispatches
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether the remaining budget completes no trial."""
+        """Whether the remaining budget cannot complete any trial."""
         return isinstance(self.plan, Hopeless)
 
 
@@ -79,8 +79,8 @@ def decide(state: CampaignState, now: float) -> Command:
     """Return the next command of an open session.
 
     Args:
-        state: of the campaign.
-        now: the executor's time in seconds, for the budget of hours and for deadlines only.
+        state: the state of the campaign.
+        now: the executor's time in seconds, used only for the budget of hours and for deadlines.
     """
     if state.session.phase is Phase.RUNNING:
         return _first(RUNNING, _View(state, now, state.end_of_budget))
@@ -88,7 +88,7 @@ def decide(state: CampaignState, now: float) -> Command:
 
 
 def _first(rules: Iterable[_Rule], view: _View) -> Command:
-    """Return the command of the first rule that has one."""
+    """Return the command of the first rule that returns one."""
     for rule in rules:
         if (command := rule(view)) is not None:
             return command
@@ -96,7 +96,7 @@ def _first(rules: Iterable[_Rule], view: _View) -> Command:
 
 
 def _stop(view: _View) -> Command | None:
-    """Stop when a budget is spent, the target is reached, or everything fails."""
+    """Stop if a budget is spent, the target is reached, or all evaluations fail."""
     reason = _stop_reason(view.state, view.now)
     return Stop(reason) if reason else None
 
@@ -118,7 +118,7 @@ def _wait_for_computation(view: _View) -> Command | None:
 
 
 def _give_up_budget(view: _View) -> Command | None:
-    """If the remaining budget completes no trial, learn the last results and stop."""
+    """If the remaining budget cannot complete any trial, learn the last results and stop."""
     state = view.state
     if not view.is_hopeless:
         return None
@@ -128,7 +128,7 @@ def _give_up_budget(view: _View) -> Command | None:
 
 
 def _begin(view: _View) -> Command | None:
-    """Learn existing results before anything is chosen."""
+    """Learn existing results before any trial is chosen."""
     state = view.state
     return None if state.results.existing.not_learned is None else Begin(state.existing_observations)
 
@@ -140,9 +140,9 @@ def _grow(view: _View) -> Command | None:
 
 
 def _complete(view: _View) -> Command | None:
-    """Continue stopped trials to their end with the last part of the budget.
+    """Use the last part of the budget to continue stopped trials to their end.
 
-    Results that are due are learned first: they may change the choice.
+    If a refresh is due, it comes first, because its results may change this choice.
     """
     trials = _trials_to_complete(view)
     if not trials and not view.plan.trials:
@@ -180,7 +180,7 @@ def _refresh_or_ask(view: _View) -> Command | None:
 
 
 def _ask_for_batch(view: _View) -> Command | None:
-    """In batch mode, ask for a batch after the last one, or for its next part in time."""
+    """In batch mode, ask for a batch after the previous one, or for its next part in time."""
     state = view.state
     if state.rules.strategy.is_asynchronous or state.batch.stalled or not state.remaining:
         return None
@@ -191,7 +191,7 @@ def _ask_for_batch(view: _View) -> Command | None:
 def _wait(view: _View) -> Command | None:
     """Wait for an outcome or a computation, or until a queued attempt may be retried.
 
-    Attempts past their deadline are given up first.
+    Attempts past their deadline are cancelled first.
     """
     state = view.state
     may_dispatch = state.session.phase is Phase.RUNNING and bool(state.backlog) and state.unspent
@@ -208,7 +208,7 @@ def _wait(view: _View) -> Command | None:
 def _learn_last_results(view: _View) -> Command | None:
     """Learn the results that arrived after a budget was spent, for the recommendation.
 
-    Half a batch is not learned: a resume could not continue the same batch.
+    Part of a batch is not learned, because a resume could not continue the same batch.
     """
     state = view.state
     is_spent = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
@@ -228,14 +228,14 @@ def _close_stopped(view: _View) -> Command:
 
 
 def _close(view: _View) -> Command:
-    """Close a session that has nothing left to do."""
+    """Close a session that has no work left."""
     state = view.state
     if state.totals.succeeded or state.totals.stopped:
         return Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
     return _close_fruitless(state)
 
 
-# The first rule with a command decides.
+# The first rule that returns a command decides.
 RUNNING: tuple[_Rule, ...] = (
     _stop,
     _dispatch,
@@ -254,9 +254,9 @@ STOPPING: tuple[_Rule, ...] = (_wait, _learn_last_results, _close_stopped)
 
 
 def _learn(state: CampaignState) -> Command:
-    """Learn all results, after removing the checkpoints that are not needed any more.
+    """Learn all results, after removing the checkpoints that are no longer needed.
 
-    The strategy then does not consider these trials as stopped ones.
+    The strategy then does not count these trials as stopped.
     """
     rule = state.rules.training
     if rule is not None and rule.has_checkpoints:
@@ -269,10 +269,10 @@ def _learn(state: CampaignState) -> Command:
 
 
 def _trials_to_complete(view: _View) -> tuple[int, ...]:
-    """Return stopped trials to be completed now, at most one for each free slot.
+    """Return the stopped trials to complete now, at most one for each free slot.
 
-    They are those that the remaining budget is reserved for. After the last evaluation has begun,
-    they are all that may still become the best.
+    The remaining budget is reserved for these trials. After the last evaluation has begun, they are
+    all trials that may still become the best.
     """
     state = view.state
     trials = view.plan.trials
@@ -301,14 +301,14 @@ def _queue(view: _View) -> Iterator[QueuedAttempt]:
 
 
 def _room(state: CampaignState) -> int:
-    """Return how many more trials the executor may get."""
+    """Return the number of further trials that the executor may receive."""
     return max(0, state.session.slots + _queue_size(state) - len(state.running))
 
 
 def _queue_size(state: CampaignState) -> int:
-    """Return trials for the executor beyond those that can run: with short evaluations, one more
-    for each worker. It starts them while this process still records the results. None with a budget
-    of steps, which they would exceed.
+    """Return the number of trials for the executor beyond those that can run: one more for each
+    worker if evaluations are short, none with a budget of steps, which the trials would exceed. The
+    executor starts them while this process still records results.
     """
     if state.rules.steps is not None:
         return 0
@@ -317,7 +317,7 @@ def _queue_size(state: CampaignState) -> int:
 
 
 def _backlog_size(state: CampaignState) -> int:
-    """Return picks to have ready beyond those for free workers."""
+    """Return the number of picks to prepare beyond those for free workers."""
     seconds = state.durations.choosing + state.durations.refreshing
     if seconds <= 0.0 or state.durations.between_outcomes <= 0.0:
         return 0
@@ -326,13 +326,13 @@ def _backlog_size(state: CampaignState) -> int:
 
 
 def _is_learning_due(state: CampaignState) -> bool:
-    """Return whether the strategy is to learn the results that have arrived."""
+    """Return whether the strategy should learn the results that have arrived."""
     is_needed = bool(state.batch.stalled) or state.trainings.learns_removal
     return is_needed or _is_refresh_due(state) or _is_refresh_cheap(state)
 
 
 def _is_refresh_due(state: CampaignState) -> bool:
-    """Return whether results have grown by the share at which a never-waiting strategy learns."""
+    """Return whether results have grown enough for a never-waiting strategy to learn them."""
     rules = state.rules.strategy
     growth = state.rules.strategy.refresh_growth
     if rules.counts_rewards and any(ended.observation.reward is None for ended in state.finished):
@@ -343,14 +343,14 @@ def _is_refresh_due(state: CampaignState) -> bool:
 
 
 def _is_refresh_cheap(state: CampaignState) -> bool:
-    """Return whether the last refresh, the fit in the choice after it included, took no more than
-    the allowed share of the time since. Read off the log, not the clock, so that a replay decides
-    the same."""
+    """Return whether the last refresh, including the fit in the next choice, took no more than the
+    allowed share of the time since then. The durations are from the log, not from a clock, so a
+    replay makes the same decision."""
     if not state.rules.strategy.refresh_overhead:
         return False
     seconds = state.durations.refreshing + state.durations.fitting
     if state.rules.strategy.refresh_growth and not seconds:
-        return False  # virtual time, in which nothing is expensive: by growth alone
+        return False  # virtual time: a refresh is due only by growth
     return seconds <= state.rules.strategy.refresh_overhead * (state.clock.last_time - state.refresh.time)
 
 
@@ -372,7 +372,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
 
 
 def _overdue(state: CampaignState, now: float) -> GiveUp | None:
-    """Return attempts past the deadline by `workers.timeout_factor` and the durations so far."""
+    """Return the attempts past the deadline set by `workers.timeout_factor` and past durations."""
     factor = state.rules.deadlines.factor
     if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
         return None
@@ -388,7 +388,7 @@ def _close_fruitless(state: CampaignState) -> Close:
     if reason and state.remaining and not state.totals.chosen:
         rule = "the strategy must choose at least one candidate before there is any result"
         return Close(SessionOutcome.FAILED, f"{rule}, got none, for the reason {reason!r}: correct its `ask`")
-    if not state.session.failed:  # the session had nothing to do
+    if not state.session.failed:  # the session had no work
         return Close(
             SessionOutcome.FAILED, f"none of {state.totals.failed} evaluations succeeded, and the budget is spent"
         )

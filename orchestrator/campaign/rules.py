@@ -1,9 +1,9 @@
 """The rules of a campaign: its budget, its goals, and which failed attempts are retried.
 
-A session records its rules in its first event (`SessionOpened`), so that a log is decided by the
-rules under which it was written. `session.rules` makes them from the settings; logs of older
-versions are translated in `store.migrations`. Fields at their defaults are not stored, so a default
-must never change.
+A session records its rules in its first event (`SessionOpened`), so each part of a log is decided
+by the rules that applied when it was written. `session.rules` derives them from the settings; logs
+of older versions are translated in `store.migrations`. Fields at their defaults are not stored, so
+a default must never change.
 """
 
 from dataclasses import dataclass, replace
@@ -24,28 +24,28 @@ CANCELLATIONS_OF_A_TRIAL = 10
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 _RETRIES_WITH_MORE_MEMORY = 2
-# Successes that are needed before a time-out follows their durations.
+# The number of successful evaluations before a time-out is derived from their durations.
 DURATIONS_TO_LEARN_FROM = 5
 
-_ONE_OBJECTIVE = CampaignGoals()  # its value, maximized
+_ONE_OBJECTIVE = CampaignGoals()  # the objective's value, maximized
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailures:
     """The failed attempts of an open trial, counted by kind."""
 
-    charged: int = 0  # count against the trial's retries; those out of memory are among them
+    charged: int = 0  # count against the trial's retries, including those that ran out of memory
     out_of_memory: int = 0
     nodes: int = 0  # ended because a machine was lost
     cancelled: int = 0
-    total: int = 0  # the number of retries over all kinds
+    total: int = 0  # the number of retries, of all kinds
 
     def after(self, kind: FailureKind) -> "AttemptFailures":
         """Return a copy with one more failed attempt of this kind."""
         after = replace(self, total=self.total + 1)
         match kind:
             case FailureKind.WORKER_LOST:
-                return after  # lost workers are counted for each arm
+                return after  # lost workers are counted by arm
             case FailureKind.CANCELLED:
                 return replace(after, cancelled=self.cancelled + 1)
             case FailureKind.NODE_LOST:
@@ -65,12 +65,12 @@ class AttemptFailures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRules:
-    """Which failed attempts are retried, and when a session gives up."""
+    """The rules for retrying failed attempts, and for giving up if everything fails."""
 
-    after_errors: int | None = None  # further attempts; None: each kind of failure has its own
-    # the factor on the memory of the next attempt after one ran out of memory
+    after_errors: int | None = None  # further attempts; None: a default by kind of failure
+    # the factor by which the memory of the next attempt grows after one ran out of memory
     memory_factor: float | None = None
-    failures_before_giving_up: int = 10  # the limit within one session without a success
+    failures_before_giving_up: int = 10  # the limit if the session has no success
 
     def allow(
         self,
@@ -81,9 +81,9 @@ class RetryRules:
         """Return whether a trial is retried.
 
         Args:
-            kind: how the last attempt failed.
+            kind: the kind of the last failure.
             attempt_failures: the trial's failed attempts, the last one included.
-            workers_lost: workers that the trial's arm has killed in a row, this failure included.
+            workers_lost: workers that the arm has killed in a row, including this one.
         """
         match kind:
             case FailureKind.CANCELLED:
@@ -93,12 +93,12 @@ class RetryRules:
             case FailureKind.NODE_LOST:
                 return attempt_failures.nodes < NODES_A_TRIAL_MAY_COST
             case FailureKind.INVALID_VALUE:
-                return False  # the same parameters and seed would give it again
+                return False  # the same parameters and seed would give the same value
             case _:
                 return attempt_failures.charged <= self._retries_after(kind)
 
     def _retries_after(self, kind: FailureKind) -> int:
-        """Return the largest number of charged failures after which `kind` is still retried."""
+        """Return the number of charged failures up to which a failure of `kind` is retried."""
         match kind:
             case FailureKind.ERROR:
                 return self.after_errors or 0  # the same code and seed rarely give another result
@@ -111,7 +111,7 @@ class RetryRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadlineRules:
-    """When an attempt has run too long."""
+    """The rules for cancelling an attempt that runs too long."""
 
     seconds: float | None = None  # the deadline of an attempt, which its worker enforces
     factor: float | None = None  # the deadline as a multiple of the longest duration so far
@@ -121,35 +121,35 @@ class DeadlineRules:
 class WorkerRules:
     """The workers that were requested from a cluster."""
 
-    count: int | None = None  # None if the evaluations do not run on a cluster
+    count: int | None = None  # None if evaluations do not run on a cluster
     needs: str = ""  # the resources of one evaluation, in words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyRules:
-    """When the strategy chooses and learns."""
+    """The rules for choosing and learning."""
 
     is_asynchronous: bool = False
     is_users_own: bool = False  # named as `package.module:Name`
-    refresh_overhead: float = 0.0  # the share of time for refreshes before they are due
-    # the growth of the results, as a share, at which a refresh is due; 0: none by growth
+    refresh_overhead: float = 0.0  # the largest share of the time that early refreshes may take
+    # the relative growth of the results at which a refresh is due; 0: never due by growth
     refresh_growth: float = 0.0
-    # whether growth counts rewards instead of trials, and a failure makes a refresh due (ask and tell)
+    # whether growth counts rewards instead of trials, and a failure makes a refresh due (ask, tell)
     counts_rewards: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """The rules of a session. `evaluations` counts failed trials too, so every campaign ends."""
+    """The rules of a session. `evaluations` includes failed trials, so every campaign ends."""
 
     evaluations: int
-    steps: int | None = None  # reported by all trials together
+    steps: int | None = None  # the total that all trials may report
     seconds: float | None = None  # the time in sessions, without the pauses between them
     target: float | None = None
     stop_when: StopWhen | None = None
     goals: CampaignGoals = _ONE_OBJECTIVE
     stopping: StoppingRule | None = None  # the rule that stops trials by intermediate values
-    training: TrainingRule | None = None  # the rule of continued trials, with the rule `model`
+    training: TrainingRule | None = None  # the rule for continued trials, used by the rule `model`
     retries: RetryRules = RetryRules()
     deadlines: DeadlineRules = DeadlineRules()
     workers: WorkerRules = WorkerRules()
@@ -157,7 +157,7 @@ class Rules:
 
     @property
     def is_maximized(self) -> bool:
-        """Whether high values of the first objective are good."""
+        """Whether larger values of the first objective are better."""
         return self.goals.objectives[0].is_maximized
 
     @property

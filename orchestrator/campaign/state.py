@@ -1,7 +1,7 @@
 """The state of a campaign as a frozen value, with the quantities derived from it.
 
-The state has open trials (queued, running, finished but not learned) and totals, but no entry for a
-learned trial. Its size and the cost of a step do not grow with the number of evaluations.
+The state contains open trials (queued, running, finished but not learned) and totals, but no entry
+for a learned trial. So its size and the cost of a step do not grow with the number of evaluations.
 `transitions.apply` folds events into it.
 """
 
@@ -36,12 +36,12 @@ _MOST_REMARKS = 10
 
 @dataclass(frozen=True)
 class Totals:
-    """Numbers of trials in all sessions. `chosen` is the sum of the others and of the open trials."""
+    """The number of trials by outcome, in all sessions. `chosen` includes open trials."""
 
-    chosen: int = 0  # also the number of the next trial
+    chosen: int = 0  # also the index of the next trial
     succeeded: int = 0
-    failed: int = 0  # after their last attempt; a trial that is reopened leaves this number
-    stopped: int = 0  # early, neither succeeded nor failed; a trial that is continued leaves this number
+    failed: int = 0  # after their last attempt; a trial that is reopened no longer counts
+    stopped: int = 0  # neither succeeded nor failed; without trials that were continued
 
     @property
     def ended(self) -> int:
@@ -51,18 +51,18 @@ class Totals:
 
 @dataclass(frozen=True)
 class Session:
-    """The newest session; its numbers begin at 0 with it."""
+    """The newest session. Its counts begin at 0."""
 
     epoch: int = 0  # from 1; 0 before the first session
-    slots: int = 0  # workers that it has places for
-    dispatched: int = 0  # attempts, those that were adopted included
+    slots: int = 0  # the capacity in workers
+    dispatched: int = 0  # attempts, including adopted ones
     succeeded: int = 0  # trials that succeeded or were stopped early
     failed: int = 0  # trials whose last attempt failed
-    first_failure: str = ""  # the kind and the message of the first of these; empty exactly while `failed` is 0
+    first_failure: str = ""  # kind and message; empty exactly while `failed` is 0
     last_outcome: float | None = None  # when the newest outcome arrived
     marks: tuple[Mark, ...] = ()  # the marks of the last minutes, the newest last
-    stop_reason: StopReason | None = None  # why it dispatches nothing more; None while it does
-    outcome: SessionOutcome | None = None  # None while it is open, and when it ended without recording its end
+    stop_reason: StopReason | None = None  # None while the session dispatches
+    outcome: SessionOutcome | None = None  # None if open, or if its end was not recorded
     close_reason: str = ""  # for display; empty while `outcome` is None
 
     @property
@@ -84,50 +84,50 @@ class Session:
 class Batch:
     """The strategy's newest batch.
 
-    At most one of `is_open` and `stalled` is set; if neither is, the batch is complete.
+    At most one of `is_open` and `stalled` is set. If neither is, the batch is complete.
     """
 
-    number: int = 0  # batches so far, empty choices not counted
-    size: int = 0  # trials of the newest batch that was not empty
+    number: int = 0  # the number of batches so far, without empty choices
+    size: int = 0  # the number of trials in the newest non-empty batch
     is_open: bool = False  # the choice filled its limit, so the batch may have more picks
-    stalled: str = ""  # why the strategy chooses nothing until it learns a result
+    stalled: str = ""  # the reason that the strategy chooses nothing until it learns a result
 
 
 @dataclass(frozen=True)
 class Refresh:
-    """The strategy's newest refresh; the defaults mean that there is none."""
+    """The strategy's newest refresh. The defaults mean that there was none."""
 
-    round: int = 0  # refreshes so far
+    round: int = 0  # the number of refreshes so far
     time: float = 0.0
     dictionary_size: int = 0
-    rewards: int = 0  # rewards of trials that the strategy has learned in all refreshes
-    learned: LearnedModel | None = None  # the fitted model, from the log
+    rewards: int = 0  # the number of rewards that the strategy has learned from trials
+    learned: LearnedModel | None = None  # the fitted model, read from the log
     recommended: Recommendation | None = None  # if values are noisy
-    wants_growth: bool = False  # candidates are to be appended before anything more is chosen
-    is_unused: bool = False  # nothing was chosen since
+    wants_growth: bool = False  # candidates are to be appended before the next choice
+    is_unused: bool = False  # nothing was chosen since the refresh
 
 
 @dataclass(frozen=True)
 class Computation:
-    """A computation of the strategy that has begun and not ended."""
+    """A computation of the strategy in progress."""
 
     what: Computed
-    since: float  # when it began
+    since: float  # its start
 
 
 @dataclass(frozen=True)
 class Existing:
-    """Results that were known before the campaign; all fields are empty without any."""
+    """Results that were known before the campaign; all fields are empty if there are none."""
 
-    not_learned: ExistingTaken | None = None  # the results until the first refresh, which learns them
+    not_learned: ExistingTaken | None = None  # the results, until the first refresh learns them
     count: int = 0
-    unmatched: int = 0  # earlier results that match no candidate
+    unmatched: int = 0  # the number of results that match no candidate
     best: Best | None = None
 
 
 @dataclass(frozen=True)
 class Results:
-    """The best values, of trials and of results that were known before the campaign."""
+    """The best values, of trials and of results known before the campaign."""
 
     # the best result of a trial that satisfies all constraints
     best: Best | None = None
@@ -136,7 +136,7 @@ class Results:
     existing: Existing = field(default_factory=Existing)
 
     def best_known(self, sign: float) -> Best | None:
-        """Return the best value of all, including existing results; a trial's before an equal one.
+        """Return the best value, existing results included. Of equal values, a trial's comes first.
 
         Args:
             sign: 1.0 if values are maximized, else -1.0.
@@ -150,13 +150,13 @@ class Results:
 
 @dataclass(frozen=True)
 class Failures:
-    """Failures that decide about further attempts."""
+    """Failures that affect further attempts."""
 
     # open trial → its failed attempts
     by_trial: Mapping[int, AttemptFailures] = field(default_factory=lambda: MappingProxyType({}))
-    # arm → workers that were lost in a row during its attempts
+    # arm → number of workers that its attempts have lost in a row
     workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
-    quarantined: tuple[int, ...] = ()  # arms that killed too many workers
+    quarantined: tuple[int, ...] = ()  # arms that have killed too many workers
 
     def of_trial(self, trial: int) -> AttemptFailures:
         """Return the failed attempts of an open trial."""
@@ -165,16 +165,16 @@ class Failures:
 
 @dataclass(frozen=True)
 class Notes:
-    """Facts for display; they decide nothing."""
+    """Facts for display, which affect no decision."""
 
     recent: tuple[EndedAttempt, ...] = ()  # the newest last
-    # on metrics that were left out and on the strategy, without repetitions
+    # remarks on omitted metrics and on the strategy, without repetitions
     remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class CampaignState:
-    """The state of a campaign. Equal logs give equal states."""
+    """The state of a campaign. Equal logs result in equal states."""
 
     rules: Rules = field(default_factory=lambda: Rules(evaluations=0))
     totals: Totals = field(default_factory=Totals)
@@ -183,14 +183,14 @@ class CampaignState:
     durations: Durations = field(default_factory=Durations)
     batch: Batch = field(default_factory=Batch)
     refresh: Refresh = field(default_factory=Refresh)
-    computation: Computation | None = None  # None while the strategy computes nothing
+    computation: Computation | None = None  # None if the strategy is not computing
     # Each open trial is in exactly one of `backlog` and `running`.
     # in the order of dispatch
     backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)
     running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))  # by trial
     finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
     failures: Failures = field(default_factory=Failures)
-    # the trials that report values at steps
+    # the trainings in steps
     trainings: Trainings = field(default_factory=Trainings)
     results: Results = field(default_factory=Results)
     notes: Notes = field(default_factory=Notes)
@@ -202,7 +202,7 @@ class CampaignState:
 
     @property
     def missing_best(self) -> str:
-        """The reason when there is no best result."""
+        """The reason that there is no best result."""
         first, _, _traceback = self.session.first_failure.partition("\n")
         if self.results.front.results or not first:
             return self.results.front.missing_best
@@ -215,17 +215,17 @@ class CampaignState:
 
     @property
     def learned_count(self) -> int:
-        """Trials that have ended and that the strategy has learned from."""
+        """The number of ended trials that the strategy has learned."""
         return self.totals.ended - len(self.finished)
 
     @property
     def unspent(self) -> int:
-        """Trials that may still be dispatched, fewer than chosen if a resume lowered the budget."""
+        """Trials that may still be dispatched; fewer than chosen if a resume lowered the budget."""
         return max(0, self.rules.evaluations - self.totals.ended - len(self.running))
 
     @property
     def free(self) -> int:
-        """Workers without an evaluation."""
+        """The number of idle workers."""
         return max(0, self.session.slots - len(self.running))
 
     @property
@@ -260,29 +260,29 @@ class CampaignState:
 
     @property
     def steps_reliability(self) -> tuple[tuple[int, float], ...]:
-        """Steps before the last one, each with the estimated correlation of its value with the final
-        value."""
+        """Steps before the last one, each with the estimated correlation between the value there
+        and the final value."""
         steps = () if self.refresh.learned is None else self.refresh.learned.steps
         end = self.training_end
         return tuple((step, correlation) for step, correlation in steps if end is None or step < end)
 
     @property
     def pending(self) -> tuple[int, ...]:
-        """Arms of trials that the strategy has not learned from, in the order chosen."""
+        """Arms of trials that the strategy has not learned from, in the order of choice."""
         arms = {trial: run.arm for trial, run in self.running.items()}
         arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
         arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
         return tuple(arms[trial] for trial in sorted(arms))
 
     def memory_factor(self, trial: int) -> float:
-        """Return how much more memory than usual the next attempt of `trial` may use."""
+        """Return the factor on the usual memory for the next attempt of `trial`."""
         factor = self.rules.retries.memory_factor
         out_of_memory = self.failures.of_trial(trial).out_of_memory
         return 1.0 if factor is None else float(factor**out_of_memory)
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
-        """Results known before the campaign and not learned yet, as rewards to maximize."""
+        """Results known before the campaign and not yet learned, as rewards to maximize."""
         if self.results.existing.not_learned is None:
             return ()
         pairs = zip(self.results.existing.not_learned.arms, self.results.existing.not_learned.values, strict=True)
@@ -295,7 +295,7 @@ class CampaignState:
 
 
 def idle_cause(state: CampaignState) -> Cause:
-    """Return why workers that are free now have nothing to do."""
+    """Return the reason that the currently idle workers have no work."""
     if state.session.phase is Phase.STOPPING or (not state.remaining and not state.backlog):
         return "campaign_end"
     if not state.session.dispatched:
@@ -310,23 +310,23 @@ def idle_cause(state: CampaignState) -> Cause:
 
 
 def knows_remark(state: CampaignState, remark: str) -> bool:
-    """Return whether a remark need not be recorded: it is known, or there are enough."""
+    """Return whether a remark need not be recorded: it is known, or there are enough others."""
     return remark in state.notes.remarks or len(state.notes.remarks) >= _MOST_REMARKS
 
 
 def is_expected(state: CampaignState, outcome: Outcome) -> bool:
-    """Return whether this is the first outcome of a running attempt, not a late or doubled one."""
+    """Return whether this is the first outcome of a running attempt, not a late or repeated one."""
     return is_running(state, outcome.trial, outcome.attempt)
 
 
 def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
-    """Return whether this attempt runs."""
+    """Return whether this attempt is running."""
     run = state.running.get(trial)
     return run is not None and run.attempt == attempt
 
 
 def is_final(state: CampaignState, failure: Failure) -> bool:
-    """Return whether this failure ends its trial by the session's rules: no more attempts."""
+    """Return whether this failure ends its trial: the rules allow no further attempt."""
     attempt_failures = state.failures.of_trial(failure.trial).after(failure.kind)
     arm = state.running[failure.trial].arm
     lost_now = failure.kind is FailureKind.WORKER_LOST

@@ -15,44 +15,44 @@ _RUNNING_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class RunningTrial:
-    """A trial that a worker evaluates."""
+    """A trial that a worker is evaluating."""
 
     trial: int
     attempt: int
-    seconds: float  # since it was dispatched
+    seconds: float  # time since its dispatch
     parameters: Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoalsStatus:
-    """How several objectives, or constraints, stand."""
+    """The state of several objectives, or of constraints."""
 
     objectives: tuple[str, ...]  # such as "accuracy maximized"
     constraints: tuple[str, ...]  # such as "memory_gb at most 4"
     front: int  # the number of results on the front
-    # measured from `reference`; None with one objective, and while no result is feasible
+    # measured from `reference`; None with one objective, or if no result is feasible
     hypervolume: float | None
-    # a value for each objective, on the user's scale; empty while no result is feasible
+    # a value for each objective, on the user's scale; empty if no result is feasible
     reference: tuple[float, ...]
-    feasible: float | None  # the share of results that satisfy every constraint; None before any result
+    feasible: float | None  # the share that satisfies every constraint; None before any result
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsStatus:
-    """The number of trials in each state, and those that run or ended recently."""
+    """The number of trials in each state, and the trials that are running or ended recently."""
 
     chosen: int
     succeeded: int
     failed: int
     stopped: int
-    paused: int  # stopped trials that may be continued while the session is open
+    paused: int  # stopped trials that may be continued; 0 once the session is closed
     # at most `slots`; 0 once the session is closed, because a resume repeats running evaluations
     in_flight: int
-    waiting: int  # in the campaign's backlog or in the queue of the executor
+    waiting: int  # in the campaign's backlog or in the executor's queue
     running: tuple[RunningTrial, ...]  # the longest-running ones, at most 8
     recent: tuple[EndedAttempt, ...]  # attempts that ended recently, the newest last
-    existing: int  # results known before the campaign; in no other number
-    existing_unmatched: int  # earlier results that match no candidate
+    existing: int  # results known before the campaign, which no other number includes
+    existing_unmatched: int  # results that match no candidate
 
     @property
     def done(self) -> int:
@@ -69,20 +69,20 @@ class TrialsStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestStatus:
-    """The best value on the user's scale; all fields but `direction` are empty before the first."""
+    """The best value on the user's scale; before it, all fields except `direction` are empty."""
 
     direction: str  # of the value: "maximized" or "minimized"
     value: float | None
     trial: int | None
     arm: int | None
     parameters: Mapping[str, object]
-    metrics: Mapping[str, float]  # the metrics of further objectives and of constraints
+    metrics: Mapping[str, float]  # the metrics of the other objectives and of constraints
     origin: str  # "trial 12", or "existing data: earlier.csv"; then `trial` is None
-    recommended: Recommendation | None  # if values are so noisy that the best one may be due to noise
+    recommended: Recommendation | None  # set if the best value may be due to noise
 
     @property
     def text(self) -> str:
-        """The best value with its direction and its further metrics; empty before the first."""
+        """The best value with its direction and its metrics; empty before the first result."""
         if self.value is None:
             return ""
         metrics = (f", {name} {number:.6g}" for name, number in self.metrics.items())
@@ -91,48 +91,48 @@ class BestStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetStatus:
-    """The budget and its spent part. Times are in seconds."""
+    """The budget, and the spent part of it. Durations are in seconds."""
 
     evaluations: int
     step_budget: int | None
-    steps: int  # the steps that trials have reported; 0 if the budget does not count them
+    steps: int  # the steps that trials have reported; 0 if the budget does not count steps
     elapsed_seconds: float  # the total duration of the sessions
     left_seconds: float | None  # an estimate; None before the first result
 
     @property
     def is_counted(self) -> bool:
-        """Whether the number of trials ends the campaign, not that of steps alone."""
+        """Whether the budget is a number of trials, not only a number of steps."""
         return self.step_budget is None or self.evaluations < self.step_budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersStatus:
-    """The workers of the newest session, and their time in all sessions, in seconds."""
+    """The workers of the newest session, and the use of their time in all sessions, in seconds."""
 
     slots: int
     epoch: int
     set_aside: tuple[int, ...]  # arms that were quarantined because they killed too many workers
-    utilization: float  # the share of the workers' time spent evaluating, in [0, 1]
+    utilization: float  # the share of the workers' time that was spent evaluating, in [0, 1]
     idle_seconds: Mapping[str, float]  # the total over all workers, by cause
-    # lower bound on the makespan: the duration of these evaluations without idle workers
+    # a lower bound on the makespan: the duration of these evaluations if no worker were ever idle
     least_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelStatus:
-    """The progress of the strategy, and the beliefs of its model."""
+    """The progress of the strategy, and the state of its model."""
 
     is_asynchronous: bool
     refreshes: int
     batch: int
     batch_size: int
     dictionary_size: int
-    # the share of results within two deviations of the model's predictions; None before it is known
+    # the share of results within two deviations of the model's predictions; None if unknown
     calibration: float | None
-    # the largest possible gain by the model's upper bound, on the value's scale
+    # the largest possible gain according to the model's upper bound, on the value's scale
     possible_gain: float | None
-    last_gain: int | None  # evaluations that ended since the best value improved
-    # steps, and the correlation of a value there with the end
+    last_gain: int | None  # the number of evaluations since the best value improved
+    # steps, each with the correlation between the value there and the final value
     steps_reliability: tuple[tuple[int, float], ...]
     # the forecasts of running trials, and of stopped trials that can be continued
     forecasts: tuple[Forecast, ...]
@@ -143,12 +143,12 @@ class Status:
     """A snapshot of a campaign. Times are in seconds on the executor's clock."""
 
     name: str
-    # created, running, stopping, closed; ended: its process died without closing the session
+    # created, running, stopping, closed; or ended: its process died without closing the session
     phase: str
-    activity: str  # of the driver: "evaluating", "choosing a batch", "refitting the model"…
-    outcome: str  # the outcome of the last session that closed: finished, failed, interrupted
+    activity: str  # the driver's activity: "evaluating", "choosing a batch", "refitting the model"…
+    outcome: str  # the outcome of the last closed session: finished, failed, interrupted
     reason: str
-    # on metrics that were left out, on the model, and on workers that do not evaluate
+    # remarks on omitted metrics, on the model, and on workers that do not evaluate
     remarks: tuple[str, ...]
     last_time: float  # the time of the last event
     trials: TrialsStatus
@@ -160,7 +160,7 @@ class Status:
 
     @property
     def spent(self) -> tuple[int, int, str]:
-        """The spent part, the whole and the unit of the budget nearest to its end."""
+        """The spent part, the total and the unit of the budget that is closest to its end."""
         budget = self.budget
         counts = [(self.trials.done, max(1, budget.evaluations), "evaluations")]
         if budget.step_budget is not None:
@@ -169,7 +169,7 @@ class Status:
 
     @property
     def trials_text(self) -> str:
-        """The number of ended trials, and their budget if it ends the campaign."""
+        """The number of ended trials, and the budget of trials if it ends the campaign."""
         done = self.trials.done
         return f"{done}/{self.budget.evaluations}" if self.budget.is_counted else str(done)
 
@@ -180,7 +180,7 @@ def status_of(
     now: float | None = None,
     activity: str = "",
 ) -> Status:
-    """Summarize `state`; `now` adds the time since the last event and running evaluations."""
+    """Summarize `state`. `now` adds the time since the last event, and running evaluations."""
     session = state.session
     since = 0.0
     if now is not None and session.is_open:
@@ -203,9 +203,9 @@ def status_of(
 
 
 def without_process(status: Status, activity: str) -> Status:
-    """Return the status of an open session whose process is gone.
+    """Return the status of an open session whose process has died.
 
-    Nothing runs, and a resume repeats the running evaluations; `activity` tells a person.
+    Nothing is running, and a resume repeats the interrupted evaluations. `activity` is for display.
     """
     trials = status.trials
     waiting = trials.waiting + trials.in_flight
@@ -280,7 +280,7 @@ def _workers_status(state: CampaignState, since: float) -> WorkersStatus:
 def _model_status(state: CampaignState) -> ModelStatus:
     refresh = state.refresh
     gains = state.results.gains
-    # a continued trial does not count as ended any more
+    # a continued trial no longer counts as ended
     ended_since = max(0, state.totals.ended - gains.risen_at)
     return ModelStatus(
         is_asynchronous=state.rules.strategy.is_asynchronous,
@@ -319,13 +319,13 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
 
 
 def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ...]:
-    shown = min(_RUNNING_SHOWN, state.session.slots)  # the executor's queue holds the newest
+    shown = min(_RUNNING_SHOWN, state.session.slots)  # the newest wait in the executor
     longest = heapq.nsmallest(shown, state.running.items(), key=lambda item: (item[1].since, item[0]))
     return tuple(RunningTrial(trial, run.attempt, max(0.0, now - run.since), run.parameters) for trial, run in longest)
 
 
 def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
-    """Return worker-seconds in all and spent evaluating, `since` seconds after the last event."""
+    """Return all worker-seconds and those spent evaluating, `since` seconds after an event."""
     is_open = state.session.is_open
     now = state.clock.last_time + since
     running = state.running.values() if is_open else ()
@@ -334,7 +334,7 @@ def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
 
 
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
-    """Return idle worker-seconds by cause, `since` seconds after the last event; not small ones."""
+    """Return idle worker-seconds by cause, `since` seconds after an event; not negligible ones."""
     capacity, busy = _work_seconds(state, since)
     return _idle_seconds(state, since, capacity - busy, 0.001 * capacity)
 
@@ -347,8 +347,8 @@ def _idle_seconds(state: CampaignState, since: float, idle: float, least: float)
 
 
 def _least_seconds(state: CampaignState) -> float:
-    """Return the least duration of the evaluations that have ended: their sum divided among all
-    workers, or the longest of them."""
+    """Return the shortest possible duration of the completed evaluations: their sum divided among
+    all workers, or the longest one."""
     clock = state.clock
     if clock.capacity_seconds <= 0.0:
         return 0.0
@@ -357,7 +357,7 @@ def _least_seconds(state: CampaignState) -> float:
 
 
 def _share_left(state: CampaignState, done: int) -> float:
-    """Return the rest of the budget divided by the part that is spent."""
+    """Return the ratio of the remaining budget to the spent budget."""
     share = max(0, state.rules.evaluations - done) / done
     if state.rules.steps is None or not state.trainings.steps.total:
         return share

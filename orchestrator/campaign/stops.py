@@ -1,5 +1,5 @@
-"""The campaign's decisions on trainings: whether a running one stops, its next limit, and whether
-stopped ones may continue."""
+"""The campaign's decisions about trainings: whether a running one is stopped, its next limit, and
+whether stopped ones may be continued."""
 
 import math
 
@@ -9,7 +9,7 @@ from orchestrator.campaign.trainings.starts import SHARE_OF_STARTS, first_reliab
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
-    """Return why the running `trial` is stopped after its reports in `state`; None: it continues."""
+    """Return why the running `trial` is stopped after its reports in `state`; None: not stopped."""
     if trial not in state.running:
         return None
     best = None if state.results.best is None else state.results.best.value
@@ -22,7 +22,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
 
 
 def step_limit(state: CampaignState, trial: int) -> int | None:
-    """Return the step at which a worker ends the next attempt of `trial`; None: it has no limit."""
+    """Return the step at which a worker ends the next attempt of `trial`; None if unlimited."""
     steps_left = math.inf
     if state.rules.steps is not None:
         steps_left = state.rules.steps - state.trainings.steps.total
@@ -43,9 +43,9 @@ def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
 def lets_stopped_trials_compete(state: CampaignState) -> bool:
     """Return whether the strategy may continue a stopped trial instead of starting a new one.
 
-    Without checkpoints, stopped trials restart only at the end of the budget. With a budget of
-    steps, new trials come first until their ways to the first pause have used `SHARE_OF_STARTS`.
-    Otherwise the model may continue mediocre trials for long before it has seen a good one.
+    Without checkpoints, stopped trials only restart, at the end of the budget. With a budget of
+    steps, new trials come first until they have used `SHARE_OF_STARTS` on the way to the first
+    pause. Otherwise the model may continue mediocre trials for long before it has seen a good one.
     """
     rule = state.rules.training
     if rule is None:
@@ -57,8 +57,8 @@ def lets_stopped_trials_compete(state: CampaignState) -> bool:
 
 
 def _first_pause(state: CampaignState) -> int:
-    """Return the step of the first reliable pause; 0 if all of them count as reliable, which holds
-    without a budget of steps and before the first refresh."""
+    """Return the step of the first reliable pause. Return 0 if all pauses count as reliable, which
+    is the case without a budget of steps and before the first refresh."""
     rules = state.rules
     rule = rules.training
     learned = state.refresh.learned

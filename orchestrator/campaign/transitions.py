@@ -49,18 +49,18 @@ from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.errors import StoreError, UserError
 from orchestrator.wording import moment
 
-_LARGE_BATCH = 2  # times the number of workers; a small budget may be one batch
+_LARGE_BATCH = 2  # a multiple of the number of workers; a small budget may be a single batch
 
 
 def apply_recorded(state: CampaignState, event: Event) -> CampaignState:
     """Return the state after `event`, which was read from a log.
 
     Raises:
-        StoreError: for an event that cannot follow those before it.
+        StoreError: if the event cannot follow the events before it.
     """
     try:
         return apply(state, event)
-    except (UserError, MemoryError):  # of recorded settings, or of this machine
+    except (UserError, MemoryError):  # caused by recorded settings, or by this machine
         raise
     except Exception as error:
         raise damage_error(event, error) from error
@@ -76,7 +76,7 @@ def damage_error(event: Event, error: Exception) -> StoreError:
 
 
 def apply(state: CampaignState, event: Event) -> CampaignState:
-    """Return the state after `event`. Total: every event of a valid log applies."""
+    """Return the state after `event`. Every event of a valid log can be applied."""
     return TRANSITIONS[type(event)](_pass_time(state, event), event)
 
 
@@ -109,9 +109,9 @@ def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
 
 
 def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
-    """Open a session, and queue the trials that were running first, each with a new attempt.
+    """Open a session. The trials that were running are queued first, each with a new attempt.
 
-    Trials that a surviving worker holds continue to run.
+    Trials that a surviving worker holds continue.
     """
     adopted = set(event.adopted)
     still_running = {trial: run for trial, run in state.running.items() if trial in adopted}
@@ -182,7 +182,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
 
 
 def _with_copies(state: CampaignState, event: BatchChosen) -> Trainings:
-    """Return the trainings with the trials that continue from checkpoints of others."""
+    """Return the trainings with the trials that continue from checkpoints of other trials."""
     trainings = state.trainings
     copies = {pick.trial: pick.copied for pick in event.picks if pick.copied is not None}
     if not copies:
@@ -201,7 +201,7 @@ def _batch_after(batch: Batch, event: BatchChosen) -> Batch:
     count = new_trials + len(event.continued)
     index = batch.number + bool(new_trials)
     size = new_trials or batch.size
-    if event.is_filler:  # it does not show whether the strategy itself has more
+    if event.is_filler:  # it does not show whether the strategy itself would choose more
         return replace(batch, number=index, size=size)
     if count < event.limit or not count:
         return Batch(index, size, stalled=event.reason)
@@ -209,7 +209,7 @@ def _batch_after(batch: Batch, event: BatchChosen) -> Batch:
 
 
 def _learns_nothing(state: CampaignState, event: BatchChosen) -> bool:
-    """Return whether a user's own strategy chose the whole budget before any result."""
+    """Return whether a user's own strategy chose the whole budget before it learned any result."""
     if not state.rules.strategy.is_users_own or event.is_enqueued:
         return False
     if state.totals.succeeded or state.results.existing.count:
@@ -264,7 +264,7 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
     sent = dict(event.attempts)
     backlog = as_queue(state.backlog)
     front = list(backlog[: len(sent)])
-    passed: list[QueuedAttempt] = []  # they wait before a retry, and remain first
+    passed: list[QueuedAttempt] = []  # they wait before a retry, and stay first in the queue
     if not all(attempt.trial in sent for attempt in front):
         front = []
         for attempt in backlog:

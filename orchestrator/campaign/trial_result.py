@@ -1,4 +1,4 @@
-"""`TrialResult`: one trial as a value for people's code, in campaigns and in ask and tell."""
+"""`TrialResult`: one trial as a value for users' code, in campaigns and in ask and tell."""
 
 import warnings
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ class TrialResult:
         trial: its index; None for a result that was known before the campaign.
         parameters: the configuration.
         value: the result, on the user's scale; None if the trial failed. For a recommended
-            configuration that was evaluated several times, the mean of its values.
-        status: queued, running, succeeded, stopped, failed; existing for a result known before the
-            campaign.
-        metrics: the numbers that the objective returned beside its value; with several objectives
+            configuration with several evaluations, it is their mean.
+        status: queued, running, succeeded, stopped or failed; existing if the result was known
+            before the campaign.
+        metrics: the numbers that the objective returned beside its value; with several objectives,
             the values of all of them.
         seconds: the duration of its last finished attempt; None before the first one has finished.
-        error: why it failed; empty if a later attempt succeeded.
-        is_feasible: whether the result satisfies all constraints; None if there are no constraints,
-            or no result.
-        estimate: the model's estimate of the value without noise; None if the values are not noisy
-            or the model is not known.
+        error: the cause of its failure; empty if a later attempt succeeded.
+        is_feasible: whether the result satisfies all constraints; None if there are no constraints
+            or there is no result.
+        estimate: the model's estimate of the noise-free value; None if the values are not noisy or
+            the model is unknown.
         deviation: the standard deviation of `estimate`; None if there is no estimate.
-        evaluations: how many values `value` is the mean of.
+        evaluations: the number of evaluations whose mean is `value`.
     """
 
     trial: int | None
@@ -43,11 +43,11 @@ class TrialResult:
 
 
 class Trials(tuple[TrialResult, ...]):
-    """A tuple of trials, which can still be called as in older versions: `trials()`."""
+    """A tuple of trials that can still be called, as in older versions: `trials()`."""
 
     __slots__ = ()
 
     def __call__(self) -> list[TrialResult]:
-        """Return the trials as a list, with a warning that they are a property now."""
+        """Return the trials as a list. Warns that `trials` is a property now."""
         warnings.warn("trials is a property now: write trials instead of trials()", DeprecationWarning, stacklevel=2)
         return list(self)

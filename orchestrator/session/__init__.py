@@ -1,5 +1,5 @@
-"""One run of the loop: assembling a campaign from its settings and driving it.
+"""One run of the loop: builds a campaign from its settings and drives it.
 
-`orchestrator.campaign` decides what to do next; `workers` runs one evaluation; the Ray actor around
-a session is in `orchestrator.running.coordinator`.
+`orchestrator.campaign` decides the next step; `workers` runs single evaluations; the Ray actor that
+hosts a session is in `orchestrator.running.coordinator`.
 """

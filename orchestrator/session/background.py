@@ -1,7 +1,7 @@
-"""Runs the strategy's computations, one at a time, in the caller's thread or in a background
-thread. With a background thread, a refit of minutes leaves the loop free to collect results,
-dispatch trials and stop. The caller's thread is used with executors whose clock stands still during
-a computation (virtual time) or that evaluate in this thread.
+"""The runner of the strategy's computations, one at a time, in the caller's thread or in a
+background thread. With a background thread, the loop can collect results, dispatch trials and stop
+during a refit that takes minutes. The caller's thread is used with executors whose clock stands
+still during a computation (virtual time), and with those that evaluate in this thread.
 """
 
 import threading
@@ -22,12 +22,12 @@ class _Computation(Generic[T]):
     call: Callable[[], T]
     finish: Callable[[T], None]
     has_ended: threading.Event = field(default_factory=threading.Event)
-    results: list[T] = field(default_factory=list)  # the result, once the call has returned
+    results: list[T] = field(default_factory=list)  # the result, after the call has returned
     error: BaseException | None = None
     poll_seconds: float = _FIRST_POLL_SECONDS
 
     def run(self) -> None:
-        """Call the function in this thread and keep its result or its exception."""
+        """Call the function in this thread and store its result or its exception."""
         try:
             self.results.append(self.call())
         except BaseException as error:  # raised again in the loop's thread
@@ -36,7 +36,7 @@ class _Computation(Generic[T]):
             self.has_ended.set()
 
     def deliver(self) -> None:
-        """Pass the result to `finish`. Raises the exception of the call, if it raised one."""
+        """Pass the result to `finish`. Raises the call's exception, if there was one."""
         if self.error is not None:
             raise self.error
         self.finish(self.results[0])
@@ -50,8 +50,8 @@ class Computing:
         self._current: _Computation[Any] | None = None
 
     def start(self, call: Callable[[], T], finish: Callable[[T], None]) -> None:
-        """Start `call()`. Once it has returned, `poll` passes its result to `finish`. No other call may
-        be running."""
+        """Start `call()`. After it has returned, `poll` passes its result to `finish`. No other
+        call may be running."""
         self._current = _Computation(call, finish)
         if self.is_in_background:
             # a daemon thread, so that a cancelled session does not wait for it
@@ -68,7 +68,7 @@ class Computing:
         current.deliver()
 
     def wait_briefly(self) -> bool:
-        """Wait briefly, longer each time, for the running computation. Return False if there is none."""
+        """Wait briefly for the running computation, longer each time. Return False without one."""
         current = self._current
         if current is None:
             return False

@@ -26,7 +26,7 @@ from orchestrator.settings.model import Settings
 
 @dataclass(frozen=True)
 class Parts:
-    """A campaign's objective, candidates and strategy."""
+    """The objective, the candidates and the strategy of a campaign."""
 
     problem: Problem
     objective: Objective
@@ -52,8 +52,8 @@ class Parts:
 def build(settings: Settings) -> Parts:
     """Load the objective and its candidates.
 
-    Raises ObjectiveError if data, module or columns are missing, UserError if the settings cannot
-    be satisfied on this machine.
+    Raises ObjectiveError if data, a module or columns are missing, and UserError if this machine
+    cannot satisfy the settings.
     """
     check_timeout(settings)
     objective, candidates = _objective_and_candidates(settings)
@@ -93,8 +93,8 @@ def build_new(settings: Settings) -> Parts:
 
 
 def _with_metrics(objective: Objective, settings: Settings) -> Objective:
-    """Return the objective, whose evaluations now fail if a metric of the objectives or constraints
-    is missing."""
+    """Return the objective with a check: an evaluation fails if a metric of the objectives or
+    constraints is missing."""
     if not settings.objectives and not settings.constraints:
         return objective
     sections = {"objectives": settings.objectives, "constraints": settings.constraints}
@@ -118,8 +118,7 @@ def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...
 
 
 def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
-    """Return the strategy, with the number of workers as the default target of its uncertainty
-    sampling."""
+    """Return the strategy; its uncertainty sampling targets the number of workers by default."""
     start = warm_start_of(strategy)
     if isinstance(start, UncertaintyStart) and start.workers is None:
         return with_warm_start(strategy, replace(start, workers=workers))
@@ -155,7 +154,7 @@ def growing_space(settings: Settings) -> SearchSpace | None:
     """
     section = settings.candidates
     strategy = settings.strategy
-    if isinstance(strategy, TrainsPopulation):  # in finite spaces too: each new member is an arm
+    if isinstance(strategy, TrainsPopulation):  # in finite spaces too, since members are new arms
         return SearchSpace(settings.space, settings.forbid)
     can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
     if section.grow and not can_grow:

@@ -59,7 +59,7 @@ class Conclusion:
 
 @dataclass(frozen=True)
 class Ending:
-    """The campaign when a computation ends, the executor's time, and the computation's seconds."""
+    """The campaign at the end of a computation, the executor's time, and the seconds it took."""
 
     campaign: CampaignState
     now: float
@@ -67,7 +67,7 @@ class Ending:
 
 
 class Computation(Protocol[T]):
-    """One computation of the strategy; see the module."""
+    """A computation of the strategy; see the module's docstring."""
 
     @property
     def kind(self) -> Computed:
@@ -130,7 +130,7 @@ class Choice:
 def continuation(
     campaign: CampaignState, picks: Sequence[Pick], reason: Literal["promising", "finish"], now: float
 ) -> TrialsContinued:
-    """Return the event that queues stopped trials again, without those that cannot be continued."""
+    """Return the event that queues stopped trials again, except those that cannot continue."""
     paused = campaign.trainings.paused
     trials = tuple(
         ContinuedTrial(
@@ -150,7 +150,7 @@ def continuation(
 
 @dataclass(frozen=True)
 class Refresh:
-    """The strategy learns results: a new state with its randomly drawn parts, and forecasts."""
+    """The strategy learns results: it gets a new state with its random draws, and forecasts."""
 
     kind: ClassVar[Computed] = "refreshing"
     search: Search
@@ -206,7 +206,7 @@ def _refresh(search: Search, command: Tell, campaign: CampaignState) -> Refresh:
 
 @dataclass(frozen=True)
 class Growth:
-    """New candidates are drawn around the arms that the strategy names."""
+    """New candidates are drawn around the arms that the strategy proposes."""
 
     kind: ClassVar[Computed] = "growing"
     activity: ClassVar[str] = ACTIVITIES["growing"]
@@ -216,7 +216,7 @@ class Growth:
     def run(self, campaign: CampaignState) -> Appended:
         """Return the new candidates and the arms that they replace.
 
-        Raises CampaignError if the strategy does not request candidates although the log says so.
+        Raises CampaignError if the strategy does not request candidates but the log says so.
         """
         problem = self.search.problem
         model = self.search.model

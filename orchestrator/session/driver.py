@@ -1,10 +1,10 @@
 """The only loop: outcome → event → store → state → next command.
 
-Events are applied in memory at once and written in one transaction before anything is done about
-them (before trials are submitted, before a long computation, before waiting): a result is durable
-before it is acted on, and a turn of the loop costs one commit for any number of results
-(`recorder`). The strategy computes in the background (`background`) while the loop collects results
-and dispatches chosen trials.
+Events are applied in memory at once. They are written in one transaction before the loop acts on
+them: before trials are submitted, before a long computation, and before waiting. So every result is
+durable first, and a turn of the loop costs one commit for any number of results (`recorder`). The
+strategy computes in the background (`background`) while the loop collects results and dispatches
+chosen trials.
 """
 
 import logging
@@ -91,8 +91,8 @@ class StopRequest:
 
 
 class Observer:
-    """Shows snapshots of the status, at most one in `seconds`: a snapshot costs as much as there
-    are running evaluations."""
+    """Shows snapshots of the status, at most one in `seconds`: the cost of a snapshot grows with
+    the number of running evaluations."""
 
     def __init__(self, show: Callable[[Status], None] | None, seconds: float) -> None:
         self._show = show
@@ -109,7 +109,7 @@ class Observer:
 
 
 class Driver:
-    """Runs one session. `run` belongs to one thread; any thread may call `status` and `stop`."""
+    """Runs one session. Only one thread calls `run`; any thread may call `status` and `stop`."""
 
     def __init__(
         self,
@@ -121,8 +121,8 @@ class Driver:
         computes_in_background: bool = False,
         show_seconds: float = 0.0,
     ) -> None:
-        """`observe` gets a snapshot after a turn of the loop, at most one in `show_seconds`, and
-        the last one of the session in any case."""
+        """`observe` receives a snapshot after a turn of the loop, at most one in `show_seconds`,
+        and always the last one of the session."""
         self._problem = problem
         self._search = Search(problem, progress.model, progress.pool)
         self._executor = executor
@@ -142,7 +142,7 @@ class Driver:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.
 
         Raises FencedError if another process has taken over the campaign, StoreError if results
-        cannot be written, CampaignError if the strategy fails. Committed events are kept.
+        cannot be written, and CampaignError if the strategy fails. Committed events are kept.
         """
         leave_running = True
         try:
@@ -167,14 +167,14 @@ class Driver:
             remedy = "No finished result is lost; `bbkb resume` continues from here"
             raise CampaignError(f"{reason}. {remedy}\n{trace_of(error)}") from error
         finally:
-            # the process that takes over the campaign may adopt running evaluations
+            # the process that takes over the campaign may adopt the running evaluations
             self._executor.close(leave_running)
             if not leave_running:
                 remove_outputs(self._problem.outputs)
         return close
 
     def measure(self, take: Callable[[Span, float], None]) -> None:
-        """Call `take` with the seconds of every refit and commit, in the thread of `run`."""
+        """Call `take` with the duration of every refit and commit (s), in the thread of `run`."""
         self._recorder.measured = take
 
     def listen(self, take: Callable[[Event], None]) -> None:
@@ -183,16 +183,16 @@ class Driver:
 
     def stop(self, now: bool = False) -> None:
         """Stop dispatching, and end the session when the running evaluations have ended. `now`:
-        cancel them instead of waiting."""
+        cancel the evaluations instead of waiting."""
         self._stop.make(cancels=now)
 
     @property
     def progress(self) -> Progress:
-        """The states of campaign, strategy and candidates, for the thread of `run`."""
+        """The states of campaign, strategy and candidates, for use in the thread of `run`."""
         return Progress(self._campaign, self._search.model, self._search.pool)
 
     def status(self) -> Status:
-        """Return a snapshot, at any time and from any thread."""
+        """Return a snapshot. Any thread may call this at any time."""
         return status_of(self._problem.name, self._campaign, self._executor.now(), self._activity)
 
     def _loop(self) -> Close:
@@ -250,14 +250,14 @@ class Driver:
         self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
     def _remove_checkpoints(self, command: RemoveCheckpoints) -> None:
-        """Record the removal first. If the process dies before it removes the files, the next
-        session removes them."""
+        """Remove checkpoints, after recording their removal. If the process dies before it removes
+        the files, the next session removes them."""
         self._recorder.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._evaluations.commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)
 
     def _remove_saved(self) -> None:
-        """Remove the saved checkpoints that no trial of a population can need any more."""
+        """Remove the saved checkpoints that no trial of a population needs any more."""
         trials = self._problem.trial_folders
         population = self._campaign.trainings.population
         if trials is None or not population.saved:

@@ -1,4 +1,4 @@
-"""The session's side of the executor: attempts, their intermediate values and their outcomes."""
+"""The interface of a session to the executor: attempts, intermediate values, outcomes."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ class Evaluations:
         self.stop_causes: dict[int, StopCause] = {}
 
     def begin(self) -> None:
-        """Receive intermediate values from now on."""
+        """Start to receive intermediate values."""
         self._reports.begin(self._recorder.campaign)
         self._executor.listen(self._take_reports)
 
@@ -82,9 +82,9 @@ class Evaluations:
         return frozenset(stopped)
 
     def give_up(self, command: GiveUp) -> None:
-        """Record these attempts as timed out, and cancel them.
+        """Record these attempts as timed out and cancel them.
 
-        The outcomes are recorded here, because the workers may never answer. Later outcomes of
+        The outcomes are recorded here because the workers may never respond. Later outcomes of
         these attempts are ignored.
         """
         now = self._executor.now()
@@ -106,7 +106,7 @@ class Evaluations:
         self._executor.cancel(command.trials)
 
     def commit(self) -> None:
-        """Write the recorded events, and acknowledge the outcomes among them to the executor."""
+        """Write the recorded events, then acknowledge their outcomes to the executor."""
         ended_attempts = self._recorder.commit()
         if ended_attempts:
             self._executor.acknowledge(ended_attempts)

@@ -1,4 +1,4 @@
-"""The campaign's events as lines of the operator's log."""
+"""Events of the campaign as lines of the operator's log."""
 
 import logging
 from functools import singledispatch
@@ -23,7 +23,7 @@ from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.wording import duration, noun_and_numbers, plural
 
 _LOGGER = logging.getLogger("bbkb.session")
-_ENDS = {  # the reasons why a batch has no more trials, for an operator
+_ENDS = {  # the reason for the end of a batch, in words for an operator
     "limit": "as many as were requested",
     "batch size": "a full batch",
     "drift budget": "the next ones wait for results",
@@ -33,7 +33,7 @@ _ENDS = {  # the reasons why a batch has no more trials, for an operator
 
 
 def log_event(event: Event) -> None:
-    """Write the line of an event. Events that do not concern an operator have none."""
+    """Write the line of an event, if the event concerns an operator."""
     if isinstance(event, TrialsDispatched):
         for trial, attempt in event.attempts:
             _of_attempt(logging.DEBUG, trial, attempt, "dispatched")
@@ -47,7 +47,7 @@ def log_event(event: Event) -> None:
 
 
 def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
-    """Log the line of an attempt that has ended."""
+    """Log the end of an attempt."""
     took = f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
     if isinstance(event, TrialSucceeded):
         _of_attempt(logging.INFO, event.trial, event.attempt, f"succeeded {took}: {event.value:.6g}")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """The inputs of a function that makes an executor."""
+    """The input of a function that makes an executor."""
 
     settings: Settings
     parts: Parts
@@ -30,7 +30,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutorKind:
-    """How to make an executor, and what a session has to know about it."""
+    """A way to make an executor, and the properties that a session must know."""
 
     make: Callable[[Request], Executor]
     # whether the strategy computes in a background thread while the loop receives results
@@ -61,7 +61,7 @@ def _make_simulated(request: Request) -> Executor:
 
 
 def _make_ray(request: Request) -> Executor:
-    """Raises UserError if no worker can ever be had."""
+    """Raises UserError if the cluster can never provide a worker."""
     # imported here so that campaigns without Ray do not load it
     from orchestrator.session.ray_workers import placement_of
     from workers.on_ray.executor import RayExecutor
@@ -81,7 +81,7 @@ def _make_ray(request: Request) -> Executor:
         raise UserError(str(error)) from error
 
 
-# Inline evaluations and virtual time leave the loop nothing to do during a computation.
+# While the strategy computes, there are no results to receive inline or in virtual time.
 EXECUTORS: Mapping[ExecutorName, ExecutorKind] = {
     "ray": ExecutorKind(make=_make_ray, computes_in_background=True),
     "inline": ExecutorKind(make=_make_inline, unenforced=("memory_gb", "timeout_factor")),
@@ -90,8 +90,8 @@ EXECUTORS: Mapping[ExecutorName, ExecutorKind] = {
 
 
 def unenforced_limits(settings: Settings) -> str:
-    """Return a warning about limits, or a number of workers, that the chosen executor ignores; empty
-    if there are none."""
+    """Return a warning about limits, or a number of workers, that the executor ignores; else an
+    empty text."""
     workers = settings.workers
     unenforced = EXECUTORS[workers.executor].unenforced
     limits = [f"workers.{key}" for key in unenforced if getattr(workers, key) is not None]

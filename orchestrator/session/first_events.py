@@ -18,10 +18,10 @@ def first_events(
     existing: ExistingTaken | None = None,
     enqueued: Sequence[int] = (),
 ) -> list[Event]:
-    """Return the first events: the creation of the campaign, the existing data (`existing`), and
-    the choice of the enqueued trials (the arms `enqueued`).
+    """Return the first events: the creation of the campaign, the `existing` results, and the choice
+    of the `enqueued` arms.
 
-    `objective` is the objective's description of itself.
+    `objective` is the description that the objective gives of itself.
     """
     created = CampaignCreated(
         time=time.time(),
@@ -48,7 +48,7 @@ def digest(candidates: Candidates) -> str:
 
 
 def _choice_of_enqueued(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
-    """Return the event that chooses the enqueued `arms`; an empty list if there are none."""
+    """Return the event that chooses the enqueued `arms`, or no event if there are none."""
     picks = tuple(
         PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)
     )

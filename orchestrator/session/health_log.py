@@ -10,14 +10,14 @@ _CHECK_SECONDS = 30.0  # between two checks, on the executor's clock
 
 
 class HealthLog:
-    """Writes each warning once while it holds."""
+    """Writes each warning once while it applies."""
 
     def __init__(self) -> None:
         self._next_check = 0.0
-        self._kinds: set[str] = set()  # the warnings that are written already and still hold
+        self._kinds: set[str] = set()  # the warnings that were written and still apply
 
     def update(self, campaign: CampaignState, now: float) -> None:
-        """Write the warnings that have begun to hold by the time `now`, if a check is due."""
+        """Write the warnings that apply at the time `now` and are new, if a check is due."""
         if now < self._next_check:
             return
         self._next_check = now + _CHECK_SECONDS

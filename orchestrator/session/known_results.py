@@ -1,9 +1,9 @@
 """Reads the sources of `known_results` when a campaign is created: their values become an event, and
 the best configurations of other runs are evaluated first.
 
-A result is matched to a candidate by the index in the column `arm`, or by its parameters, which must
-all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates have
-equal parameters, the first one is used. The parameter `row`, the index of a table's row, may be
+A result is matched to a candidate by the index in the column `arm`, or by its parameters, which
+must all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates
+have equal parameters, the first one is used. The parameter `row` (a table's row index) may be
 missing. Results that match no candidate are dropped and counted.
 """
 
@@ -40,7 +40,7 @@ from orchestrator.store.runs import Run, open_run
 
 ARM = "arm"
 _SHARE = 4  # the configurations of other runs take at most a quarter of the budget
-_EXPECTED = (".prior", ".confidence")  # keys that may differ between the spaces of runs
+_EXPECTED = (".prior", ".confidence")  # keys in which the spaces of runs may differ
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def _known_parameters(
     candidates: Candidates,
     key: str,
 ) -> list[str]:
-    """Return the parameters of the candidates that the results have. Raises UserError if they
-    have others, or none."""
+    """Return the candidates' parameters that the results contain. Raises UserError if the results
+    contain others, or none."""
     names = dict.fromkeys(name for configuration in configurations for name in configuration)
     unknown = [name for name in names if name not in candidates.columns]
     parameters = [name for name in candidates.columns if name in names]
@@ -114,19 +114,19 @@ def _known_parameters(
 
 
 def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object]]:
-    """Return the distinct configurations of given results that belong to the space, as
+    """Return the distinct configurations of these results that belong to the space, as
     candidates."""
     distinct: dict[bytes, Mapping[str, object]] = {}
     for data in of_kind(known, GivenResults):
         for configuration in _without_fixed(data, space.parameters):
-            # counted later, among the results that match no candidate
+            # counted later as results without a candidate
             with contextlib.suppress(ObjectiveError):
                 distinct.setdefault(space.code_of(configuration).tobytes(), configuration)
     return list(distinct.values())
 
 
 def _without_fixed(data: GivenResults, parameters: Container[str]) -> list[Mapping[str, object]]:
-    """Return configurations without parameters that no candidate has and that never differ."""
+    """Return configurations without constant parameters that no candidate has."""
     values: dict[str, set[object]] = {}
     for result in data.results:
         for name, value in result.parameters.items():
@@ -158,7 +158,7 @@ def _take(sources: Sequence[_Results], candidates: Candidates, direction: str, t
 
 
 def _matched(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
-    """Return the candidate of each result, −1 if there is none. Raises UserError if none matches."""
+    """Return the candidate of each result; −1 if none. Raises UserError if none matches."""
     arms = _arms(results, candidates)
     if not (arms >= 0).any():
         raise UserError(
@@ -248,7 +248,7 @@ def with_best_of(settings: Settings) -> Settings:
     """Return the settings with the best configurations of the runs below `best_of`, if they were
     not read yet.
 
-    Raises RunError if a run cannot be read, has another space, or has no result.
+    Raises RunError if a run cannot be read, has a different space, or has no result.
     """
     known = settings.known_results
     unread = [number for number, source in enumerate(known) if isinstance(source, BestOf) and source.first is None]
@@ -270,9 +270,8 @@ def with_best_of(settings: Settings) -> Settings:
 
 
 def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal], key: str) -> EarlierRun:
-    """Return the results of a run whose configurations belong to `space`, without results that
-    violated one of the run's `constraints`. `key` is the run's key in the campaign file, for
-    messages."""
+    """Return the results of a run whose configurations belong to `space`, except those that violate
+    one of the run's `constraints`. `key` is the run's key in the campaign file, for messages."""
     run = open_run(folder)
     history = fold(run.events())
     _check_space(run.name, read_recorded(history.created.settings).space, space, key)
@@ -291,7 +290,7 @@ def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[Constrain
 
 
 def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace, key: str) -> None:
-    """Raise RunError if the run `name` has another space than `space`, priors aside."""
+    """Raise RunError if the run `name` has a different space than `space`, apart from priors."""
     changes = differences(dump_space(theirs), dump_space(space.parameters))
     different = [change for change in changes if not change.key.endswith(_EXPECTED)]
     if different:

@@ -1,10 +1,9 @@
-"""Notifications: a command or a webhook at the end of a session, at its first failure, and when it
+"""Notifications by a command or a webhook: at the end of a session, at its first failure, and if it
 stalls.
 
-They are sent from a thread of their own. The campaign waits for one only at its end, for a few
-seconds. A notification that cannot be delivered is an error in the log and has no other effect.
-Each kind of notification is sent once per session, except that a stall is reported again after
-another evaluation has ended.
+They are sent from a separate thread. The campaign waits only at its end, for a few seconds. A
+failed delivery is logged as an error and has no other effect. Each kind of notification is sent
+once per session, but a stall is reported again after another evaluation has ended.
 """
 
 import json
@@ -34,9 +33,9 @@ from workers.messages import FailureKind
 _LOGGER = logging.getLogger("bbkb.notify")
 
 SEND_SECONDS = 10.0  # the time-out of a command or a webhook
-END_SECONDS = 2 * SEND_SECONDS + 1.0  # the longest wait of a session's end for its notification
+END_SECONDS = 2 * SEND_SECONDS + 1.0  # the longest wait for a notification at the end of a session
 _MOST_STALLS = 10  # the largest number of stall notifications in a session
-_LONGEST = 500  # characters of a failure's message, and of a command's complaint
+_LONGEST = 500  # characters of a failure's message, and of a command's error output
 
 
 class NotificationReason(StrEnum):
@@ -49,7 +48,7 @@ class NotificationReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """One notification. `text` is a sentence for people."""
+    """One notification. `text` is a complete sentence."""
 
     reason: NotificationReason
     campaign: str
@@ -57,7 +56,7 @@ class Notification:
     text: str
 
     def as_json(self) -> str:
-        """Return the JSON object that a command or a webhook receives. Chat servers show `text`."""
+        """Return the JSON object for a command or a webhook. Chat servers show `text`."""
         return json.dumps({"text": self.text, "event": self.reason.value, "campaign": self.campaign, "run": self.run})
 
 
@@ -76,12 +75,12 @@ class Notifier:
         self._thread = threading.Thread(target=self._live, name="notify", daemon=True)
 
     def take(self, event: Event) -> None:
-        """Receive an event of the campaign, and send a notification if the event is a reason for one."""
+        """Receive an event of the campaign, and send a notification if the event requires one."""
         if isinstance(event, AttemptEnded | SessionClosed):
             self._events.put(event)
 
     def start(self) -> None:
-        """Start the thread that sends notifications and notices a stall."""
+        """Start the thread that sends notifications and detects a stall."""
         self._thread.start()
 
     def close(self) -> None:
@@ -189,8 +188,9 @@ def post(url: str, notification: Notification) -> None:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects. Python would follow a redirect with a GET request: the notification would
-    be lost without an error, and the server could choose any address that this machine reaches."""
+    """Refuses redirects. Python would follow a redirect with a GET request. The notification would
+    be lost without an error, and the server could choose any address reachable from this
+    machine."""
 
     def redirect_request(self, *_: object) -> None:
         """Raises OSError."""
@@ -219,7 +219,7 @@ def _reason(error: Exception) -> str:
         return f"notify.webhook names the environment variable {error}, which is not set where the campaign runs"
     if isinstance(error, subprocess.TimeoutExpired):
         return f"the command took longer than {duration(SEND_SECONDS)} and was killed"
-    if isinstance(error, HTTPException | ValueError):  # such a message quotes the address
+    if isinstance(error, HTTPException | ValueError):  # such a message contains the address
         rule = "notify.webhook is not an address that can be requested, or its server does not speak HTTP"
         return f"{rule} ({type(error).__name__})"
     return f"{type(error).__name__}: {error}"

@@ -41,8 +41,8 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 
 def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> Run:
-    """Return the folder of a new run with the first events of its log; `existing_results` comes
-    from `existing`.
+    """Return the folder of a new run, whose log contains the first events. `existing_results` is
+    the result of `existing`.
 
     Raises RunError or StoreError as `store.runs.create` does.
     """
@@ -60,12 +60,12 @@ def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken
 
 @dataclass(frozen=True)
 class OpenSession:
-    """A driver that holds the campaign's claim, and the event that opens its session."""
+    """A driver that holds the campaign's claim, and the first event of its session."""
 
     driver: Driver
     opened: SessionOpened
     heartbeat: Heartbeat
-    held: ExitStack  # the resources that are released at its end
+    held: ExitStack  # the resources to release at its end
     threads: int | None = None
 
     def run(self) -> Close:
@@ -87,16 +87,16 @@ def open_session(
     and prepare workers.
 
     The settings are part of the claim. `campaign.yaml` is written after the claim has succeeded,
-    and is not read here. `observe` gets a snapshot after a turn of the loop, at most one in
-    `show_seconds`. `parts`: the result of `build` for these settings, if it is known; `allocation`:
-    workers that have been started for them on Ray.
+    and is not read here. `observe` receives a snapshot after a turn of the loop, at most one in
+    `show_seconds`. `parts` is the result of `build` for these settings if it is known; `allocation`
+    has workers that Ray has already started for them.
 
     Raises HeldError if another process runs the campaign, RunError if the candidates differ from
     those in the log or the folders of the trials cannot be created, UserError if the executor can never
     provide a worker, and StoreError and ObjectiveError as the store and the objective do.
     """
     parts = parts or build(settings)
-    # released immediately if a line below raises, otherwise at the end of the session
+    # released immediately if a statement below raises, otherwise at the end of the session
     with ExitStack() as resources:
         resources.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
         store = resources.enter_context(run.store())
@@ -135,7 +135,7 @@ def open_session(
 
 
 def _log_remarks(settings: Settings, parts: Parts) -> None:
-    """Write remarks on the candidates, the executor and the reports to the operator's log."""
+    """Log remarks about the candidates, the executor and the reports."""
     reports = remark_on_reports(settings, parts.training_objective)
     for remark in (parts.problem.candidates.remark, unenforced_limits(settings), reports):
         if remark:
@@ -143,15 +143,15 @@ def _log_remarks(settings: Settings, parts: Parts) -> None:
 
 
 def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
-    """Return the problem with the folders of its trials, if the settings request them, and with
-    their output, if this machine has the run's folder."""
+    """Return the problem with folders for its trials if the settings request them, and with their
+    output if this machine has the run's folder."""
     outputs = prepare_outputs(run) if run.folder.is_dir() else None
     folders = run.trials if settings.workers.trial_folders else None
     return replace(problem, trial_folders=folders, outputs=outputs)
 
 
 def _place_arms(problem: Problem, settings: Settings, resources: ExitStack) -> Problem:
-    """Return the problem with its candidates in this process, or divided among Ray actors."""
+    """Return the problem with its candidates in this process or divided among Ray actors."""
     if settings.computing.shards == 1:
         return problem
     # imported here so that campaigns without Ray do not load it
@@ -164,7 +164,7 @@ def _place_arms(problem: Problem, settings: Settings, resources: ExitStack) -> P
 
 
 def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
-    """Return both states, rebuilt from a log of the same candidates and objective."""
+    """Return both states, rebuilt from a log of the same candidates and the same objective."""
     created, events = run.stream(store)
     _check_unchanged(run, parts, created)
     with threadpool_limits(settings.computing.threads, user_api="blas"):

@@ -16,7 +16,7 @@ from workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, S
 
 
 class _Common(TypedDict):
-    """The fields that the events of all outcomes have."""
+    """The fields that all outcome events share."""
 
     time: float
     trial: int
@@ -27,7 +27,7 @@ class _Common(TypedDict):
 
 
 class _FurtherReports(TypedDict):
-    """The fields of an event that records reports which arrived with the outcome."""
+    """The event fields for reports that arrived with an outcome."""
 
     reports: tuple[tuple[int, float], ...]
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...]
@@ -37,15 +37,15 @@ def event_of(
     outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float, cause: str = ""
 ) -> AttemptEnded:
     """Return the event that records `outcome`. The campaign must expect the outcome; `reports`
-    forgets its attempt.
+    discards its attempt.
 
     Args:
-        outcome: from the executor.
+        outcome: an outcome that the executor returned.
         campaign: the state before the outcome, which decides whether a failure is final and which
             remarks are new.
-        reports: the intermediate values that are in the log already.
+        reports: the intermediate values that are already in the log.
         now: the executor's time, seconds.
-        cause: why the campaign stopped the attempt, if it did.
+        cause: the reason if the campaign stopped the attempt.
     """
     started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
     common: _Common = {
@@ -59,7 +59,7 @@ def event_of(
     match outcome:
         case Success() if not isfinite(
             outcome.value
-        ):  # the objective may have changed the worker process, whose check is then not reliable
+        ):  # the objective may have modified the worker process, which makes its check unreliable
             message = f"value must be a finite number, got {outcome.value}"
             kind = FailureKind.INVALID_VALUE
             reports.forget(outcome)
@@ -88,7 +88,7 @@ def _further_reports(reports: Sequence[Reported]) -> _FurtherReports:
 def trials_of_picks(
     picks: Sequence[Pick], campaign: CampaignState, candidates: Candidates
 ) -> tuple[PickedTrial, ...]:  # fmt: skip
-    """Return the trials of a batch, numbered after those of `campaign`, with their parameters,
+    """Return the trials of a batch with the next indices of `campaign`, and with their parameters,
     reasons and origins."""
     return tuple(
         PickedTrial(
@@ -106,7 +106,7 @@ def trials_of_picks(
 
 
 def _origin(pick: Pick, campaign: CampaignState) -> Copied | None:
-    """Return the checkpoint that the new trial of `pick` copies: the parent's newest one."""
+    """Return the checkpoint that the new trial of `pick` copies, which is the parent's newest."""
     if pick.parent is None or pick.replaces is None:
         return None
     step, _ = campaign.trainings.population.saved[pick.parent]

@@ -1,7 +1,7 @@
-"""The output of attempts in the process that runs the campaign.
+"""The output of attempts, in the process that runs the campaign.
 
-It checks the folder of trials, saves output that came with an outcome, and quotes the end of the
-output in the message of a failure.
+This module checks the folder of trials, saves output that came with an outcome, and quotes the end
+of the output in a failure's message.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ def prepare_outputs(run: Run) -> Path | None:
 
 
 def check_trial_folders(run: Run) -> None:
-    """Raise RunError if no folder can be created in the run's folder of trials: without this check,
-    every trial would fail."""
+    """Raise RunError if the run's folder of trials is not writable. Without this check, every trial
+    would fail."""
     trials = run.trials
     if os.path.islink(trials) and not os.path.exists(trials):
         reason = f"it is a link to {os.readlink(trials)}, which does not exist"
@@ -60,7 +60,7 @@ def check_trial_folders(run: Run) -> None:
 
 
 def remove_outputs(trials: Path | None) -> None:
-    """Undo `prepare_outputs` when all workers have ended. Output of attempts stays."""
+    """Undo `prepare_outputs` when all workers have ended. The output of attempts remains."""
     if trials is None:
         return
     try:
@@ -70,7 +70,7 @@ def remove_outputs(trials: Path | None) -> None:
 
 
 def with_output(outcome: Outcome, trials: Path | None) -> Outcome:
-    """Return the outcome; a failure has the end of its attempt's output in the message.
+    """Return the outcome; the message of a failure then includes the end of its attempt's output.
 
     Output that came with the outcome is written into the run's folder.
 
@@ -96,7 +96,7 @@ def _with_output(outcome: Outcome, trials: Path) -> Outcome:
     move_output(trials, outcome.trial, outcome.attempt)  # its process may have been killed
     output = read_end(output_file(trials, outcome.trial, outcome.attempt), SENT_BYTES)
     tail = tail_of(output)
-    # the failure of a command quotes its standard error already
+    # the failure of a command already quotes its standard error
     if not tail or tail.rpartition("\n")[2] in outcome.message:
         return outcome
     return replace(outcome, message=f"{outcome.message}\nits output ends:\n{tail}")

@@ -1,6 +1,6 @@
 """Chooses the configurations of earlier runs that a campaign evaluates first.
 
-The runs' objectives may differ. Therefore no value of theirs is learned; only their best
+The runs' objectives may differ. Therefore their values are not learned; only their best
 configurations are used.
 """
 
@@ -24,7 +24,7 @@ Configuration = Mapping[str, Scalar]
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """The results of a run."""
+    """The results of an earlier run."""
 
     name: str
     configurations: Sequence[Configuration]  # n evaluated configurations
@@ -32,11 +32,11 @@ class EarlierRun:
 
 
 def portfolio(space: SearchSpace, runs: Sequence[EarlierRun], most: int = MOST) -> list[Configuration]:
-    """Return at most `most` configurations of the runs, chosen greedily: each choice improves the
-    best rank of the chosen configurations most, over all runs.
+    """Return at most `most` configurations of the runs, chosen greedily: each choice gives the
+    largest improvement in the best rank of a chosen configuration, over all runs.
 
-    The rank of a configuration in a run is that of its mean by a model of the run's values. The
-    portfolio ends when each run's best configuration is in it.
+    The rank of a configuration in a run is the rank of its mean under a model of the run's values.
+    The portfolio is complete when it contains each run's best configuration.
     """
     arms: dict[bytes, int] = {}
     features: list[Floats] = []
@@ -66,15 +66,15 @@ def _means(arms: Arms, results: Sequence[Observation]) -> Floats:
 
 
 def _worth(means: Floats) -> Floats:
-    """Return −log of rank / (n + 1), the best having rank 1: (A,), above 0."""
+    """Return −log(rank / (n + 1)) (A,), which is positive; the best mean has rank 1."""
     ranks = np.empty(len(means))
     ranks[np.argsort(-means, kind="stable")] = np.arange(1, len(means) + 1)
     return -np.log(ranks / (len(means) + 1))
 
 
 def _greedy(worth: Floats, most: int) -> list[int]:
-    """Choose columns of `worth` (R, A) greedily. Each column raises the sum of the rows' maxima
-    most; the choice ends when no column raises it."""
+    """Choose columns of `worth` (R, A) greedily. Each choice maximizes the increase of the sum of
+    the rows' maxima. It ends when no column increases this sum."""
     selected: list[int] = []
     reached = np.zeros(len(worth))
     while len(selected) < most:

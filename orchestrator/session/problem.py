@@ -1,5 +1,5 @@
-"""A campaign's problem (candidates, strategy, seed), and the two states that its log determines: the
-state of the campaign and the state of the strategy."""
+"""A campaign's problem (candidates, strategy, seed), and the two states that follow from its log:
+those of the campaign and of the strategy."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,14 +27,14 @@ from orchestrator.errors import CampaignError
 from orchestrator.session.resources import Resources
 from workers.messages import Attempt
 
-# Random streams derived from the campaign's seed. The number of a stream must never change; stream 5
-# belongs to `settings.spaces`.
+# Random streams derived from the campaign's seed. The numbers of streams must never change; stream
+# 5 belongs to `settings.spaces`.
 INIT = 0
 TELL = 1
 TRIALS = 2
 BEGIN = 3
 GROW = 4
-MOST_FORECASTS = 50  # the number of stopped trials with a forecast in one event
+MOST_FORECASTS = 50  # the largest number of stopped trials with forecasts in an event
 
 
 @dataclass(frozen=True)
@@ -43,25 +43,25 @@ class Problem:
 
     name: str  # the campaign's name
     seed: int  # the seed of all random numbers
-    candidates: Candidates  # the candidates at the beginning of the campaign
+    candidates: Candidates  # the initial candidates
     strategy: AnyStrategy
-    sharded_arms: PlacedArms | None = None  # the candidates' features, if several processes hold them
+    sharded_arms: PlacedArms | None = None  # their features, if several processes hold them
     space: SearchSpace | None = None  # the source of new candidates; None if their set is fixed
-    limit: int = 0  # the largest number of live candidates, if there is a `space`
+    limit: int = 0  # the largest number of candidates if there is a `space`
     trial_folders: Path | None = None  # the parent of the trials' own folders; None if they have none
     outputs: Path | None = None  # the folder for the output of attempts; None if it is not saved
     is_deterministic: bool = False  # whether no arm is evaluated twice
     goals: Goals = SINGLE  # the numbers of objectives and constraints
-    # the resources of each trial, if its parameters determine them
+    # the resources of each trial if parameters determine them
     resources: Resources | None = None
 
     def arms(self) -> Arms:
-        """Return the candidates in the strategy's format.
+        """Return the candidates in the format of strategies.
 
-        An arm of a continuous space is not pulled again while the candidates grow, because a
-        neighbor gives as much information. In a fixed set it may be pulled again: otherwise noisy
-        rewards would drive the search away from the best arms, and the published algorithms allow
-        it, too.
+        While the candidates grow, an arm of a continuous space is not pulled again, because a
+        neighbor provides as much information. In a fixed set, it may be pulled again: otherwise
+        noisy rewards would drive the search away from the best arms, and the published algorithms
+        also allow it.
         """
         candidates = self.candidates
         is_calibrated = model_of(self.strategy) is not None
@@ -72,11 +72,11 @@ class Problem:
 
     @property
     def pool(self) -> Pool:
-        """The candidates that the campaign begins with, and the space of further ones."""
+        """The initial candidates, and the space of additional ones."""
         return Pool(self.candidates, self.space, self.limit)
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """Return the generator of one random stream. It is derived when needed and never stored."""
+        """Return the generator of a random stream. It is derived when needed and never stored."""
         return np.random.default_rng([self.seed, *stream])
 
     def attempt(
@@ -116,7 +116,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Progress:
-    """The state of the campaign, of its strategy and of its candidates after the same events."""
+    """The states of the campaign, its strategy and its candidates after the same events."""
 
     campaign: CampaignState
     model: StrategyState  # the strategy's state
@@ -125,7 +125,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Refreshed:
-    """A strategy's state after a refresh, and the fields of the event beside its record."""
+    """A strategy's state after a refresh, and the fields of its event beside the record."""
 
     model: StrategyState
     wants_growth: bool
@@ -134,7 +134,8 @@ class Refreshed:
 
 
 def describe_refresh(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
-    """Describe `model`, the strategy's new state. `campaign` is the campaign when the refresh began.
+    """Describe `model`, the strategy's new state. `campaign` is the campaign at the beginning of
+    the refresh.
 
     This may compute the posterior, which the next choice needs anyway.
     """
@@ -165,12 +166,12 @@ def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: fl
 
 
 def begin_progress(problem: Problem) -> Progress:
-    """Return the states of campaign and strategy before the first event."""
+    """Return the states of the campaign and the strategy before the first event."""
     return Progress(CampaignState(), problem.strategy.init(problem.arms(), problem.rng(INIT)), problem.pool)
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
-    """Return both states after one more event of the log. This draws and decides nothing."""
+    """Return both states after the next event of the log. Draws and decides nothing."""
     model = progress.model
     pool = progress.pool
     if isinstance(event, CandidatesGrown):
@@ -183,7 +184,7 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
 
 
 def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:
-    """Return the strategy's state with the learning curves for the refresh that has begun."""
+    """Return the strategy's state with the learning curves for the refresh in progress."""
     learned = campaign.trainings.learned
     if not learned.curves or not isinstance(problem.strategy, LearnsCurves):
         return model
@@ -200,8 +201,8 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
 
 
 def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState) -> tuple[Forecast, ...]:
-    """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials that
-    can be continued."""
+    """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials
+    that can be continued."""
     trainings = campaign.trainings
     sign = campaign.rules.sign
     if not trainings.learned.curves or not isinstance(problem.strategy, LearnsCurves):

@@ -1,4 +1,4 @@
-"""Converts the section `workers` for the Ray executor: the placement of evaluations, and the first
+"""Converts the section `workers` for the Ray executor: the placement of evaluations and the initial
 workers."""
 
 from objectives.objective import HasPreparation
@@ -11,10 +11,10 @@ from workers.on_ray.places import Placement
 
 
 def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
-    """Return the placement of the evaluations of the run `campaign`.
+    """Return the placement for the evaluations of the run `campaign`.
 
-    `resources` are the resources of each trial, if the trials differ. Raises ExecutorError if the
-    evaluations need a Ray Train that is not installed.
+    `resources` are the resources of each trial, if the trials differ. Raises ExecutorError if
+    evaluations need Ray Train and it is not installed.
     """
     workers = settings.workers
     return Placement(
@@ -51,7 +51,8 @@ def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
 
 
 def _crew_of(workers: WorkerSettings, campaign: str) -> Crew:
-    """Return the processes of an evaluation. Only campaigns that need it import `workers.gangs`."""
+    """Return the set of processes that an evaluation needs. Only a campaign with several imports
+    `workers.gangs`."""
     if workers.ray_train:
         from workers.gangs.trainers import TrainerCrew
 

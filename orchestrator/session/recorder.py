@@ -1,4 +1,4 @@
-"""Records the driver's events: they are applied in memory immediately, and written in one
+"""Records the driver's events. They are applied in memory immediately and written in one
 transaction by `commit`. The state in memory contains all events, written or not. The effects of an
 event wait for `commit`.
 """
@@ -30,10 +30,10 @@ class Span(StrEnum):
 
 
 class Recorder:
-    """Records the events of one session. It belongs to the thread that runs the session.
+    """Records the events of one session. Only the thread that runs the session may use it.
 
     `campaign` is the state after all events. `heard` is called with every event before it is
-    written, `measured` with the seconds of every commit, and `waiting` with the reason whenever a
+    written, `measured` with the duration of every commit, and `waiting` with the reason whenever a
     commit has to wait for the store.
     """
 
@@ -51,7 +51,8 @@ class Recorder:
         self._is_urgent = is_urgent
         self._waiting = waiting
         self._snapshot = writer.length  # events in the log at the last snapshot of the state
-        self._unwritten: tuple[int, list[Event]] = (writer.length, [])  # the position of the first one in the log
+        # position of the first event, and the events
+        self._unwritten: tuple[int, list[Event]] = (writer.length, [])
 
     def record(self, event: Event) -> None:
         """Apply the event, and keep it for the next commit."""
@@ -63,10 +64,10 @@ class Recorder:
     def commit(self) -> list[tuple[int, int]]:
         """Write all unwritten events. Return the attempts (trial, attempt) that they end.
 
-        Raises FencedError if another process took the campaign over, StoreError if the store stays
-        unreachable.
+        Raises FencedError if another process has taken over the campaign, and StoreError if the
+        store remains unreachable.
         """
-        # position and events change in one assignment: after an interrupt nothing is written twice
+        # one assignment changes position and events, so an interrupt causes no second write
         position, events = self._unwritten
         if not events:
             return []
@@ -87,7 +88,7 @@ class Recorder:
             _LOGGER.warning("the snapshot was not written, so reading the log will take longer: %s", error)
 
     def _write(self, events: Sequence[Event], position: int) -> None:
-        """Append to the log. Retries while the store is unreachable; the events stay in memory."""
+        """Append to the log. Retries while the store is unreachable; events stay in memory."""
         deadline = time.monotonic() + STORE_PATIENCE_SECONDS
         while True:
             try:

@@ -1,5 +1,5 @@
-"""Replays a log: the states of the campaign and its model at any point, the reasons for each
-choice, and whether a repeated computation on this machine gives the same result."""
+"""Replays a log: restores the states of the campaign and its model at any point, shows the reasons
+for each choice, and checks whether a repeated computation on this machine gives the same result."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,17 +30,17 @@ class Replayed:
     """The result of a replay: both states, the last choice, and the repeated computations."""
 
     progress: Progress
-    position: int  # events taken
+    position: int  # the number of events so far
     last_choice: BatchChosen | None
-    repeated: int  # computations of the strategy
+    repeated: int  # the number of repeated computations of the strategy
     differences: tuple[Difference, ...]
 
 
 def replay_until(problem: Problem, events: Sequence[Event], until: int | None, is_checked: bool) -> Replayed:
-    """Replay the first `until` events, or all if it is None.
+    """Replay the first `until` events, or all of them if it is None.
 
-    `is_checked` repeats every computation of the strategy and compares the results. Raises
-    UserError if the log has fewer events.
+    `is_checked`: whether to repeat every computation of the strategy and compare the results.
+    Raises UserError if the log has fewer events.
     """
     if until is not None and not 0 < until <= len(events):
         raise UserError(f"--until must be >= 1 and <= {len(events)}, the number of events in the log, got {until}")
@@ -118,7 +118,7 @@ def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
-    """Return whether both are equal up to the last digits, which differ between machines."""
+    """Return whether both are equal except for the last digits, which depend on the machine."""
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(ours, theirs, rtol=1e-9))
     return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))

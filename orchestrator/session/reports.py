@@ -1,4 +1,4 @@
-"""The recorded intermediate values of running attempts, so that none is recorded twice."""
+"""The recorded intermediate values of running attempts. They prevent duplicates in the log."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ from workers.messages import IntermediateValue, Outcome, Reported, Stopped, Succ
 
 
 class RecordedReports:
-    """Remembers the reports of the running attempts that are in the log."""
+    """The reports of the running attempts that are already in the log."""
 
     def __init__(self, has_checkpoints: bool = False) -> None:
-        """`has_checkpoints`: whether an attempt may continue the training of the one before."""
+        """`has_checkpoints`: whether an attempt may continue the training of the previous one."""
         self._has_checkpoints = has_checkpoints
         self._recorded: dict[tuple[int, int], set[tuple[int, float]]] = defaultdict(set)
-        # by attempt: the step up to which the log has the reports that the attempt repeats
+        # attempt → the last step that the attempt repeats of those in the log
         self._repeated: dict[tuple[int, int], int] = {}
 
     def begin(self, campaign: CampaignState) -> None:
-        """Note the reports of attempts that run since an earlier session."""
+        """Add the reports of attempts that have been running since an earlier session."""
         for trial, run in campaign.running.items():
             self._repeated[trial, run.attempt] = campaign.trainings.step(trial)
 
@@ -30,7 +30,7 @@ class RecordedReports:
         values: Sequence[IntermediateValue],
         trainings: Trainings,
     ) -> list[IntermediateValue]:
-        """Return the values that are not in the log; `trainings` are those of the log."""
+        """Return the values that are not in the log, whose trainings are `trainings`."""
         return [
             value
             for value in values
@@ -52,9 +52,9 @@ class RecordedReports:
         )
 
     def take_rest(self, outcome: Success | Stopped, trainings: Trainings) -> list[Reported]:
-        """Return the outcome's reports that are not in the log, and forget the attempt.
+        """Return the outcome's reports that are not yet in the log, and discard the attempt.
 
-        A report is missing in the log if its message was lost or is late. Workers of an older
+        A report is missing in the log if its message was lost or delayed. Workers of an older
         version send pairs without metrics.
         """
         identity = outcome.trial, outcome.attempt
@@ -65,15 +65,15 @@ class RecordedReports:
         return [one for one in reports if one[:2] not in recorded and one.step > repeated]
 
     def forget(self, outcome: Outcome) -> None:
-        """Forget the attempt, which has ended."""
+        """Discard the attempt, which has ended."""
         self._recorded.pop((outcome.trial, outcome.attempt), None)
         self._repeated.pop((outcome.trial, outcome.attempt), None)
 
     def _repeated_step(self, trial: int, attempt: int, first: int, trainings: Trainings) -> int:
-        """Return the step up to which an attempt repeats reports that are in the log.
+        """Return the last step whose report the attempt repeats.
 
         An attempt that continues from a checkpoint repeats steps; its `first` report shows whether
-        it does. The reports of a training that begins anew are recorded again.
+        it continues. The reports of a restarted training are recorded again.
         """
         if (trial, attempt) not in self._repeated:
             curve = trainings.curves.get(trial)

@@ -1,5 +1,5 @@
-"""Limits of an evaluation, and the CPUs, GPUs and machines of each trial if a parameter determines
-them (`workers.cpus_from`)."""
+"""The limits of an evaluation. Also the CPUs, GPUs and machines of each trial if a parameter
+determines them (`workers.cpus_from`)."""
 
 import threading
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ class Resources:
     """The resources of trials whose parameters determine them."""
 
     workers: WorkerSettings  # computes the share of a trial from its parameters
-    largest: Share  # the maximum of each resource over all trials
+    largest: Share  # the largest amount of each resource that a trial takes
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -31,7 +31,7 @@ _PROGRAMS = ("python", "python3", "bash", "sh", "make", "java", "julia", "Rscrip
 
 
 def missing_program(settings: Settings) -> str:
-    """Return a sentence if this machine lacks the program of the command; else an empty text."""
+    """Return a sentence if this machine lacks the program of the command, else an empty text."""
     command = settings.objective.options
     program = command.missing_program() if isinstance(command, ShellCommand) else ""
     if not program:
@@ -60,10 +60,10 @@ def check_timeout(settings: Settings) -> None:
 
 
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
-    """Return the resources of each trial; None if all trials take the same.
+    """Return the resources of each trial; None if all trials take the same amount.
 
-    Raises UserError if the named parameter does not exist, or has a value that is not a number of
-    processors.
+    Raises UserError if the named parameter does not exist or has a value that is not a valid number
+    of processors.
     """
     workers = settings.workers
     if not workers.sized_by:
@@ -73,9 +73,9 @@ def resources_of(settings: Settings, candidates: Candidates) -> Resources | None
 
 
 def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
-    """Return the parameter's values: those of the candidates, and the bounds of new ones.
+    """Return the parameter's values: those of the candidates, and the bounds for new ones.
 
-    Raises UserError as `resources_of` does.
+    Raises UserError in the same cases as `resources_of`.
     """
     place = f"workers.{key}_from.parameter"
     if name not in candidates.columns:
@@ -93,8 +93,8 @@ def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> 
 
 
 def _is_amount(value: object, key: str) -> bool:
-    """Return whether Ray can give a trial this amount: a whole number of machines; a fraction below
-    1, or a whole number, of processors."""
+    """Return whether Ray can assign this amount: a whole number of machines, or a whole number of
+    processors or a fraction of one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     if key == "machines":

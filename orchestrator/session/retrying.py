@@ -17,7 +17,7 @@ EVERY_KIND = frozenset(FailureKind)
 
 
 def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
-    """Return the trials whose last attempt failed with one of `kinds`, in order of their indices."""
+    """Return the trials whose last attempt failed with one of `kinds`, sorted by index."""
     picks: dict[int, PickedTrial] = {}
     failed: dict[int, ReopenedTrial] = {}
     for event in events:
@@ -39,10 +39,10 @@ def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVER
 
 
 def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[int, CampaignState]:
-    """Queue the failed trials of a run again; the next session evaluates them.
+    """Queue the failed trials of a run again for the next session.
 
     Returns the number of these trials and the campaign's state afterwards. Raises HeldError if a
-    process runs the campaign, StoreError if the log cannot be read or written.
+    process is running the campaign, and StoreError if the log cannot be read or written.
     """
     with contextlib.ExitStack() as resources:
         store = resources.enter_context(run.store())

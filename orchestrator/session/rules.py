@@ -1,4 +1,4 @@
-"""The rules that a campaign's settings state, as its sessions record them."""
+"""Derives the rules that sessions record from a campaign's settings."""
 
 from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
 from orchestrator.campaign.goals import VALUE, CampaignGoals, ConstraintGoal, ObjectiveGoal
@@ -19,7 +19,7 @@ from orchestrator.settings.stopping_sections import AshaSettings, MedianSettings
 from orchestrator.settings.strategies import strategy_name
 from orchestrator.settings.worker_sections import WorkerSettings
 
-_FEWEST_FAILURES = 10  # before a session without a success gives up
+_FEWEST_FAILURES = 10  # of a session without a success, before it gives up
 
 
 def rules_of(settings: Settings, slots: int = 0) -> Rules:
@@ -27,7 +27,7 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
 
     Args:
         settings: the campaign file, checked.
-        slots: how many evaluations can run at the same time; 0 before the first session.
+        slots: the number of concurrent evaluations; 0 before the first session.
     """
     budget = settings.budget
     workers = settings.workers
@@ -107,7 +107,7 @@ def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
         return TrainingRule(
             continues=True,
             has_checkpoints=True,
-            finish=1,  # of the members, so that a budget of steps ends with a result
+            finish=1,  # of the members, so that a budget of steps always yields a result
             last_step=strategy.last_step,
             is_population=True,
         )
@@ -133,7 +133,7 @@ def _workers(workers: WorkerSettings) -> WorkerRules:
 
 
 def _strategy(strategy: object) -> StrategyRules:
-    """Return the rules that the fields of the strategy's dataclass state."""
+    """Return the rules from the fields of the strategy's dataclass."""
     fields = getattr(type(strategy), "__dataclass_fields__", {})
     options = {name: getattr(strategy, name) for name in fields}
     return StrategyRules(

@@ -1,4 +1,4 @@
-"""Completes `early_stopping: {rule: model}` when a session begins, from the objective and the
+"""Completes `early_stopping: {rule: model}` at the start of a session, from the objective and the
 budget."""
 
 from objectives.command import ShellCommand
@@ -13,9 +13,9 @@ from orchestrator.settings.strategies import build_strategy, dump_strategy
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
-    """Return `settings` with decisions on continuing trials, on their last step and on short first
-    trainings. `is_begun`: whether an earlier session has recorded its decisions in `settings`; they
-    are kept."""
+    """Return `settings` with decisions about continued trials, their last step and short first
+    trainings. `is_begun`: whether `settings` already contain the decisions of an earlier session,
+    which are kept."""
     rule = settings.early_stopping
     strategy = settings.strategy
     if isinstance(strategy, TrainsPopulation):
@@ -45,7 +45,7 @@ def check_reports(settings: Settings, objective: object) -> None:
     """Raise UserError if early stopping is requested and the tuned function cannot report values,
     trainings do not end at `last_step`, or short first trainings do not end before it.
 
-    Whether another objective, such as a command, reports values is only known when it runs.
+    Whether other objectives, such as a command, report values is unknown before they run.
     """
     rule = settings.early_stopping
     if isinstance(settings.strategy, TrainsPopulation):
@@ -59,7 +59,7 @@ def check_reports(settings: Settings, objective: object) -> None:
 
 
 def _check_last_step(rule: ModelStoppingSettings, objective: object) -> None:
-    """Raise UserError if the given last step is not that of the objective."""
+    """Raise UserError if the given last step differs from the objective's."""
     if not isinstance(objective, TrainsInSteps) or rule.last_step in (None, objective.last_step):
         return
     raise UserError(
@@ -69,8 +69,8 @@ def _check_last_step(rule: ModelStoppingSettings, objective: object) -> None:
 
 
 def _check_function(settings: Settings, objective: object, key: str, needing: str) -> None:
-    """Raise UserError if the tuned function cannot report values, which the setting `needing` of
-    the section `key` needs."""
+    """Raise UserError if the tuned function cannot report values, as the setting `needing` of the
+    section `key` requires."""
     is_parameter = "report" in settings.space
     if not isinstance(objective, HasFunction) or (not is_parameter and takes_argument(objective, "report")):
         return
@@ -83,7 +83,7 @@ def _check_function(settings: Settings, objective: object, key: str, needing: st
 
 
 def _check_population(strategy: TrainsPopulation, objective: object) -> None:
-    """Raise UserError if trials keep no checkpoints, or end before their first pause."""
+    """Raise UserError if trials save no checkpoints or end before their first pause."""
     if not _has_checkpoints(objective):
         raise UserError(
             "strategy pbt needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
@@ -99,8 +99,8 @@ def _check_population(strategy: TrainsPopulation, objective: object) -> None:
 
 
 def remark_on_reports(settings: Settings, objective: object) -> str:
-    """Return a remark for the user if trials are stopped early by reported values that differ from
-    the objective's returned value; otherwise an empty text."""
+    """Return a remark for the user if early stopping judges trials by reports that differ from the
+    returned value; otherwise an empty text."""
     if not isinstance(settings.early_stopping, ModelStoppingSettings) or not isinstance(objective, TrainsInSteps):
         return ""
     remark = objective.remark_on_reports
@@ -117,8 +117,8 @@ def _has_checkpoints(objective: object) -> bool:
 
 
 def _last_step(rule: ModelStoppingSettings, objective: object) -> int | None:
-    """Return the step at which trainings end, from the settings or from the objective; None if it
-    is unknown."""
+    """Return the step at which trainings end, from the settings or the objective; None if
+    unknown."""
     if rule.last_step is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
         return objective.last_step
     return rule.last_step

@@ -1,6 +1,6 @@
 """The event log on SQLite or PostgreSQL: appending, claiming and leasing a campaign, run folders,
 verification.
 
-`orchestrator.campaign` defines the meaning of an event; tables made of a log are in
-`orchestrator.history`.
+`orchestrator.campaign` defines the meaning of the events; `orchestrator.history` derives tables
+from a log.
 """

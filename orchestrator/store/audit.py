@@ -1,6 +1,6 @@
-"""The checks of `verify`, event by event, and their findings.
+"""The checks that `verify` makes for each event, and their findings.
 
-Every problem is reported with its position, not only the first one.
+It reports every problem with its position, not only the first one.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ class Findings:
     holder: str  # the process that runs the campaign; empty if none does
     problems: tuple[str, ...]
     notes: tuple[str, ...]
-    again: tuple[PendingAttempt, ...]  # running at the end of the log
-    waiting: tuple[PendingAttempt, ...]  # chosen, or failed and to be retried
+    again: tuple[PendingAttempt, ...]  # attempts running at the end of the log
+    waiting: tuple[PendingAttempt, ...]  # attempts chosen, or failed and to be retried
     unlearned: int  # the number of results that the strategy has not learned yet
 
     def lines(self) -> Iterator[str]:
@@ -62,7 +62,7 @@ class Audit:
     problems: list[str]
     notes: list[str] = field(default_factory=list)
     books: Books = field(default_factory=Books)
-    state: CampaignState | None = field(default_factory=CampaignState)  # by `apply`; None after damage
+    state: CampaignState | None = field(default_factory=CampaignState)  # None after damage
     events: int = 0
     checksums: int = 0
     previous: int | None = 0  # the checksum of the previous event
@@ -71,7 +71,7 @@ class Audit:
     time: float = float("-inf")
 
     def skip(self) -> None:
-        """Note that events before the next one are missing, so the previous one is unknown."""
+        """Note that events before the next one are missing. The previous event is then unknown."""
         self.is_gap = True
 
     def take(self, row: Row) -> None:
@@ -90,12 +90,12 @@ class Audit:
         self._apply(row, event, is_wrong=bool(broken))
 
     def compare_head(self, extent: Extent) -> None:
-        """Check that the last event is the one that was written last."""
+        """Check that the log ends with the event that was written last."""
         if extent.head is not None and not self.is_gap and self.previous != extent.head:
             self.problems.append("the log does not end with the event that was written last: its end was replaced")
 
     def compare(self) -> None:
-        """Check that `campaign.apply` gives the same totals."""
+        """Check that `campaign.apply` results in the same totals."""
         if self.state is None:
             self.notes.append("the counts of `status` were not compared: the log is damaged before its end")
         else:
@@ -119,7 +119,7 @@ class Audit:
         )
 
     def _read(self, row: Row) -> Event | None:
-        """Return the event; None after a gap, which is already reported, or if it is damaged."""
+        """Return the event; None if it is damaged or follows a gap, which is already reported."""
         previous = self.previous
         self.previous = row.checksum
         if self.is_gap:
@@ -132,10 +132,10 @@ class Audit:
             return None
 
     def _check_order(self, row: Row, event: Event) -> list[str]:
-        """Return the broken rules about epochs and sessions."""
+        """Return the rules about epochs and sessions that the event breaks."""
         is_created = isinstance(event, CampaignCreated)
         is_opening = isinstance(event, SessionOpened)
-        is_reopening = isinstance(event, TrialsReopened)  # written under a claim of its own
+        is_reopening = isinstance(event, TrialsReopened)  # written under its own claim
         is_enqueued = isinstance(event, BatchChosen) and event.is_enqueued
         is_early = is_enqueued or isinstance(event, CampaignCreated | ExistingTaken)
         opened: int = getattr(event, "epoch", row.epoch)
@@ -182,6 +182,6 @@ class Audit:
             return
         try:
             self.state = apply(self.state, event)
-        except Exception as error:  # the campaign cannot continue from here
+        except Exception as error:  # the campaign's state is unknown from here on
             self.problems.append(f"event {row.position} ({row.kind}) does not apply: {type(error).__name__}: {error}")
             self.state = None

@@ -1,7 +1,7 @@
-"""The bookkeeping of `verify` over the events of a log.
+"""Separate bookkeeping of `verify` for the events of a log.
 
-It is separate from `campaign.apply` on purpose. If the two disagree about a log, one of them is
-wrong, and `verify` reports that too.
+It duplicates `campaign.apply` on purpose. If the two disagree about a log, one of them is wrong,
+and `verify` reports the disagreement.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -41,7 +41,7 @@ class PendingAttempt:
         return f"trial {self.trial} (arm {self.arm}, attempt {self.attempt})"
 
 
-@dataclass(slots=True)  # one for each trial of the log
+@dataclass(slots=True)  # one for each trial
 class _Trial:
     arm: int
     state: Literal["waiting", "running", "finished", "learned"] = "waiting"
@@ -72,7 +72,7 @@ class Books:
             yield from _RECORDS[type(event)](self, event)
 
     def attempts(self, state: str, later: int = 0) -> list[PendingAttempt]:
-        """Return the trials in this state with their current attempts, plus `later`."""
+        """Return the trials in this state with their current attempts plus `later`."""
         return [
             PendingAttempt(number, trial.arm, trial.attempt + later)
             for number, trial in self.trials.items()

@@ -13,15 +13,15 @@ from orchestrator.store.migrations import bring_up_to_date, tables_version
 from orchestrator.store.tables import CAMPAIGNS
 from orchestrator.wording import moment
 
-# The columns that databases of every version have
+# The columns that exist in databases of every version
 _CAMPAIGN = sa.select(*(CAMPAIGNS.c[name] for name in ("campaign", "epoch", "holder", "since", "length")))
 
 
 class CampaignDatabase:
     """The base of a store.
 
-    With `is_salvage`, it is read-only and gives access to the readable part of a damaged file.
-    Every method raises StoreError if the database cannot be reached, written or understood.
+    With `is_salvage`, it is read-only and provides the readable part of a damaged file. Every
+    method raises StoreError if the database cannot be reached, written or understood.
     """
 
     def __init__(self, url: str, is_salvage: bool = False) -> None:
@@ -70,7 +70,8 @@ class CampaignDatabase:
         return value
 
     def _make_file(self) -> None:
-        """Create a SQLite file that only its owner may read. Its other files get the same rights."""
+        """Create a SQLite file that only its owner can read. SQLite's other files get the same
+        rights."""
         if self._file is not None:
             try:
                 files.make_private(self._file)

@@ -1,4 +1,4 @@
-"""The holders of campaigns in a database: claims, heartbeats and requests to stop."""
+"""The holders of campaigns in a database: claims, heartbeats and stop requests."""
 
 import time
 from typing import cast
@@ -24,22 +24,22 @@ class Claims(CampaignDatabase):
         return Holding(row.epoch) if holder is None else Holding(*holder)
 
     def claimed_settings(self, campaign: str) -> str:
-        """Return the campaign file of the newest claim as JSON; empty if the claim had none."""
+        """Return the campaign file of the newest claim as JSON; empty if the claim has none."""
         with self._reading() as connection:
             query = sa.select(HOLDERS.c.settings).where(HOLDERS.c.campaign == campaign)
             return connection.execute(query).scalar_one_or_none() or ""
 
     def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
-        """Write a request for the holder of this epoch, which reads it with its next heartbeat.
+        """Store a stop request for the holder of this epoch, who reads it with the next heartbeat.
 
-        False if the epoch has no holder any more.
+        Return False if the epoch no longer has a holder.
         """
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch) & (HOLDERS.c.holder != "")
         with self._writing() as connection:
             return connection.execute(HOLDERS.update().where(mine).values(stop=stop)).rowcount == 1
 
     def beat(self, campaign: str, epoch: int) -> Stop:
-        """Record a heartbeat of the holder of this epoch, and return the request to it.
+        """Record a heartbeat of the holder of this epoch, and return the pending stop request.
 
         Raises FencedError if another process has taken over.
         """
@@ -51,7 +51,7 @@ class Claims(CampaignDatabase):
             return cast(Stop, connection.execute(sa.select(HOLDERS.c.stop).where(mine)).scalar_one())
 
     def release(self, campaign: str, epoch: int) -> None:
-        """Release the claim of this epoch. No effect if another process has taken over."""
+        """Release the claim of this epoch. Do nothing if another process has taken over."""
         mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch)
         with self._writing() as connection:
             connection.execute(

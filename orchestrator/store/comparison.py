@@ -1,8 +1,8 @@
-"""Compares a log with a copy of it, event by event. The comparison shows that one of them was
+"""Compares a log with a copy of it, event by event. A difference shows that one of them was
 changed, but not which one.
 
-Checksums reveal accidental changes. A person who may write to the database can compute them again,
-so only a copy in another place reveals such a change.
+Checksums reveal accidental changes. But a person who can write to the database can recompute them,
+and only a copy in another place reveals such a change.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class LogComparison:
     """The result of comparing a log with a copy of it."""
 
     events: int  # the number of equal events from the beginning
-    # the position of the first different event; None if one log is the beginning of the other
+    # the position of the first different event; None if one log is a prefix of the other
     difference: int | None = None
     newer: int = 0  # the number of events that only the log has
     older: int = 0  # the number of events that only the copy has
@@ -41,7 +41,7 @@ class LogComparison:
 def compare(log: EventStore, copy: EventStore, campaign: str) -> LogComparison:
     """Compare the campaign's events in both stores.
 
-    Raises StoreError if a log cannot be read, and RunError if `copy` does not have the campaign.
+    Raises StoreError if a log cannot be read, and RunError if `copy` lacks the campaign.
     """
     position = 0
     while True:

@@ -1,7 +1,7 @@
 """Damage of a run's folder that SQLite cannot see: a lost campaign file, and a log without its end.
 
-The last events of a killed session may be in `campaign.sqlite-wal` only. Without that file, SQLite
-opens an older log, which is consistent in itself. Other files in the folder show the loss.
+The last events of a killed session may exist only in `campaign.sqlite-wal`. Without that file,
+SQLite opens an older log, which is consistent. Other files in the folder reveal the loss.
 """
 
 from orchestrator.settings import file as campaign_file
@@ -54,6 +54,6 @@ def lost_trials(run: Run, chosen: int) -> str:
 
 
 def _restore(run: Run) -> str:
-    """Return the remedies' common beginning."""
+    """Return the common beginning of the remedies."""
     files = "campaign.sqlite and campaign.sqlite-wal" if run.has_own_log else "the database"
     return f"Restore {files} of the same time; or, to continue without the lost results"

@@ -31,7 +31,7 @@ _PATIENCE = {
 
 
 def connect(url: str, is_salvage: bool = False) -> sa.Engine:
-    """Return the database of `url` with resolved credentials, without opening it.
+    """Return the database of `url` with resolved credentials, without connecting to it.
 
     With `is_salvage`, nothing is written, and the readable part of a damaged SQLite file can be
     read. Raises StoreError if the URL or its driver is wrong, or if the URL names an environment
@@ -43,7 +43,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
             parsed = parsed.set(drivername="postgresql+psycopg")
         patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
         is_ours = parsed.drivername == "postgresql+psycopg"
-        # there, each connection must see the current state of the file
+        # every connection must see the current state of the file
         pool = sa.NullPool if _is_in_read_only_folder(parsed.database) else None
         connect_args = patience if is_ours else {}
         engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args, poolclass=pool)
@@ -54,7 +54,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         ) from None
     except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
         reason = credentials.without_secrets(str(error), url)
-        # `from None`, because the message of the cause may contain a part of the password
+        # `from None`, because the message of the cause may contain part of the password
         raise StoreError(
             f"store: {safe_url(url)} is not a database URL: {reason}; give sqlite or postgresql://…"
         ) from None
@@ -150,7 +150,7 @@ def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> No
 
 
 _READ_ONLY = "25006"  # PostgreSQL's SQLSTATE for the time of a failover or maintenance
-# Prefixes of SQLSTATEs: connection lost, server shut down or starting, too many connections, rolled
+# SQLSTATE prefixes: connection lost, server shut down or starting, too many connections, rolled
 # back in favor of another transaction, locked, idle transaction ended by the server (25P03),
 # statement time-out (57014)
 _TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03", _READ_ONLY, "25P03", "57014")
@@ -158,7 +158,7 @@ _TRANSIENT_STATES = ("08", "57P0", "53300", "40", "55P03", _READ_ONLY, "25P03", 
 
 def _leave_read_only_connection(context: sa.engine.ExceptionContext) -> None:
     """Discard the connections after a refused write. They would remain read-only, or connected to
-    the former primary, when new ones are not."""
+    the former primary, although new ones would not."""
     if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
         context.is_disconnect = True
 
@@ -207,8 +207,8 @@ _NO_LOCKS = (
 
 
 def _takes_locks(url: str) -> bool:
-    """Return whether files in the folder of a SQLite database can be locked. SQLite reports a
-    database in a folder without locks as locked."""
+    """Return whether the folder of a SQLite database supports file locks. Without locks, SQLite
+    reports the database as locked."""
     with suppress(sa.exc.ArgumentError, ValueError):
         try:
             with tempfile.TemporaryFile(dir=Path(sa.make_url(url).database or "").parent) as file:

@@ -47,8 +47,8 @@ class EventLog(CampaignDatabase):
             campaign: the campaign.
             epoch: the epoch of the claim.
             events: the events.
-            position: the position of the first event; None: the end of the log. Events that the log
-                already has are left out, so a writer that was interrupted can safely write again.
+            position: the position of the first event; None: the end of the log. Events that are
+                already in the log are skipped, so an interrupted writer can safely retry.
 
         Raises:
             FencedError: the claim is no longer the newest.
@@ -81,7 +81,7 @@ class EventLog(CampaignDatabase):
         position = after
         previous = self.checksum_before(campaign, after)
         least = 0
-        with contextlib.suppress(RunError):  # `verify` reports that the campaign's own row is lost
+        with contextlib.suppress(RunError):  # `verify` reports the loss of the campaign's row
             least = self.length(campaign)
         while page := self.rows(campaign, position):
             for row in page:
@@ -122,7 +122,7 @@ class EventLog(CampaignDatabase):
         return None if position is None else self.event_at(campaign, position)
 
     def event(self, campaign: str, row: Row, previous: int | None) -> Event:
-        """Return the event of a row. `previous` is the checksum of the event before it.
+        """Return the event of a row. `previous` is the checksum of the previous event.
 
         Raises StoreError if the row was changed or cannot be decoded.
         """
@@ -193,17 +193,17 @@ class EventLog(CampaignDatabase):
             return self._whole("length", self._row(connection, campaign).length)
 
     def salvage(self, campaign: str) -> list[Row]:
-        """Return a file's events before its first damage, unordered, without using the index."""
+        """Return a file's events before its first damage, unordered and without using the index."""
         readable: list[Row] = []
         with contextlib.suppress(StoreError), self._reading() as connection:  # the damage is reported by `damages`
             computed = EVENTS.c.campaign.concat("")  # not in an index, so SQLite reads the table
             result = connection.execute(self._rows_of(connection).where(computed == campaign))
-            while (row := result.fetchone()) is not None:  # a batch would lose the events before the damage
+            while (row := result.fetchone()) is not None:  # a batch would lose events before it
                 readable += [Row(*row)] if isinstance(row.position, int) else []
         return readable
 
     def damages(self) -> list[str]:
-        """Return the findings of SQLite's own check of the file; empty for other databases."""
+        """Return the findings of SQLite's own integrity check; empty for other databases."""
         if self._engine.dialect.name != "sqlite":
             return []
         with self._reading() as connection:
@@ -211,7 +211,7 @@ class EventLog(CampaignDatabase):
         return [str(line) for line in messages if line != "ok"]
 
     def capacity(self) -> int:
-        """Return an upper bound of the number of events, from the size of the file and of its
+        """Return an upper bound for the number of events, from the size of the file and its
         write-ahead log. A damaged length may exceed it."""
         if self._file is None:
             return sys.maxsize

@@ -1,8 +1,8 @@
 """The store on SQLAlchemy Core.
 
-It is SQLite in the run's folder by default, or PostgreSQL by URL. The docstring of `store.store`
-has its contract. SQLite uses a write-ahead log and `synchronous=FULL`, PostgreSQL its default
-synchronous commit.
+It is SQLite in the run's folder by default, or PostgreSQL by URL. `store.store` documents its
+contract. SQLite uses a write-ahead log and `synchronous=FULL`, PostgreSQL its default synchronous
+commit.
 """
 
 import time
@@ -32,9 +32,9 @@ class EventStore(EventLog, Claims):
 
         Args:
             campaign: the campaign.
-            holder: this process, for messages to the previous holder.
+            holder: a description of this process, shown to others.
             identity: this process, as `Identity.to_text` writes it.
-            seen: the epoch that was found free; None: take over from any holder.
+            seen: the epoch that was found to be free; None: take over from any holder.
             settings: the campaign file of the next session, as JSON.
 
         Raises:
@@ -84,18 +84,18 @@ class EventStore(EventLog, Claims):
         with self._writing() as connection:
             if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:
                 raise self._unknown_error(campaign)
-            bring_up_to_date(connection)  # the update has locked the row, so the note gets a number of its own
+            bring_up_to_date(connection)  # the update has locked the row, so `number` is unique
             insert_note(connection, campaign, note)
 
     def notes(self, campaign: str) -> tuple[Note, ...]:
-        """Return the notes on the campaign and its trials, in the order of writing."""
+        """Return the notes on the campaign and its trials in the order of writing."""
         with self._reading() as connection:
             return select_notes(connection, campaign)
 
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """The right to append to one campaign, until another process claims it."""
+    """The right to append to a campaign's log until another process claims it."""
 
     store: EventStore
     campaign: str
@@ -111,7 +111,7 @@ class Writer:
             self.store.append(self.campaign, self.epoch, events, position)
 
     def beat(self) -> Stop:
-        """Record a heartbeat, and return the request to this session. Raises as `append` does."""
+        """Record a heartbeat, and return the stop request. Raises as `append` does."""
         return self.store.beat(self.campaign, self.epoch)
 
     def release(self) -> None:

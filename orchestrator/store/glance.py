@@ -1,9 +1,9 @@
-"""The end of a log in a SQLite file, read by a few plain queries, for lists of hundreds of runs.
+"""The end of a log in a SQLite file, read with a few plain queries, for lists of hundreds of runs.
 
-Opening an `EventStore` for each run would take several milliseconds, because SQLAlchemy prepares
-its statements for each database again. The log stays the truth: the snapshot of the state is used
-only if it contains the last event of the log. Every other case is left to `EventStore`, whose
-errors name the damage.
+Opening an `EventStore` takes several milliseconds for each run, because SQLAlchemy prepares its
+statements for each database again. The log has precedence: the snapshot of the state is used only
+if it contains the last event of the log. All other cases are left to `EventStore`, whose errors
+describe the damage.
 """
 
 import json
@@ -23,8 +23,8 @@ from orchestrator.store.rows import Row, Snapshot, decode
 from orchestrator.store.store import Holding
 
 _PREFIX = "sqlite:///"
-_BUSY_SECONDS = 0.5  # a longer wait is left to `EventStore`
-_INSTRUCTIONS = 100_000  # of SQLite's virtual machine between two checks for an abort
+_BUSY_SECONDS = 0.5  # `EventStore` may wait longer
+_INSTRUCTIONS = 100_000  # SQLite instructions between two checks for an abort
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def glance(url: str, campaign: str) -> Glance | None:
     if file is None or not file.is_file():
         return None
     try:
-        address = f"{file.as_uri()}?mode=rw"  # without write access, SQLite cannot read all logs
+        address = f"{file.as_uri()}?mode=rw"  # without write access, SQLite cannot read some logs
         with closing(sqlite3.connect(address, _BUSY_SECONDS, uri=True)) as connection:
             connection.set_progress_handler(is_left_behind, _INSTRUCTIONS)
             connection.execute("BEGIN")  # all queries see the same state of the file
@@ -107,12 +107,12 @@ def _glance_at(
 
 
 def _intact_event(campaign: str, row: Row, previous: int | None) -> Event | None:
-    """Return the event of a row; None if the row was changed."""
+    """Return the event in a row; None if the row was changed."""
     return decode(row) if row.is_intact(campaign, previous) else None
 
 
 def _rows(connection: sqlite3.Connection, campaign: str, positions: set[int]) -> dict[int, Row]:
-    """Return position → row. Raises ValueError if one of them is missing."""
+    """Return position → row. Raises ValueError if a row is missing."""
     columns = ", ".join(Row._fields)
     places = ", ".join("?" * len(positions))
     query = f"SELECT {columns} FROM bbkb_events WHERE campaign = ? AND position IN ({places})"

@@ -1,16 +1,16 @@
 """The lease of a campaign: the identity of its holder, its heartbeat, and the takeover after the
 holder's death.
 
-The decision that a holder is dead never compares the clocks of two machines:
+Whether a holder is dead is never decided by comparing the clocks of two machines:
 
-* A session that has ended has released the campaign, which is free.
+* A session that has ended has released the campaign.
 * A holder on this machine is dead if its process does not exist, or if another process has its
   process id.
-* A holder on another machine or in another container counts its heartbeats in the store. It is dead
-  if the count has not changed for `PATIENCE_SECONDS` on the observer's own clock.
+* A holder on another machine or in another container increments a heartbeat counter in the store.
+  It is dead if the counter has not changed for `PATIENCE_SECONDS` on the observer's own clock.
 
-A process that takes over claims with the epoch that it found free, so of two such processes one
-loses. A holder that was considered dead by mistake is fenced off at its next heartbeat or append.
+A process that takes over claims with the epoch that it found free, so only one of two succeeds. A
+holder that was considered dead by mistake is fenced off at its next heartbeat or append.
 """
 
 import json
@@ -28,9 +28,9 @@ from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
-PATIENCE_SECONDS = 10.0  # of observation: a few heartbeats, one of them with a slow database
+PATIENCE_SECONDS = 10.0  # of observation: several heartbeats, even if the database is slow
 _POLL_SECONDS = 0.5  # between two checks of a holder
-# The longest wait for a heartbeat at the end; an unreachable database may block it for longer
+# The longest wait for a heartbeat at the end; an unreachable database may block longer
 _JOIN_TIMEOUT_SECONDS = 5.0
 
 _PROC = Path("/proc")
@@ -39,14 +39,14 @@ _DEAD_STATES = "ZX"  # ended, but its parent has not read its exit code yet
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process. If `started` or `space` is unknown, only heartbeats show whether it lives."""
+    """A process. If `started` or `space` is unknown, only heartbeats show whether it is alive."""
 
     host: str
     pid: int
     # the start time in kernel ticks, which distinguishes the process from a later one with the same
     # ID
     started: str = ""
-    space: str = ""  # boot of the machine and PID namespace, in which `pid` is unique
+    space: str = ""  # machine boot and PID namespace in which `pid` is unique
 
     @classmethod
     def of_this_process(cls) -> "Identity":
@@ -55,7 +55,7 @@ class Identity:
 
     @classmethod
     def read(cls, text: str) -> "Identity | None":
-        """Return the identity in a text of `to_text`; None for any other text."""
+        """Return the identity from a text of `to_text`; None for any other text."""
         try:
             fields = json.loads(text)
             return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))
@@ -67,7 +67,7 @@ class Identity:
         return json.dumps(asdict(self))
 
     def is_alive(self, here: str) -> bool | None:
-        """Return whether this process exists; None if the space `here` cannot show it."""
+        """Return whether this process exists; None if that is unknown in the space `here`."""
         if not self.space or not self.started or self.space != here:
             return None
         try:
@@ -122,7 +122,7 @@ def watch_holder(
 ) -> tuple[Holding, bool]:
     """Return the holder of the campaign and whether it is alive, after as many checks as necessary.
 
-    `say` informs the user about the wait. Raises RunError if the campaign does not exist.
+    `say` tells the user about the wait. Raises RunError if the campaign does not exist.
     """
     watch = watch or Watch()
     has_said = False
@@ -144,7 +144,7 @@ def find_free(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Holding:
-    """Return the lease of a campaign that no process runs. Raises HeldError if one does."""
+    """Return the lease of a campaign that no process runs. Raises HeldError otherwise."""
     holding, is_held = watch_holder(store, campaign, say, watch, sleep)
     if is_held:
         raise HeldError(
@@ -165,7 +165,7 @@ def take(
 ) -> Writer:
     """Claim a campaign that no process runs, with the settings (JSON) of the next session.
 
-    Raises HeldError if a process runs it or claims it first.
+    Raises HeldError if a process is running it or claims it first.
     """
     me = me or Identity.of_this_process()
     free = find_free(store, campaign, say, watch or Watch(me), sleep)
@@ -179,11 +179,11 @@ def describe_holder(holding: Holding) -> str:
 
 
 class Heartbeat:
-    """The heartbeat of a session in the store, in a thread of its own. It also receives requests to
+    """The heartbeat of a session in the store, in a separate thread. It also receives requests to
     stop.
 
     It survives a short outage of the database. If another process has taken over the campaign, the
-    session is stopped at once, and its next append raises the reason.
+    session is stopped at once, and its next append raises the error.
     """
 
     def __init__(self, writer: Writer, period_seconds: float = BEAT_SECONDS) -> None:
@@ -200,7 +200,7 @@ class Heartbeat:
         self._thread.start()
 
     def pass_stop_requests_to(self, stop: Callable[[bool], None]) -> None:
-        """Forward requests to stop, including an earlier one. `stop(now)` stops the session."""
+        """Forward stop requests, including an earlier one. `stop(now)` stops the session."""
         with self._lock:
             self._stop = stop
             if self._asked:
@@ -209,7 +209,7 @@ class Heartbeat:
     def end(self) -> None:
         """End the heartbeat and release the campaign.
 
-        An error of the store is ignored: the next process finds that this one is dead, and the
+        An error of the store is ignored: the next process will find that this one is dead, and the
         important error is the one that ended the session.
         """
         self._is_over.set()
@@ -248,7 +248,7 @@ def _stat(pid: int) -> tuple[str, str]:
 
 
 def _space() -> str:
-    """Return boot and PID namespace; empty if the system does not provide them."""
+    """Return boot ID and PID namespace; empty if the system does not provide them."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.stat(_PROC / 'self/ns/pid').st_ino}"

@@ -1,8 +1,8 @@
-"""Reading with a time limit, for runs of other users.
+"""Reading with a time limit, for the runs of other users.
 
-A database that never responds, or a view without an end, would block the reader. So a call runs in
-a thread of its own, which is abandoned after the limit. A query of SQLite is then interrupted, so
-that it does not occupy a processor. A thread that waits for something else ends with the process.
+A database that never responds, or a view that never ends, would block the reader. So a call runs in
+a separate thread, which is abandoned after the limit. Its SQLite query is then interrupted, so that
+it does not use a processor. A thread that waits for something else ends with the process.
 """
 
 import os
@@ -71,13 +71,13 @@ def wait(running: Call[T], seconds: float) -> T:
 
 
 def is_left_behind() -> bool:
-    """Return whether this thread runs an abandoned call."""
+    """Return whether this thread is running an abandoned call."""
     running: Call[object] | None = getattr(_THREAD, "call", None)
     return running is not None and running.is_left
 
 
 def reason_of(error: Exception) -> str:
-    """Return the reason why a run cannot be read, for a line in a list."""
+    """Return the reason that a run cannot be read, as one line of a list."""
     text = str(error) or "no message"
     return text if isinstance(error, BbkbError) else f"it is damaged, {type(error).__name__}: {text}"
 

@@ -1,8 +1,8 @@
-"""The versions of tables and events, and the only module that converts older ones.
+"""The versions of tables and events, and the only module that converts older versions.
 
-The database has a version of its tables, and each event a version of its body. A version newer than
-this program's is rejected with a remedy. Older ones are read as they are, and the first process
-that writes updates the tables.
+The database has a version for its tables, and each event has a version for its body. A version
+newer than this program's is rejected with a remedy. Older ones are read as they are, and the first
+process that writes updates the tables.
 
 | tables | change |
 | --- | --- |
@@ -57,7 +57,7 @@ _ADDED = {
 
 
 def tables_version(connection: sa.Connection) -> int:
-    """Return the version of the tables; 0 without tables.
+    """Return the version of the tables; 0 if there are none.
 
     Raises StoreError if a newer program created them.
     """
@@ -79,8 +79,8 @@ def tables_version(connection: sa.Connection) -> int:
 def bring_up_to_date(connection: sa.Connection) -> None:
     """Create the tables, or missing parts of an older version, in the connection's transaction.
 
-    Creates nothing when the tables are complete, so a role without the right to create is
-    sufficient then.
+    Creates nothing if the tables are complete; a role without the right to create is then
+    sufficient.
     """
     if tables_version(connection) == TABLES_VERSION:
         return
@@ -100,12 +100,12 @@ def bring_up_to_date(connection: sa.Connection) -> None:
 
 
 def columns_of(connection: sa.Connection, table: str) -> frozenset[str]:
-    """Return names of the columns that a table has in this database."""
+    """Return the names of a table's columns in this database."""
     return frozenset(column["name"] for column in sa.inspect(connection).get_columns(table))
 
 
 class NewerVersionError(ValueError):
-    """A newer program wrote it. The message names the version and a remedy."""
+    """A newer program wrote the data. The message names the version and a remedy."""
 
 
 def check_event_version(version: int) -> None:
@@ -151,10 +151,10 @@ Section = Mapping[str, Any]  # of a resolved campaign file
 
 
 def rules_of_version_2(settings: Section, slots: int) -> Rules:
-    """Return the rules that a resolved campaign file of version 1 or 2 stated.
+    """Return the rules that follow from a resolved campaign file of version 1 or 2.
 
-    The defaults are those of the version that lacked the setting. They never change, whatever the
-    defaults of the settings are now.
+    The defaults are those of the version that lacked the setting. They never change, even if the
+    defaults of the settings do.
     """
     budget: Section = settings["budget"]
     workers: Section = settings.get("workers", {})

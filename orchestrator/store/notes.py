@@ -22,14 +22,14 @@ MOST_TAG_CHARACTERS = 64
 class Note:
     """A note on a campaign or on a trial."""
 
-    time: float  # when it was written, in seconds since 1970
-    text: str = ""  # by a person
+    time: float  # the time of writing, in seconds since 1970
+    text: str = ""  # in the user's words
     tags: tuple[str, ...] = ()  # words for finding the run
     trial: int | None = None  # None for a note on the campaign
 
 
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """Return the tags without duplicates. Raises UserError for an invalid tag."""
+    """Return the tags without duplicates. Raises UserError if a tag is invalid."""
     for tag in tags:
         if not tag or len(tag) > MOST_TAG_CHARACTERS or any(letter.isspace() or letter == "," for letter in tag):
             raise UserError(

@@ -11,7 +11,7 @@ from orchestrator.campaign.event_json import body_of, event_of, from_json
 from orchestrator.campaign.events import Event
 from orchestrator.store.migrations import EVENT_VERSION, check_event_version, upcast
 
-_CHECKSUM_BITS = 63  # fits into a signed column of 64 bits
+_CHECKSUM_BITS = 63  # fits into a signed 64-bit column
 
 
 class Row(NamedTuple):
@@ -27,8 +27,8 @@ class Row(NamedTuple):
     def is_intact(self, campaign: str, previous: int | None) -> bool:
         """Return whether the checksum shows that the row is unchanged.
 
-        `previous` is the checksum of the previous event, None if an older version wrote it without
-        a checksum.
+        `previous` is the checksum of the previous event; None if an older version wrote that event
+        without one.
         """
         if self.version is None:
             return self.checksum in (None, _old_checksum(campaign, self))
@@ -40,7 +40,7 @@ class Snapshot:
     """The stored state after the first events of a log."""
 
     position: int  # the number of these events
-    head: int  # the checksum of the last of them
+    head: int  # the checksum of the last of these events
     version: str  # a checksum of the program that can read `body`, and of `body`
     body: str  # the state as JSON
 
@@ -74,7 +74,7 @@ def encode(
 
 
 def decode(row: Row) -> Event:
-    """Return the event of a row. Raises ValueError, for a newer format NewerVersionError."""
+    """Return the event of a row. Raises ValueError, and NewerVersionError for a newer format."""
     if row.version is not None:
         check_event_version(row.version)
     try:

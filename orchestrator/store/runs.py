@@ -9,7 +9,7 @@
         report.html
         run.log            the operator's log (`orchestrator.logs`)
 
-Only the owner can read the folder and its files, which contain no password. The folder may be
+Only the owner can read the folder and its files, which contain no password. The folder can be
 renamed.
 """
 
@@ -54,7 +54,7 @@ class Run:
 
     folder: Path
     store_url: str = field(repr=False)  # may contain a password
-    name: str = ""  # the campaign's name in the store; default: that of the folder
+    name: str = ""  # the campaign's name in the store, by default the folder's
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -132,8 +132,8 @@ class Run:
 def create(settings: "Settings", first_events: Sequence[Event], began: str) -> Run:
     """Create the folder of a new run.
 
-    A named folder without a log, in which another process died before its first event, is used
-    again. After an error, a new folder is removed.
+    A named folder without a log, whose process died before the first event, is reused. After an
+    error, a new folder is removed.
 
     Args:
         settings: the campaign file.
@@ -141,7 +141,7 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
         began: the command line.
 
     Raises:
-        RunError: files cannot be written, or the run of that name exists.
+        RunError: files cannot be written, or a run with that name exists.
         StoreError: the log cannot be written.
     """
     if settings.run:
@@ -156,21 +156,21 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
     _remember(settings.store)
     run = Run(folder, _store_url(settings.store, folder))
     try:
-        with run.store() as store:  # first: the log decides which of two processes starts the run
+        with run.store() as store:  # first: the log decides which process starts the run
             store.create(run.name, first_events)
         write_settings(run, settings)
         write_provenance(run, _provenance(run, settings, began))
     except BaseException:
         if is_new:
-            shutil.rmtree(folder, ignore_errors=True)  # the first error is the one to report
+            shutil.rmtree(folder, ignore_errors=True)  # the first error is the important one
         raise
     return run
 
 
 def find(settings: "Settings") -> Run | None:
-    """Return the run that the key `run` of these settings names.
+    """Return the run specified by the key `run` of these settings.
 
-    None if the key is not set or the run does not exist. If its campaign is in a database, the
+    Return None if the key is not set or the run does not exist. If the log is in a database, the
     folder may be missing on this machine; `make_folder` creates it.
     """
     if settings.run is None:
@@ -230,12 +230,12 @@ def _open(folder: Path, runs_it: bool) -> Run:
     log = folder / _LOG
     if campaign_file.has_content(file):
         store: object = campaign_file.find_text(file, "store")
-        if store != "sqlite":  # a database, or a damaged file, whose error names the line
+        if store != "sqlite":  # a database, or a damaged file whose error names the line
             store = campaign_file.read(file).tree.get("store")
         if not isinstance(store, str):
             raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
     elif log.is_file():
-        store = "sqlite"  # the log has the settings
+        store = "sqlite"  # the settings are also in the log
     else:
         raise RunError(f"{folder} is not a run: it has no campaign.yaml (`bbkb run` creates runs below runs/)")
     if store == "sqlite" and not log.is_file():
@@ -299,7 +299,7 @@ def _name_in_store(folder: Path) -> str:
 
 
 def _folder_of(settings: "Settings") -> Path:
-    """Return the folder of the run that the key `run` names."""
+    """Return the folder of the run specified by the key `run`."""
     return _resolve_folder(Path(settings.runs, settings.run or ""))
 
 
@@ -323,10 +323,10 @@ def _make(folder: Path) -> bool:
 
 
 def _new_folder(settings: "Settings") -> Path:
-    """Return a new folder named by campaign and time.
+    """Return a new folder named after the campaign and the time.
 
-    If the store is a database, four random digits follow, so that the name differs from those of
-    other machines in the same second, whose folders are not visible here.
+    If the store is a database, four random digits follow: another machine may create a folder in
+    the same second, which is not visible here.
     """
     root = Path(settings.runs)
     name = settings.name

@@ -21,7 +21,7 @@ from orchestrator.store.rows import Snapshot
 from orchestrator.store.runs import Run
 from orchestrator.version import __version__
 
-SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes another one at its end
+SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes another at its end
 
 
 @functools.cache
@@ -47,7 +47,7 @@ def _fields(annotation: object) -> Iterator[dict[str, object]]:
 
 
 def _version(position: object, body: object) -> str:
-    """Return a checksum of program and contents with 20 characters."""
+    """Return a 20-character checksum of the program and the contents."""
     described = f"{_program()} {position!r} {body}"
     return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 
@@ -65,8 +65,8 @@ def save(writer: Writer, position: int, state: CampaignState) -> None:
 def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
     """Return the number of events in the newest valid snapshot, and its state.
 
-    0 and the empty state without a valid snapshot. Raises StoreError if the database cannot be
-    read.
+    Return 0 and the empty state if there is no valid snapshot. Raises StoreError if the database
+    cannot be read.
     """
     snapshot = store.snapshot(campaign)
     state = None if snapshot is None else state_of(snapshot)
@@ -74,7 +74,7 @@ def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
 
 
 def state_of(snapshot: Snapshot) -> CampaignState | None:
-    """Return the state in a snapshot; None if it is damaged or of another program."""
+    """Return the state in a snapshot; None if it is damaged or from another program."""
     if snapshot.version != _version(snapshot.position, snapshot.body):
         return None
     try:
@@ -85,7 +85,7 @@ def state_of(snapshot: Snapshot) -> CampaignState | None:
 
 
 def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
-    """Return the log's first event and the state after the last one.
+    """Return the log's first event, and the state after the last event.
 
     Raises RunError if the run has no log, and StoreError if it cannot be read.
     """

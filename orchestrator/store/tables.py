@@ -34,16 +34,16 @@ HOLDERS = sa.Table(
     METADATA,
     sa.Column("campaign", sa.String(200), primary_key=True),
     sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("holder", sa.Text, nullable=False),  # for people; empty if the campaign is free
+    sa.Column("holder", sa.Text, nullable=False),  # for display; empty if the campaign is free
     sa.Column("identity", sa.Text, nullable=False),  # for programs: JSON of `lease.Identity`
-    sa.Column("since", sa.Float, nullable=False),  # both times are on the holder's clock, and only for people
+    sa.Column("since", sa.Float, nullable=False),  # times on the holder's clock, for display
     sa.Column("last_beat", sa.Float, nullable=False),
     sa.Column("beats", sa.BigInteger, nullable=False),
     sa.Column("stop", sa.String(10), nullable=False),  # "", "drain" or "now"
     sa.Column("settings", sa.Text, nullable=True),  # the campaign file of this claim, as JSON
 )
 
-# Notes of users on a campaign, which are not part of the log; `number` counts from 0.
+# Notes of users on a campaign, which are not part of the log; `number` starts at 0.
 NOTES = sa.Table(
     "bbkb_notes",
     METADATA,
@@ -61,10 +61,10 @@ SNAPSHOTS = sa.Table(
     METADATA,
     sa.Column("campaign", sa.String(200), primary_key=True),
     sa.Column("position", sa.Integer, nullable=False),  # the number of these events
-    sa.Column("head", sa.BigInteger, nullable=False),  # checksum of the last of them
+    sa.Column("head", sa.BigInteger, nullable=False),  # the checksum of the last of these events
     sa.Column(
         "version", sa.String(20), nullable=False
-    ),  # checksum of the program that can read it, and of the contents
+    ),  # checksum of the program that can read the body, and of the contents
     sa.Column("body", sa.Text, nullable=False),
 )
 

@@ -1,10 +1,10 @@
 """The databases that this user trusts. A command that reads a run's folder never sends passwords or
 environment variables to a database that is not trusted.
 
-A run's folder may belong to another user, and its campaign file names the database. A connection
-sends the reader's password (PGPASSWORD, a password file), and `${VAR}` in the URL sends any
-variable. So each URL is remembered when this user runs a campaign with it, and readers refuse to
-connect to other databases.
+A run's folder may belong to another user, and its campaign file names the database. Connecting
+sends the reader's password (PGPASSWORD, a password file), and a `${VAR}` in the URL sends the value
+of any variable. So each URL is remembered when this user runs a campaign with it, and readers
+refuse to connect to other databases.
 """
 
 import logging
@@ -34,7 +34,7 @@ def trust(url: str) -> None:
 
 
 def remember(url: str) -> None:
-    """Trust the database of a campaign. A list that cannot be written causes only a warning."""
+    """Trust the database of a campaign. If the list cannot be written, only a warning is logged."""
     try:
         trust(url)
     except UserError as error:
@@ -47,11 +47,11 @@ def is_trusted(url: str) -> bool:
 
 
 def refusal(url: str, folder: Path) -> str:
-    """Return the reason not to connect to the database of the run in `folder`; empty if a reader
-    may connect.
+    """Return the reason not to connect to the database of the run in `folder`; empty if connecting
+    is allowed.
 
-    It may if this user trusts the database, or if the URL has no `${VAR}` and the folder and its
-    campaign file belong to this user.
+    It is allowed if this user trusts the database, or if the URL has no `${VAR}` and the folder and
+    its campaign file belong to this user.
     """
     if is_trusted(url):
         return ""
@@ -80,7 +80,7 @@ def _file() -> Path:
 
 
 def _read(file: Path) -> list[str]:
-    """Return the lines of the file; none if it does not exist or cannot be read."""
+    """Return the lines of the file, or none if it is missing or cannot be read."""
     try:
         return file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""`bbkb verify`: whether a run's log is intact, and the evaluations that a resume would repeat.
+"""`bbkb verify`: whether a run's log is intact, and which evaluations a resume would repeat.
 
 This module reads all readable parts of the log, and `audit` checks them.
 """
@@ -63,7 +63,7 @@ def _missing(first: int, last: int) -> str:
 
 
 def _rows(store: EventStore, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
-    """Yield all readable rows, page by page, and one by one in a damaged page."""
+    """Yield all readable rows page by page, and one by one in a damaged page."""
     salvaged: dict[int, Row] | None = None
     for start in range(0, length, _PAGE):
         try:

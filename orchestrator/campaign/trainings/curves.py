@@ -15,9 +15,9 @@ from orchestrator.campaign.trainings.steps import Steps
 
 V = TypeVar("V")
 
-# A returned value is unlike a report if it is more than twice as large or less than half as large.
-# One quantity on other rows, or with averaged weights, differs by less. A loss instead of an
-# accuracy, or a percentage instead of a share, mostly differs by more.
+# A returned value differs in kind from a report if it is more than twice or less than half as
+# large. The same quantity on other rows, or with averaged weights, differs by less. A loss instead
+# of an accuracy, or a percentage instead of a share, usually differs by more.
 _UNLIKE_SHARE = 0.5
 
 
@@ -33,17 +33,17 @@ class PausedTrial:
 
 @dataclass(frozen=True, slots=True)
 class UnlikeEnd:
-    """A trial that seems to have returned another quantity than it reported."""
+    """A trial that seems to have returned a different quantity than it reported."""
 
     trial: int
     reported: float  # the reward of its last report, for display
-    returned: float  # the reward that it returned
+    returned: float  # the reward of its returned value
 
     @staticmethod
     def of(curve: TrialCurve, returned: float) -> "UnlikeEnd | None":
         """Compare a trial's returned reward with the nearest report of its curve.
 
-        The nearest report counts because a function may return its best value.
+        The nearest report is used because a function may return its best value.
 
         Returns:
             None unless the difference exceeds both the spread of the reports and half of the larger
@@ -64,10 +64,10 @@ class WholeTrainings:
     """Summary of the trials that finished after a report."""
 
     count: int = 0
-    largest_step: int = 0  # 0 before the first
-    # seconds per step of the newest one that ran in a single attempt; 0 before the first
+    largest_step: int = 0  # 0 before the first report
+    # seconds per step of the newest one that needed a single attempt; 0 before the first
     seconds_per_step: float = 0.0
-    unlike: int = 0  # trials that returned a value unlike their reports
+    unlike: int = 0  # the number of trials whose returned value is unlike their reports
     newest_unlike: UnlikeEnd | None = None
 
     def after(self, curve: TrialCurve, reward: float, seconds: float | None) -> "WholeTrainings":
@@ -93,7 +93,7 @@ class WholeTrainings:
 
 @dataclass(frozen=True, slots=True)
 class LearnedCurves:
-    """The input of a refresh of the model, taken when the refresh began."""
+    """The input of a refresh of the model, recorded when the refresh begins."""
 
     curves: tuple[TrialCurve, ...] = ()
     paused: tuple[int, ...] = ()  # trials, ascending
@@ -103,18 +103,18 @@ class LearnedCurves:
 class Trainings:
     """The facts about all trainings of a campaign or of an optimizer."""
 
-    # the curves of trials that run, are paused, or ended after the newest refresh
+    # the curves of trials that are running, are paused, or ended after the newest refresh
     curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
     # stopped trials that can be continued
     paused: Mapping[int, PausedTrial] = field(default_factory=lambda: MappingProxyType({}))
     # the forecasts of running and paused trials, from the newest refresh
     forecasts: Mapping[int, Forecast] = field(default_factory=lambda: MappingProxyType({}))
-    # the curves that the running or newest refresh learns
+    # the curves that the current or newest refresh learns
     learned: LearnedCurves = field(default_factory=LearnedCurves)
     continued: frozenset[int] = frozenset()  # trials that were continued at least once
-    completing: frozenset[int] = frozenset()  # trials continued to their end with the last budget
+    completing: frozenset[int] = frozenset()  # trials continued with the last part of the budget
     removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
-    # continued trials that reported their first step once more, so they found no checkpoint
+    # continued trials that reported their first step again and thus found no checkpoint
     without_checkpoint: frozenset[int] = frozenset()
     furthest_step: int = 0  # the largest step that any trial reported; 0 before the first report
     whole: WholeTrainings = field(default_factory=WholeTrainings)
@@ -164,7 +164,7 @@ class Trainings:
         return self if rungs is self.rungs else replace(self, rungs=rungs)
 
     def after_success(self, trial: int, reward: float, seconds: float) -> "Trainings":
-        """Return a copy after `trial` finished with `reward`; its last attempt took `seconds`.
+        """Return a copy after `trial` finished with `reward`. Its last attempt took `seconds`.
 
         Nothing changes for a trial that has never reported.
         """
@@ -179,7 +179,7 @@ class Trainings:
         )
 
     def after_pause(self, trial: int, paused: PausedTrial) -> "Trainings":
-        """Return a copy after a stop of `trial`, which can be continued."""
+        """Return a copy after `trial` was stopped so that it can be continued."""
         return replace(self, paused=MappingProxyType({**self.paused, trial: paused}))
 
     def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
@@ -200,12 +200,12 @@ class Trainings:
     def after_copies(
         self, copies: Mapping[int, Copied], arms: Mapping[int, int], rule: StoppingRule | None
     ) -> "Trainings":  # fmt: skip
-        """Return a copy with new trials that continue from saved checkpoints of other trials.
+        """Return a copy with new trials that continue from the saved checkpoints of other trials.
 
         Args:
-            copies: new trial → the checkpoint that it copies.
+            copies: new trial → the checkpoint that it continues from.
             arms: new trial → its arm.
-            rule: the pauses; a new trial does not pause at the step of its checkpoint again.
+            rule: the pauses; a new trial does not pause again at the step of its checkpoint.
         """
         curves = dict(self.curves)
         rungs = self.rungs
@@ -243,13 +243,13 @@ class Trainings:
         )
 
     def after_failure(self, trial: int) -> "Trainings":
-        """Return a copy after the last failure of `trial`."""
+        """Return a copy after the final failure of `trial`."""
         if trial not in self.curves:
             return self
         return replace(self, curves=_without(self.curves, (trial,)))
 
     def start_refresh(self) -> "Trainings":
-        """Return a copy that remembers the curves which the starting refresh will learn."""
+        """Return a copy that stores the curves which the starting refresh will learn."""
         if not self.curves and not self.learned.curves:
             return self
         learned = LearnedCurves(tuple(self.curves.values()), tuple(sorted(self.paused)))
@@ -258,7 +258,7 @@ class Trainings:
     def after_refresh(
         self, trials: Iterable[int], forecasts: Iterable[Forecast], saves_checkpoints: bool = False
     ) -> "Trainings":
-        """Return a copy after a refresh learned these ended trials and made these forecasts.
+        """Return a copy after a refresh has learned these ended trials and made these forecasts.
 
         `saves_checkpoints`: whether each pause has saved a checkpoint that other trials may copy.
         """
@@ -294,15 +294,15 @@ class Trainings:
         return 0 if curve is None else curve.step
 
     def end(self, last_step: int | None) -> int | None:
-        """Return the step at which trainings end: `last_step`, if given, else the largest step of
-        a finished trial; None before the first."""
+        """Return the step at which trainings end: `last_step` if given, else the largest step of a
+        finished trial; None if there is neither."""
         return last_step or self.whole.largest_step or None
 
     def is_at_end(self, trial: int, last_step: int | None) -> bool:
         """Return whether `trial` is at its last step.
 
         If `last_step` is not given, this is the largest step of a finished trial, unless another
-        trial has reported a later step.
+        trial has reported a later one.
         """
         if trial not in self.curves:
             return False
@@ -319,11 +319,11 @@ class Trainings:
         """Return the stopped trials whose checkpoints can be removed.
 
         Args:
-            keep: the number of checkpoints to keep, those of the best optimistic forecasts; None:
-                all.
+            keep: the number of checkpoints to keep, of the trials with the best optimistic
+                forecasts; None: all.
             sign: 1.0 if values are maximized, else -1.0.
-            unlearned: trials that ended after the newest refresh; they have no new forecast, so
-                their checkpoints are kept.
+            unlearned: trials that ended after the newest refresh; their checkpoints are kept,
+                because they have no new forecast yet.
         """
         if keep is None or not self.forecasts:
             return ()
@@ -336,10 +336,10 @@ class Trainings:
         """Return the unfinished trials that may exceed the value `best`, the most promising first.
 
         Trials are ordered by their forecasts, or by their latest values before the first forecast.
-        Trials that have diverged are left out: their forecasts may be older.
+        Trials that have diverged are excluded, because their forecasts may predate the divergence.
 
         Args:
-            open_trials: trials that run or are queued; paused trials are always included.
+            open_trials: trials that are running or queued; paused trials are always included.
             sign: 1.0 if values are maximized, else -1.0.
             best: the best value so far; None before the first.
         """

@@ -1,10 +1,10 @@
 """The trials that the remaining budget is reserved for.
 
-Near its end, a budget of steps is reserved for the best unfinished trials. They are the best
-`finish` ones that the remaining steps complete, as many as a third of the budget pays for, and at
-least one until a trial has finished. Trials that are already being completed come first. If no
-trial can be completed, the campaign is hopeless and ends. Near the end of a budget of hours, the
-best unfinished trials are the next to be trained.
+Near the end of a budget of steps, the remaining steps are reserved for the best unfinished trials.
+These are at most the `finish` best ones that the remaining steps can complete, as many as a third
+of the budget pays for, and at least one until a trial has finished. Trials that are already being
+completed come first. If no trial can be completed, the plan is `Hopeless` and the campaign ends.
+Near the end of a budget of hours, the best unfinished trials are the next to be trained.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import ClassVar
 from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 
-LARGEST_SHARE = 1 / 3  # the share of a budget of steps for completing the best trials
+LARGEST_SHARE = 1 / 3  # the part of a budget of steps reserved for completing the best trials
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Enough:
 
 @dataclass(frozen=True, slots=True)
 class Completes:
-    """The remaining budget completes these trials, the most promising first. No other one starts.
+    """The remaining budget completes these trials, the most promising first. No other trial starts.
 
     `stops_others`: whether all other running trials are stopped.
     """
@@ -38,9 +38,9 @@ class Completes:
 
 @dataclass(frozen=True, slots=True)
 class Hopeless:
-    """The remaining budget completes no trial, as far as the model knows.
+    """The remaining budget cannot complete any trial, according to the model.
 
-    `out_of_reach` contains the running trials that need more steps than there are.
+    `out_of_reach` contains the running trials that need more steps than remain.
     """
 
     out_of_reach: frozenset[int] = frozenset()
@@ -53,7 +53,7 @@ ENOUGH = Enough()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """The unfinished trials and the remaining budget, as far as `end_of_budget` reads them."""
+    """The unfinished trials and the remaining budget: the input of `end_of_budget`."""
 
     trainings: Trainings
     rule: TrainingRule
@@ -61,7 +61,7 @@ class Remaining:
     running: Collection[int]  # trials
     steps: int | None  # the whole budget of steps; None if steps are not counted
     seconds_left: float  # infinite without a budget of hours
-    best: float | None  # value; None before the first
+    best: float | None  # the best value; None before the first
     sign: float  # 1.0 if values are maximized, else -1.0
     has_finished: bool  # whether any trial was trained to its end
 
@@ -80,7 +80,7 @@ class Remaining:
 
     @property
     def is_far(self) -> bool:
-        """Whether the end of the budget is so far away that nothing need be computed."""
+        """Whether the end of the budget is too far away for a reservation."""
         if self.steps is None:
             return math.isinf(self.seconds_left)
         return self.steps_left > self.end * (self.rule.finish + len(self.running))
@@ -100,7 +100,7 @@ class Remaining:
         return self.trainings.steps.open.get(trial, 0)
 
     def steps_before_report(self, trial: int) -> int:
-        """Return the steps that the running `trial` takes before it can be stopped.
+        """Return the number of steps that the running `trial` takes before it can be stopped.
 
         It can only be stopped at its next report.
         """
@@ -117,7 +117,7 @@ def end_of_budget(remaining: Remaining, queued: Iterable[int]) -> EndOfBudget:
     """
     if remaining.is_far:
         return ENOUGH
-    # a queued trial with a curve was lost with its worker, or was chosen to continue
+    # a queued trial with a curve was lost with its worker, or was chosen to be continued
     curves = remaining.trainings.curves
     active = {*remaining.running, *(trial for trial in queued if trial in curves)}
     begun = remaining.trainings.completing.intersection(active)
@@ -141,8 +141,8 @@ def _reserved(remaining: Remaining, trials: Sequence[int]) -> EndOfBudget:
 def _in_order(remaining: Remaining, active: Set[int], begun: Set[int]) -> list[int]:
     """Return the unfinished trials, those that are being completed first, then the best.
 
-    A trial that is being completed is not given up for one that looks better for a while. After the
-    budget is spent, no trial starts: only running ones are left.
+    A trial that is being completed is not abandoned for one that looks better temporarily. After
+    the budget is spent, no trial starts, and only the running ones are considered.
     """
     best_first = remaining.trainings.best_unfinished(active, remaining.sign, remaining.best)
     if remaining.steps_left <= 0:
@@ -152,12 +152,12 @@ def _in_order(remaining: Remaining, active: Set[int], begun: Set[int]) -> list[i
 
 
 def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> EndOfBudget:
-    """Reserve the remaining steps, unless there are more than the best trials need.
+    """Reserve the remaining steps, unless there are more of them than the best trials need.
 
     Args:
         remaining: the unfinished trials and the budget.
         ordered: unfinished trials, the most promising first.
-        begun: trials that are being completed; they are not given up.
+        begun: trials that are being completed, which are not abandoned.
     """
     if remaining.steps is None:
         return ENOUGH
@@ -179,9 +179,9 @@ def _affordable(
     begun: Set[int],
     before_report: Mapping[int, int],
 ) -> list[int]:
-    """Return the trials that the remaining steps complete, and those that are being completed.
+    """Return the trials that the remaining steps can complete, and those that are being completed.
 
-    The steps of all running trials before their next reports, `before_report`, cannot be saved.
+    The steps of all running trials before their next reports, `before_report`, are unavoidable.
     """
     left = remaining.steps_left - sum(before_report.values())
     trials: list[int] = []
@@ -197,7 +197,7 @@ def _affordable(
 
 
 def _by_hours(remaining: Remaining, ordered: Sequence[int]) -> EndOfBudget:
-    """Reserve the remaining hours, unless there are more than the longest of the best trials needs."""
+    """Reserve the remaining hours, unless they exceed the longest need of the best trials."""
     best = ordered[: remaining.most]
     seconds_per_step = remaining.trainings.whole.seconds_per_step
     longest = max(map(remaining.steps_to_end, best), default=0)

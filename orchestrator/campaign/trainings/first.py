@@ -3,18 +3,18 @@
 import math
 from typing import NamedTuple
 
-LEAST_TRIALS = 8  # short first trainings, if there are any
-# of a budget of steps; `first_trainings` divides it among the short first trainings
+LEAST_TRIALS = 8  # the least number of short first trainings, if there are any
+# the share of a budget of steps that is divided among the short first trainings
 _SHARE_OF_BUDGET = 0.12
 # the number of short first trainings, as a share of a budget of evaluations
 _SHARE_OF_EVALUATIONS = 0.4
-# of a whole training: each short first training, if there is no budget to divide
+# the length of each, as a share of a whole training, if there is no budget to divide
 _SHARE_OF_TRAINING = 0.12
-_SHARE_WITH_PAUSES = 1 / 8  # the same if trials pause at ½, ¼, ⅛, … of a training
+_SHARE_WITH_PAUSES = 1 / 8  # the same share if trials pause at ½, ¼, ⅛, … of a training
 
 
 class FirstTrainings(NamedTuple):
-    """The number of short first trainings, and the steps of each."""
+    """The number of short first trainings, and the number of steps of each."""
 
     trials: int
     steps: int
@@ -34,10 +34,10 @@ def first_trainings(
 
     Args:
         last_step: the last step of a training; None if it is unknown.
-        evaluations: the budget of trials.
+        evaluations: the budget of evaluations.
         budget_steps: the budget of steps; None if only evaluations are counted.
-        trials: the number of short trainings, if the user has set it.
-        steps: the steps of each, if the user has set them.
+        trials: the number of short trainings; None if the user has not set it.
+        steps: the steps of each; None if the user has not set them.
     """
     if last_step is None:
         return NO_FIRST_TRAININGS
@@ -57,5 +57,5 @@ def first_steps_without_budget(last_step: int | None, pauses: bool) -> int:
 
 
 def _nearest_pause(steps: float, last_step: int) -> int:
-    """Return the value nearest to `steps` (by ratio) of ½, ¼, … of `last_step`, rounded up."""
+    """Return the pause (½, ¼, … of `last_step`, rounded up) that is nearest to `steps` by ratio."""
     return math.ceil(last_step * 0.5 ** max(1, round(math.log2(last_step / steps))))

@@ -1,10 +1,10 @@
-"""The settings of `early_stopping: {rule: model}` as the decisions read them."""
+"""The settings of `early_stopping: {rule: model}`, in the form used by the decisions."""
 
 from dataclasses import dataclass
 
-# After the first 60 trials, every twentieth is trained to its end whatever a rule says, so that a
-# wrong belief is noticed. Each takes a whole training: with fewer trials, witnesses would take a
-# tenth of the budget.
+# After the first 60 trials, every twentieth is a witness, which is trained to its end whatever a
+# rule says, so that a wrong belief of the model is noticed. Each witness takes a whole training:
+# with fewer trials, witnesses would take a tenth of the budget.
 WITNESSES = 20
 TRIALS_BEFORE_WITNESSES = 60
 
@@ -13,25 +13,25 @@ TRIALS_BEFORE_WITNESSES = 60
 class TrainingRule:
     """How `early_stopping: {rule: model}` treats trials, besides the comparison at rungs."""
 
-    # the number of trials that are trained for a few steps before any is continued
+    # the number of trials that are trained for a few steps before any trial is continued
     first_trials: int = 0
     first_steps: int = 0  # the number of these steps
     continues: bool = False  # whether stopped trials can be continued
     # whether they continue from their checkpoints; otherwise they restart from step 1
     has_checkpoints: bool = False
-    finish: int = 0  # the number of unfinished trials that the last part of the budget completes
+    finish: int = 0  # the number of unfinished trials to complete with the last part of the budget
     last_step: int | None = None  # the step at which a training ends; None if it is not given
-    # whether trials pause only at reliable steps, and new ones come first until they have used
+    # whether trials pause only at reliable steps, and new trials come first until they have used
     # their share of the steps (`starts`); False in logs of older versions
     balances_starts: bool = False
     # the number of stopped trials whose checkpoints are kept; None: all
     keep_checkpoints: int | None = None
-    # whether the trials are members of a population, whose checkpoints new trials copy
+    # whether the trials are members of a population, in which new trials copy checkpoints
     is_population: bool = False
 
     @property
     def restarts(self) -> bool:
-        """Whether stopped trials are continued by a restart from step 1."""
+        """Whether a stopped trial restarts from step 1 when it is continued."""
         return self.continues and not self.has_checkpoints
 
     def is_witness(self, trial: int) -> bool:
@@ -40,5 +40,5 @@ class TrainingRule:
         return is_due and not self.is_population
 
     def is_first_training(self, trial: int, is_continued: bool) -> bool:
-        """Return whether the trial is trained for `first_steps` only."""
+        """Return whether the trial is trained only for `first_steps`."""
         return not is_continued and trial < self.first_trials

@@ -1,4 +1,4 @@
-"""The checkpoints of a population: those that are saved at pauses, and those that new trials copied."""
+"""The checkpoints of a population: those saved at pauses, and those that new trials copied."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ class Copied:
     """The checkpoint from which a new trial of a population continues."""
 
     trial: int  # the parent, whose checkpoint is copied
-    step: int  # the step at which the parent had paused
+    step: int  # the step at which the parent was paused
     replaces: int  # the trial that ends in favor of the new one
 
     def __str__(self) -> str:
@@ -24,9 +24,9 @@ class Copied:
 class Population:
     """The saved checkpoints and the ancestry of a population; empty with other strategies."""
 
-    # new trial → its origin; it is never forgotten
+    # new trial → its origin, kept forever
     copied: Mapping[int, Copied] = field(default_factory=lambda: MappingProxyType({}))
-    # trial → step and reward of its newest pause that the strategy has learned
+    # trial → step and reward of the newest pause that the strategy has learned
     saved: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
 
     def with_saved(self, saved: Mapping[int, tuple[int, float]]) -> "Population":
@@ -44,11 +44,11 @@ class Population:
     def superfluous(
         self, files: Iterable[tuple[int, int]], unfinished: Iterable[int]
     ) -> list[tuple[int, int]]:  # fmt: skip
-        """Return the saved checkpoints among `files` (trial, step) that no trial can need any more.
+        """Return the saved checkpoints among `files` (trial, step) that no trial needs any more.
 
         Args:
-            files: all that exist.
-            unfinished: trials that run or are queued; they may have to copy their origin again.
+            files: all existing checkpoints.
+            unfinished: running or queued trials, which may have to copy their origin again.
         """
         origins = (self.copied[trial] for trial in unfinished if trial in self.copied)
         needed = {(origin.trial, origin.step) for origin in origins}

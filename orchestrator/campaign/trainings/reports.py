@@ -19,7 +19,6 @@ class Forecast:
 
     trial: int
     mean: float  # the expected value
-    # two standard deviations of the model's score below it; the larger number if values are
-    # minimized
+    # two standard deviations of the model's score below it (above it if values are minimized)
     low: float
     high: float  # two standard deviations of the score above it

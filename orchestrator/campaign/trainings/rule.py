@@ -1,4 +1,4 @@
-"""Why a running trial is stopped, and the step at which its worker ends an attempt."""
+"""The causes for stopping a running trial, and the step at which its worker ends an attempt."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from orchestrator.campaign.trainings.rungs import StoppingRule
 
 
 class StopCause(StrEnum):
-    """Why a trial is stopped before its end. Logs contain these texts."""
+    """The cause for stopping a trial before its end. Logs contain these texts."""
 
     FIRST_TRAINING = "short first training"
     WORSE_THAN_OTHERS = "worse than other trials at this step"
@@ -24,7 +24,7 @@ class StopCause(StrEnum):
 
 
 def stop_words(cause: str) -> tuple[str, str]:
-    """Return the word for a stop with this cause, and the cause after a colon, if there is one."""
+    """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
     is_pause = cause in (StopCause.PAUSE, StopCause.POPULATION)
     word = "paused" if is_pause else "stopped early"
     return word, cause and f": {cause.removeprefix(f'{word}: ')}"
@@ -36,7 +36,7 @@ class EarlyStopping:
 
     `rungs` compares trials or pauses them; None: no trial is stopped. `model` adds short first
     trainings, forecasts and witnesses; None: only the comparison at rungs. No trial pauses before
-    the step `first_pause`.
+    `first_pause`, a step.
     """
 
     rungs: StoppingRule | None = None
@@ -56,11 +56,11 @@ class EarlyStopping:
             trainings: the facts.
             trial: a running trial.
             is_hopeless: returns whether even the optimistic forecast of a trial is worse than the
-                best value; it is called only if no other rule decides.
+                best value; called only if no other rule decides.
             plan: the trials that the remaining budget is reserved for.
 
         Returns:
-            None if the trial continues, as it does at its last step.
+            Return None if the trial continues; it always does at its last step.
         """
         last_step = None if self.model is None else self.model.last_step
         if self.rungs is None or trainings.is_at_end(trial, last_step):
@@ -96,22 +96,22 @@ class EarlyStopping:
         steps_left: float = math.inf,
         plan: EndOfBudget = ENOUGH,
     ) -> int | None:
-        """Return the step at which a worker ends the next attempt of `trial` without an order.
+        """Return the step at which a worker ends the next attempt of `trial` without being told to.
 
-        It is the end of a short first training, or the trial's next pause. A stop that is known
-        before the attempt starts then costs no further step, however slowly the campaign answers.
+        It is the end of a short first training, or the trial's next pause. A stop known before the
+        attempt starts then costs no further step, however slow the campaign is.
 
         Args:
             trainings: the facts.
             trial: the trial.
             running: the number of running trials. If all of them together can use up the budget
-                before their next pauses, the campaign decides at every report instead. Members of
-                a population pause in any case.
-            steps_left: of a budget of steps.
+                before their next pauses, attempts have no limit, and the campaign decides at every
+                report. Members of a population have their limit in any case.
+            steps_left: the remaining budget of steps.
             plan: the trials that the remaining budget is reserved for.
 
         Returns:
-            None if the attempt ends only by an order or by itself.
+            Return None if the attempt ends only when it completes or is stopped by the campaign.
         """
         if self.rungs is None or self.model is None:
             return None
@@ -161,9 +161,9 @@ def _cause_of_first_training(trainings: Trainings, trial: int, steps: int) -> St
 
 
 def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
-    """Return whether the last of `steps` is at least `target`, or nearer to it than the next report.
+    """Return whether the last of `steps` has reached `target` or is closer to it than the next.
 
-    The next report is expected as far away as the one before.
+    The distance to the next report is assumed to be that from the previous one.
     """
     if not steps:
         return False

@@ -1,16 +1,16 @@
 """Rules that compare or pause trials at rungs, a growing series of steps.
 
 Asynchronous successive halving and the median rule compare the best value that a trial has reported
-up to a rung with those of all trials that have reached this rung so far. No trial waits for others.
-They use the best value so far because curves of stochastic training are noisy: one bad epoch at a
-rung must not end a good trial.
+up to a rung with the best values of all trials that have reached this rung so far. No trial waits
+for others. They use the best value so far because curves of stochastic training are noisy: one bad
+epoch at a rung should not end a good trial.
 
 * `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops
   instead of pausing): rungs at first_step · reduction^k. A trial continues if it is among the best
   1/reduction.
-* `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, on values instead of running
-  means): the first rung is at `after`, and each rung is a quarter further than the one before. A
-  trial continues if it is in the better half.
+* `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, applied to values instead of
+  running means): the first rung is at `after`, and each rung is a quarter further than the previous
+  one. A trial continues if it is in the better half.
 * pauses: rungs at ½, ¼, … of a training. Every trial is stopped there, and the model chooses which
   one continues.
 """
@@ -29,7 +29,7 @@ _PAUSE_GROWTH = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoppingRule:
-    """At the rungs first_step · growth^k a trial continues if it is among the best `share`.
+    """At the rungs first_step · growth^k, a trial continues if it is among the best `share`.
 
     With a growth of 1 the rungs are the multiples of `first_step`. With fewer than `least` trials
     at a rung, all of them continue. With a share of 0 every trial is stopped at each rung
@@ -102,7 +102,7 @@ class Rungs:
     best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
-        """Return a copy with this report of `trial`, which counts once at a rung.
+        """Return a copy with this report of `trial`, which counts only once at a rung.
 
         A reward of NaN is the worst one.
         """
@@ -141,7 +141,7 @@ class Rungs:
         return replace(self, best=MappingProxyType({**self.best, trial: reward}))
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
-        """Return whether `trial` is to be stopped at its last rung."""
+        """Return whether `trial` should be stopped at its last rung."""
         if trial not in self.standing:
             return False
         rung, reward = self.standing[trial]

@@ -1,12 +1,12 @@
-"""Where trials pause first, given how well the value at a pause predicts the final one."""
+"""The step of a trial's first pause, given how well values at pauses predict the final one."""
 
 from collections.abc import Mapping
 
 from orchestrator.campaign.trainings.rungs import StoppingRule
 
-# of a pause: the correlation of the values there with the final ones
+# the least correlation between the values at a reliable pause and the final ones
 LEAST_RELIABILITY = 1 / 3
-# of the steps so far, for the way of trials to the first pause
+# the share of the steps so far that trials may use on their way to the first pause
 SHARE_OF_STARTS = 1 / 3
 
 
@@ -16,7 +16,7 @@ def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mappin
     Args:
         rule: the pauses.
         last_step: the end of a training.
-        reliability: step → correlation; a pause that is not in it counts as reliable.
+        reliability: step → correlation; a pause that it does not contain counts as reliable.
     """
     pause = rule.step_of_next_rung(0)
     while pause < last_step and reliability.get(pause, 1.0) < LEAST_RELIABILITY:

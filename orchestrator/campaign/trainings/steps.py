@@ -1,6 +1,6 @@
-"""Steps that trials have reported, for a budget that counts steps instead of evaluations.
+"""The steps that trials have reported, for a budget that counts steps instead of evaluations.
 
-A trial counts with the largest step that it has reported in any attempt, and with one step if it
+A trial counts with the largest step that it has reported in any attempt, or with one step if it
 ends without a report. A training that continues from a checkpoint therefore does not count its
 first steps twice.
 """
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-# The most distinct steps that are remembered. A training that reports at more is assumed to report
-# at every step.
+# The largest number of distinct steps to store. A training that reports more of them is assumed to
+# report at every step.
 _MOST_DISTINCT = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps of the trials that have ended, and of each open one that has reported."""
+    """The steps of ended trials, and of open trials that have reported."""
 
     ended: int = 0  # the sum over all ended trials
     open: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # trial → largest step
@@ -41,8 +41,8 @@ class Steps:
     def until_next_report(self, step: int) -> int:
         """Return the number of steps between `step` and a trial's next report.
 
-        It is estimated from the reports of other trials. If no trial has reported beyond `step`,
-        it is the distance to the report before.
+        It is estimated from the reports of other trials. If no trial has reported beyond `step`, it
+        is the distance to the previous report.
         """
         if len(self.distinct) == _MOST_DISTINCT or not step:
             return 1

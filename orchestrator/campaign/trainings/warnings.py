@@ -1,7 +1,7 @@
 """Warnings about trainings that early stopping cannot judge.
 
-Their reports do not fit the settings or their returned values, or they do not continue from their
-checkpoints.
+Either the reports do not fit the settings or the returned values, or the trainings do not continue
+from their checkpoints.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _MOST_SHOWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """The trainings of a campaign with early stopping, as far as the warnings read them."""
+    """The trainings of a campaign with early stopping: the input of the warnings."""
 
     trainings: Trainings
     rule: TrainingRule | None  # None if there is no model
@@ -48,7 +48,7 @@ def _no_reports(observed: Observed) -> str:
 
 
 def _other_last_step(observed: Observed) -> str:
-    """Return a warning if trainings end beyond or before the last step of the settings."""
+    """Return a warning if trainings end before or after the last step in the settings."""
     last_step = None if observed.rule is None else observed.rule.last_step
     trainings = observed.trainings
     whole = observed.trainings.whole
