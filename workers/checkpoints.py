@@ -1,10 +1,10 @@
-"""Saves, copies and removes checkpoints, and counts their sizes.
+"""Saves, copies, removes and counts checkpoints.
 
-A checkpoint is everything in a trial's folder except the output of its attempts. The reports beside
-it are removed with it, and are not counted. Trials of a population copy checkpoints of each other:
-a worker that stops trial 12 at step 20 saves its checkpoint in `trials/.saved/000012-20`, which no
-training changes, and a trial that continues from there begins with a copy of this folder. The file
-`.copied` says that the copy is complete.
+A checkpoint is everything in a trial's folder except the output of its attempts. The file with the
+reports is removed with it, but does not count. Trials of a population copy each other's
+checkpoints: a worker that stops trial 12 at step 20 saves its checkpoint in
+`trials/.saved/000012-20`, which no training changes. A trial that continues from there begins with
+a copy of this folder. The file `.copied` marks a complete copy.
 """
 
 import logging
@@ -29,13 +29,13 @@ _POLL_SECONDS = 0.05
 
 
 def save_checkpoint(folder: Path, step: int) -> None:
-    """Save a copy of the checkpoint in a trial's folder, in place of one of the same step.
+    """Save a copy of the checkpoint in a trial's folder, replacing a saved one of the same step.
 
     Raises OSError.
     """
     saved = _saved(folder.parent, int(folder.name), step)
     draft = saved.with_name(f"{saved.name}.draft")
-    for left in (draft, saved):  # of an attempt that was lost
+    for left in (draft, saved):  # from an attempt that was lost
         shutil.rmtree(left, ignore_errors=True)
     shutil.copytree(folder, draft, symlinks=True, ignore=_not_copied)
     draft.rename(saved)
@@ -45,9 +45,9 @@ def begin_with_copy(folder: Path, origin: tuple[int, int], copies: bool = True) 
     """Copy a saved checkpoint into a new trial's folder, unless an earlier attempt has done so.
 
     Args:
-        folder: of the new trial.
+        folder: the folder of the new trial.
         origin: the trial and the step of the checkpoint.
-        copies: whether this process copies; otherwise it waits until another one has.
+        copies: whether this process copies; otherwise it waits until another process has copied.
 
     Raises:
         OSError: if the checkpoint is missing or cannot be copied.
@@ -67,7 +67,7 @@ def saved_checkpoints(trials: Path | None) -> list[tuple[int, int]]:
 
 
 def remove_saved(trials: Path, checkpoints: Iterable[tuple[int, int]]) -> None:
-    """Remove these saved checkpoints. One that cannot be removed stays, with a warning."""
+    """Remove these saved checkpoints. If one cannot be removed, it remains, with a warning."""
     for trial, step in checkpoints:
         try:
             shutil.rmtree(_saved(trials, trial, step))
@@ -85,7 +85,7 @@ def _not_copied(folder: str, names: list[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The checkpoints of a run.
+    """The number and the size of a run's checkpoints.
 
     trials: the number of trials that have a checkpoint.
     size: the size of all files, in bytes.
@@ -98,8 +98,8 @@ class Checkpoints:
 def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
     """Remove the checkpoints of these trials.
 
-    A file that cannot be removed stays, with a warning. So does everything in a folder that a trial
-    has replaced by a symbolic link.
+    A file that cannot be removed remains, with a warning. So does everything in a folder that a
+    trial has replaced with a symbolic link.
 
     Args:
         trials: the run's folder of trials; None if it is not on this machine.
@@ -145,7 +145,7 @@ def _size(folder: os.DirEntry[str]) -> int:
 
 
 def _file_size(file: os.DirEntry[str]) -> int:
-    """Return 0 for a file that is gone since its folder was read, as drafts are."""
+    """Return 0 for a file that has disappeared since its folder was read, as drafts do."""
     try:
         return file.stat(follow_symlinks=False).st_size
     except OSError:
@@ -166,7 +166,7 @@ def _checkpoints(entries: Iterable[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder; none if it is missing or unreadable."""
+    """Return the entries of a folder, or none if it is missing or unreadable."""
     try:
         return _list(folder)
     except OSError:

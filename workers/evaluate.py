@@ -1,11 +1,11 @@
 """Runs one attempt under its limits and turns every result or failure into an `Outcome`.
 
 Every evaluation has soft limits and, in a worker process, a hard one. The soft limits raise in
-Python: an alarm in the main thread when the time-out passes, and `MemoryError` when an allocation
-is refused. The hard limit is a C thread that ends the process `grace_seconds` later, for objectives
-that block the interpreter or catch the exception; only a process that may die (`is_expendable`: a
-worker of a cluster) gets it, and only there is memory bounded, because the bound holds for the
-whole process. Processes that an evaluation starts in such a process end with it
+Python: an alarm in the main thread when the time-out has passed, and `MemoryError` when an
+allocation is refused. The hard limit is a C thread that ends the process `grace_seconds` later, for
+objectives that block the interpreter or catch the exception. Only a process that may die
+(`is_expendable`: a worker of a cluster) has this limit and a memory limit, because both affect the
+whole process. Processes that an evaluation starts in such a process are killed at its end
 (`workers.children`).
 """
 
@@ -42,10 +42,10 @@ from workers.results import CheckedResult, check_result, printable
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
-# of a class, without the code of its metaclass, which may raise
+# the module of a class, without running its metaclass, which may raise
 _QUALNAME = type.__dict__["__qualname__"].__get__
 _OWN_FOLDERS = tuple(f"{Path(__file__).parents[1] / name}{os.sep}" for name in ("objectives", "workers"))
-_prepared: list[object] = []  # at most one: the objective that this process has prepared last
+_prepared: list[object] = []  # at most one: the objective that this process prepared last
 _OWN_CALLS = 6  # the largest number of calls from `evaluate` to the user's code
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
 
@@ -70,23 +70,23 @@ def evaluate(
     """Evaluate one attempt, and return its outcome.
 
     Its output is saved if the attempt has a folder for it (`workers.output`). The time-out needs
-    the main thread, because no alarm can be raised in other threads, or an expendable process. The
-    memory limit needs an expendable process.
+    either the main thread (an alarm cannot be raised in other threads) or an expendable process.
+    The memory limit needs an expendable process.
 
     Args:
         objective: evaluates the attempt's parameters.
         attempt: the attempt.
         limits: time and memory of the evaluation.
-        now: returns the time for the outcome in seconds; the clock of this machine by default.
-        worker: the name of this worker in the outcome; `host:pid` by default.
+        now: returns the time for the outcome in seconds; by default the clock of this machine.
+        worker: the name of this worker in the outcome; by default `host:pid`.
         is_expendable: whether this process may be killed to enforce the limits.
-        publish: takes each intermediate value, and returns whether the attempt should stop.
+        publish: receives each intermediate value, and returns whether the attempt should stop.
         machine: the machine of this process if the attempt takes several. SIGTERM then ends the
             evaluation, and the value of ranks above 0 is NaN.
         kind_of: classifies exceptions of the objective.
 
     Raises:
-        HostInterruptError: if the process is not expendable and its user interrupts it. Any other
+        HostInterruptError: if the process is not expendable and the user interrupts it. Any other
             exception, including KeyboardInterrupt and SystemExit, becomes a failure.
     """
     now = SteadyClock() if now is None else now
@@ -97,7 +97,7 @@ def evaluate(
         kept = None
         if attempt.folder is not None and is_first:
             kept = KeptReports(attempt.folder, attempt.recorded_step)
-        step_limit = attempt.step_limit if is_first else None  # the first machine's stop ends all
+        step_limit = attempt.step_limit if is_first else None  # one stop ends all machines
         reports = Reports(publish, attempt.folder, printed.write, machine, step_limit, kept)
         outcome = _evaluate(
             objective, attempt, limits, now, where, is_expendable=is_expendable, reports=reports, kind_of=kind_of
@@ -123,7 +123,7 @@ def _evaluate(
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if attempt.origin is not None:
                     begin_with_copy(attempt.folder, attempt.origin, machine is None or machine.rank == 0)
-            result = before_deadline(  # checking the result may run the objective's code
+            result = before_deadline(  # checking the result may run code of the objective
                 lambda: _result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports), machine),
                 limits.timeout_seconds,
                 again_seconds=1.0 if machine is None else HARD_END_SECONDS,
@@ -136,7 +136,7 @@ def _evaluate(
             raise
         kind, message = _explain(error, limits, kind_of)
         return attempt.failure(kind, message, started, now(), where)
-    if reports.is_stopped:  # the objective caught the exception, and returned a value
+    if reports.is_stopped:  # the objective caught the exception and returned a value
         return _stop(attempt, reports, started, now(), where)
     return Success(
         trial=attempt.trial,
@@ -158,8 +158,8 @@ def _result(returned: object, machine: Machine | None) -> CheckedResult:
 def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:
     """Let the objective prepare in this expendable process once: import its module, for example.
 
-    The time-out of evaluations does not count this time. Exceptions are ignored: the evaluation
-    prepares again, and records them.
+    The time-out of evaluations excludes this time. Exceptions are ignored here: the evaluation
+    prepares again and records them.
     """
     if not isinstance(objective, HasPreparation) or any(one is objective for one in _prepared):
         return
@@ -169,7 +169,7 @@ def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:
 
 
 def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped | Failure:
-    """Return the outcome of a stopped attempt, after its checkpoint was saved if that is requested."""
+    """Return the outcome of a stopped attempt, after saving its checkpoint if requested."""
     is_first_machine = reports.machine is None or reports.machine.rank == 0
     if attempt.saves_checkpoint and attempt.folder is not None and is_first_machine:
         try:
@@ -214,14 +214,14 @@ def _explain(
 
 
 def _import_at(error: BaseException) -> str:
-    """Return a remark if an import of the objective raised the error; else the empty text."""
+    """Return a remark if the error came from an import of the objective, else an empty text."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     names = [frame.f_locals.get("name") for frame in frames if frame.f_code.co_name == "_find_and_load"]
     return f", which passed while it imported {names[0]}: import it at the top of the file" if names else ""
 
 
 def _describe(error: BaseException) -> str:
-    """Return the summary, then the tail of the traceback, at most `MESSAGE_CHARACTERS` together."""
+    """Return the summary and the end of the traceback, at most `MESSAGE_CHARACTERS` together."""
     summary = summary_of(error)
     try:
         trace = "".join(_traceback_of(error).format()).rstrip()
@@ -231,7 +231,7 @@ def _describe(error: BaseException) -> str:
 
 
 def _traceback_of(error: BaseException) -> traceback.TracebackException:
-    """Return the traceback from the user's code on, or all of it if no frame is the user's."""
+    """Return the traceback from the first frame of user code on, or all of it if there is none."""
     trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
     part: traceback.TracebackException | None = trace
     while part is not None:
@@ -247,7 +247,7 @@ def _is_own(frame: traceback.FrameSummary) -> bool:
 
 
 def summary_of(error: BaseException) -> str:
-    """Return `Type: message` of any exception, however broken; at most 500 characters."""
+    """Return `Type: message` for any exception, even a broken one; at most 500 characters."""
     text = _text_of(error)
     name = "MemoryError" if isinstance(error, MemoryError) else _QUALNAME(type(error))
     return _shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
@@ -266,7 +266,7 @@ def _shorten(text: str, length: int) -> str:
 
 def is_out_of_descriptors(outcome: Outcome) -> bool:
     """Return whether the process of this outcome must be replaced because it has run out of file
-    descriptors, which cannot be closed. The message decides, so that another process can check it
-    too.
+    descriptors, which cannot be reclaimed. This is decided from the message, so that another
+    process can check it too.
     """
     return isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR and _NO_DESCRIPTORS in outcome.message

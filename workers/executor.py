@@ -1,24 +1,24 @@
-"""The interface between decisions and evaluations. No type of Ray crosses it.
+"""The interface between decisions and evaluations. No Ray type crosses it.
 
-Contract (`tests/workers/test_executor.py` runs it on every executor):
+Contract (`tests/workers/test_executor.py` checks it for every executor):
 
-* `submit` returns at once; every submitted attempt gets exactly one outcome from `next_outcomes`,
-  whatever happens to the worker, the objective or the node. Submitting more than `slots` attempts
-  is allowed: they queue.
+* `submit` returns at once. Every submitted attempt gets exactly one outcome from `next_outcomes`,
+  whatever happens to the worker, the objective or the node. More attempts than `slots` may be
+  submitted: they are queued.
 * `next_outcomes(timeout)` blocks until at least one outcome is available, and returns all available
-  ones: an empty list after `timeout` seconds, or at once if nothing is in flight. `None` waits
-  without limit.
+  ones. It returns an empty list after `timeout` seconds, or at once if nothing is in flight. `None`
+  waits without limit.
 * `cancel` makes the attempts of these trials end soon, as `Failure(CANCELLED)` unless they have
   ended already. Unknown trials are ignored.
-* `listen` must precede the first `submit`. Intermediate values are passed to `take` in the caller's
-  thread, from within `next_outcomes`. The trials that it returns are asked to stop, and end as
-  `Stopped` at their next report. Reports may be lost if they come too fast; outcomes never wait for
-  them.
+* `listen` must be called before the first `submit`. Intermediate values are passed to `take` in the
+  caller's thread, from within `next_outcomes`. The trials that it returns are asked to stop, and
+  end as `Stopped` at their next report. Reports may be lost if they arrive too fast; outcomes never
+  wait for them.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
-* `adopt` must precede the first `submit`: attempts of an earlier session continue here, in workers
-  that have survived it.
-* `acknowledge` follows the commit of an outcome: until then the worker may have to report it again.
-* `close` releases all resources; attempts in flight are killed, or left running. It may be called
+* `adopt` must be called before the first `submit`: attempts of an earlier session then continue, in
+  workers that have survived it.
+* `acknowledge` follows the commit of an outcome: until then, the worker may report it again.
+* `close` releases all resources; attempts in flight are killed or left running. It may be called
   twice.
 """
 
@@ -29,12 +29,12 @@ from workers.messages import Attempt, IntermediateValue, Outcome
 
 
 class ExecutorError(RuntimeError):
-    """The settings of an executor are invalid; the message names the remedy."""
+    """The settings of an executor are invalid; the message gives the remedy."""
 
 
 ExecutorName: TypeAlias = Literal["ray", "inline", "simulated"]  # in a campaign file
 
-TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # the trials to stop
+TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # returns the trials to stop
 
 
 class Executor(Protocol):
@@ -47,8 +47,8 @@ class Executor(Protocol):
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
         """Take over attempts that an earlier session of this campaign left running or finished.
 
-        Returns the trials among `attempts` (trial → attempt) that workers still hold. The outcome
-        of each comes from `next_outcomes`, as if it had been submitted here.
+        Returns those of `attempts` (trial → attempt) that workers still hold. The outcome of each
+        comes from `next_outcomes`, as if it had been submitted here.
         """
 
     def listen(self, take: TakeReports) -> None:
@@ -61,19 +61,19 @@ class Executor(Protocol):
         """Return all available outcomes, waiting up to `timeout` seconds for the first."""
 
     def cancel(self, trials: Iterable[int]) -> None:
-        """End the current attempts of these trials soon, each as `Failure(CANCELLED)`."""
+        """End the current attempts of these trials soon, with the outcome `Failure(CANCELLED)`."""
 
     def pause(self, seconds: float) -> None:
-        """Wait for `seconds` on the clock of `now`, with nothing in flight."""
+        """Wait for `seconds` on the clock of `now`. Nothing is in flight."""
 
     def now(self) -> float:
         """Return the time of the clock that stamps outcomes, in seconds."""
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Note that the outcomes of these (trial, attempt) are durable: workers may delete them."""
+        """Record that outcomes of these (trial, attempt) are durable; workers may delete them."""
 
     def close(self, leave_running: bool = False) -> None:
         """Release workers and data.
 
-        With `leave_running`, evaluations that can outlive this process are left to another session.
+        With `leave_running`, evaluations that outlive this process continue for a later session.
         """

@@ -1,4 +1,4 @@
-"""What the executors have in common whose evaluations end with their process."""
+"""The common part of executors whose evaluations end with their process."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from workers.messages import Attempt, Outcome, cancellation
 
 
 class InProcessExecutor:
-    """A queue of attempts, and the outcomes of those that were cancelled."""
+    """A queue of attempts, and the outcomes of cancelled ones."""
 
     def __init__(self) -> None:
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
@@ -24,7 +24,7 @@ class InProcessExecutor:
         self._take = take
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Queue these attempts; `next_outcomes` evaluates them."""
+        """Queue these attempts. `next_outcomes` evaluates them."""
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
@@ -42,7 +42,7 @@ class InProcessExecutor:
         return outcomes
 
     def _cancel_queued(self, trials: Iterable[int], now: float, worker: str) -> None:
-        """Cancel the attempts of these trials that wait in the queue."""
+        """Cancel the queued attempts of these trials."""
         for trial in dict.fromkeys(trials):
             attempt = self._queue.pop(trial, None)
             if attempt is not None:

@@ -1,4 +1,4 @@
-"""Evaluates in this process, one at a time: for debugging, for tests and for machines without
+"""Evaluates in this process, one attempt at a time: for debugging, tests and machines without
 Ray."""
 
 import time
@@ -13,11 +13,11 @@ from workers.reporting import Publish
 
 
 class InlineExecutor(InProcessExecutor):
-    """One slot: `next_outcomes` itself evaluates the attempt that has waited longest.
+    """An executor with one slot: `next_outcomes` itself evaluates the oldest queued attempt.
 
-    Its `timeout` is therefore not the longest it can take. Only the time-out is enforced, and only
-    in the main thread (see `workers.evaluate`); a campaign in another thread that has one is
-    refused.
+    A call can therefore take longer than its `timeout`. Only the time-out is enforced, and only in
+    the main thread (see `workers.evaluate`). A campaign with a time-out is rejected in other
+    threads.
     """
 
     def __init__(self, objective: Objective, limits: Limits) -> None:
@@ -28,11 +28,11 @@ class InlineExecutor(InProcessExecutor):
 
     @property
     def slots(self) -> int:
-        """The number of evaluations at the same time: 1."""
+        """The number of concurrent evaluations: 1."""
         return 1
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Return the outcomes of cancelled attempts, else evaluate the next attempt."""
+        """Return the outcomes of cancelled attempts; if there are none, evaluate the next."""
         if self._cancelled or not self._queue:
             return self._take_cancelled()
         attempt = next(iter(self._queue.values()))

@@ -1,7 +1,7 @@
-"""The reports of a trial, kept in its folder beside the checkpoint.
+"""The reports of a trial, stored in its folder beside the checkpoint.
 
-The last reports of a process that is killed may not have reached the log. A training that continues
-from a checkpoint does not repeat their steps, so the next attempt reports them.
+If a process is killed, its last reports may not have reached the log. A training that continues
+from a checkpoint does not repeat their steps, so the next attempt reports these values.
 """
 
 import contextlib
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from workers.messages import Reported
 
-FILE = ".reports"  # the name in the trial's folder
+FILE = ".reports"  # the file's name in the trial's folder
 
 
 class KeptReports:
-    """The reports of all attempts of a trial, for one attempt that adds its own.
+    """The reports of all attempts of a trial, for an attempt that adds to them.
 
-    A file that cannot be read or written is ignored: it only closes gaps after a kill.
+    A file that cannot be read or written is ignored: it only fills gaps after a kill.
     """
 
     def __init__(self, folder: Path, recorded_step: int) -> None:
-        """Use the file in `folder`; `recorded_step` is the largest step of the trial in the log."""
+        """Use the file in `folder`. `recorded_step` is the trial's largest step in the log."""
         self._file = folder / FILE
         self._recorded_step = recorded_step
 
@@ -54,7 +54,7 @@ class KeptReports:
 
 
 def _read(line: str) -> Reported | None:
-    """Return the report of a line; None if the process was killed while it wrote the line."""
+    """Return the report on a line; None if the process was killed while writing the line."""
     try:
         step, value, metrics = json.loads(line)
         numbers = tuple((str(name), float(number)) for name, number in metrics)

@@ -18,7 +18,7 @@ from workers.surroundings import restore_surroundings
 
 T = TypeVar("T")
 
-# after SIGTERM, for the evaluation to end its command
+# between SIGTERM and the kill, for the evaluation to end its command
 HARD_END_SECONDS = END_SECONDS + 2.0
 _STDERR = 2
 
@@ -31,7 +31,7 @@ class HostInterruptError(KeyboardInterrupt):
 
 
 class EndedWithOthersError(BaseException):
-    """Another machine of the evaluation ended it. Not an `Exception`, as `DeadlineReached`."""
+    """Another machine of the evaluation ended it. Not an `Exception`, like `DeadlineReached`."""
 
 
 class DeadlineReached(BaseException):
@@ -39,14 +39,14 @@ class DeadlineReached(BaseException):
 
 
 def grace_seconds(timeout_seconds: float, is_gang: bool = False) -> float:
-    """Return how long after the time-out the hard deadline falls: a tenth of it, within [2, 30] s;
-    `is_gang`: and the time that the processes of an evaluation on several machines have to end."""
+    """Return the time from the time-out to the hard deadline: a tenth of it, within [2, 30] s, and
+    with `is_gang` the time that processes on several machines need to end."""
     return min(30.0, max(2.0, 0.1 * timeout_seconds)) + (HARD_END_SECONDS if is_gang else 0.0)
 
 
 @contextlib.contextmanager
 def host_interrupts() -> Iterator[None]:
-    """Let Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""
+    """Make Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""
     is_default = (
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -66,7 +66,7 @@ def _interrupt_host(signum: int, frame: object) -> None:
 
 
 class _Alarm:
-    """Handler of SIGALRM: raises in the evaluation until it has ended."""
+    """Handler of SIGALRM that raises in the evaluation until the evaluation has ended."""
 
     is_over = False
 
@@ -76,10 +76,10 @@ class _Alarm:
 
 
 def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds: float = 1.0) -> T:
-    """Call `call`, and return its result; raise DeadlineReached in it after `seconds`.
+    """Return the result of `call()`, in which DeadlineReached is raised after `seconds`.
 
-    The exception is raised again every `again_seconds` if the call continues, because Python prints
-    and drops exceptions that are raised inside a destructor or a callback of C code.
+    The exception is raised again every `again_seconds` while the call continues, because Python
+    prints and drops exceptions raised inside a destructor or a callback of C code.
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return call()
@@ -92,7 +92,7 @@ def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds:
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), again_seconds)
         return call()
     finally:
-        alarm.is_over = True  # atomic, so no alarm is raised after it
+        alarm.is_over = True  # atomic, so that no alarm is raised afterwards
         _restore_alarm(host_handler, host_timer, time.monotonic() - began)
 
 
@@ -107,9 +107,10 @@ def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elaps
 
 @contextlib.contextmanager
 def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
-    """Apply the limits of an expendable process; `is_gang`: the attempt takes several machines.
+    """Apply the limits of an expendable process; `is_gang`: whether the attempt has several
+    machines.
 
-    Environment variables with a rank are removed meanwhile. They belong to the program that started
+    Environment variables with a rank are removed inside. They belong to the program that started
     Ray, such as srun, and a distributed training in the evaluation would read them as its own.
     """
     with (
@@ -126,7 +127,7 @@ def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _end_by_signal() -> Iterator[None]:
-    """Let SIGTERM raise `EndedWithOthersError` once; the objective may handle it itself."""
+    """Make SIGTERM raise `EndedWithOthersError` once, unless the objective handles it."""
     is_over = False
 
     def end(_signum: int, _frame: object) -> None:
@@ -145,7 +146,7 @@ def _end_by_signal() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[None]:
-    """End this process after time-out and grace, even while C code holds the interpreter."""
+    """End this process after time-out and grace period, even while C code holds the interpreter."""
     if timeout_seconds is None:
         yield
         return
@@ -160,9 +161,9 @@ def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[Non
 
 @contextlib.contextmanager
 def _memory_bound(memory_bytes: int | None) -> Iterator[None]:
-    """Let this process map at most `memory_bytes` more private writable memory than it has now.
+    """Limit the private writable memory of this process to `memory_bytes` more than now.
 
-    RLIMIT_DATA, not RLIMIT_AS: an object store maps gigabytes that are shared and mostly untouched.
+    RLIMIT_DATA, not RLIMIT_AS: an object store maps gigabytes, shared and mostly untouched.
     """
     mapped = None if memory_bytes is None else _mapped_bytes()
     if mapped is None or memory_bytes is None:
@@ -178,14 +179,14 @@ def _memory_bound(memory_bytes: int | None) -> Iterator[None]:
 
 
 def raise_memory(limits: Limits, memory_factor: float) -> Limits:
-    """Return the limits of an attempt that may use this much more memory."""
+    """Return the limits of an attempt with this factor on its memory."""
     if limits.memory_bytes is None or memory_factor == 1.0:
         return limits
     return replace(limits, memory_bytes=int(limits.memory_bytes * memory_factor))
 
 
 def _mapped_bytes() -> int | None:
-    """Return private writable memory, as RLIMIT_DATA counts it; None if unknown."""
+    """Return the private writable memory in bytes, as counted by RLIMIT_DATA; None if unknown."""
     try:
         with open("/proc/self/statm", encoding="ascii") as statm:
             return int(statm.read().split()[5]) * resource.getpagesize()

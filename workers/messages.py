@@ -1,7 +1,7 @@
 """The messages between the campaign and the workers: plain, serializable values without Ray types.
 
-A trial is one decision to evaluate an arm. It may need several attempts; `(trial, attempt)` names
-one of them and is never used again, so that a result delivered twice, or late, can be recognized.
+A trial is one decision to evaluate an arm. It may need several attempts. `(trial, attempt)`
+identifies one of them and is never reused, so a late or repeated result can be recognized.
 """
 
 from collections.abc import Mapping
@@ -12,21 +12,21 @@ from typing import NamedTuple
 
 
 class FailureKind(StrEnum):
-    """Why an attempt gave no value. Each kind has its retry rule (`campaign.rules`)."""
+    """The reason that an attempt has no value. Each kind has its retry rule (`campaign.rules`)."""
 
     ERROR = "error"  # the objective raised
-    INVALID_VALUE = "invalid value"  # it returned no finite number
+    INVALID_VALUE = "invalid value"  # it did not return a finite number
     TIMEOUT = "timeout"
     OUT_OF_MEMORY = "out of memory"
-    # its process ended; the evaluation is the cause only if that happens repeatedly
+    # the process died; the evaluation is to blame only if this happens repeatedly
     WORKER_LOST = "worker lost"
-    NODE_LOST = "node lost"  # the machine failed or was preempted: never due to the evaluation
+    NODE_LOST = "node lost"  # the machine failed or was preempted; the evaluation is not to blame
     CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The logical processors that one evaluation takes of a cluster.
+    """The resources that one evaluation takes from a cluster.
 
     cpus: processor cores on each of its machines.
     gpus: graphics processors on each of its machines.
@@ -42,26 +42,25 @@ class Share:
 class Attempt:
     """One execution of a trial.
 
-    trial: the trial's number.
+    trial: the trial's index.
     arm: the candidate's index.
     parameters: the candidate's parameters.
     seed: the seed of the evaluation; the same for all attempts of a trial.
     attempt: 1 for the first attempt.
-    memory_factor: multiplies the memory limit.
-    folder: the trial's own folder, the same for all its attempts; None if the campaign gives it
-        none.
-    share: the attempt's resources if its parameters determine them; None for those of all trials.
-    trials: the run's folder of all trials, for the output (`workers.output_files`); None if no
-        output is saved.
-    step_limit: the worker stops the attempt at its report of this step, or of the first one beyond
-        it, without asking; None if only the campaign stops it.
+    memory_factor: the factor on the memory limit.
+    folder: the trial's own folder, shared by all its attempts; None if the campaign provides none.
+    share: the attempt's resources if its parameters determine them, else None.
+    trials: the run's folder of all trials, in which the output is saved (`workers.output_files`);
+        None if no output is saved.
+    step_limit: the worker stops the attempt at its report of this step, or at the first report
+        after it, without asking; None if only the campaign stops it.
     recorded_step: the largest step of the trial's reports in the log; 0 before the first.
     saves_checkpoint: whether the worker saves a copy of the trial's checkpoint when it stops the
         attempt (`workers.checkpoints`).
     origin: the trial and the step of the saved checkpoint from which a new trial continues; None if
-        it begins at its first step.
-    can_be_stopped: whether the campaign has a rule that stops trials early. The worker then waits
-        briefly for the answer to a report.
+        it starts at its first step.
+    can_be_stopped: whether a rule of the campaign may stop the trial early. The worker then waits
+        briefly for the response to a report.
     """
 
     trial: int
@@ -87,7 +86,7 @@ class Attempt:
         finished: float,
         worker: str,
     ) -> "Failure":
-        """Return the failure of this attempt, which did not end before it had started."""
+        """Return the failure of this attempt, with an end that is not before its start."""
         finished = max(started, finished)
         return Failure(self.trial, self.attempt, kind, message, started, finished, worker)
 
@@ -95,9 +94,9 @@ class Attempt:
 class Reported(NamedTuple):
     """A report of an objective at a step. The numbers may be NaN or infinite.
 
-    step: the number of the step, such as the epoch.
-    value: on the scale of the objective.
-    metrics: further numbers with their names, for display.
+    step: the index of the step, such as the epoch.
+    value: the value, on the objective's scale.
+    metrics: other numbers by name, for display.
     """
 
     step: int
@@ -134,14 +133,14 @@ class Success:
     finished: float
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
-    reports: tuple[Reported, ...] = ()  # while it ran (`workers.reporting`)
-    remark: str = ""  # names the omitted metrics, for display
-    output: str = ""  # the end of its output, if its process does not share the run's folder
+    reports: tuple[Reported, ...] = ()  # reports during the evaluation (`workers.reporting`)
+    remark: str = ""  # the omitted metrics, for display
+    output: str = ""  # the end of its output if its process does not share the run's folder
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An attempt that returned no value. `message`: a summary line, then a traceback's tail."""
+    """An attempt that returned no value. `message`: a summary line, then the end of a traceback."""
 
     trial: int
     attempt: int
@@ -150,14 +149,14 @@ class Failure:
     started: float
     finished: float
     worker: str
-    output: str = ""  # as that of a success
+    output: str = ""  # like that of a success
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped:
     """An attempt that the campaign stopped early, at the step `step` of its last report.
 
-    `value` is the last finite value that it reported; None when there is none.
+    `value` is the last finite value that it reported; None if there is none.
     """
 
     trial: int
@@ -168,12 +167,12 @@ class Stopped:
     finished: float
     worker: str
     reports: tuple[Reported, ...] = ()
-    output: str = ""  # as that of a success
+    output: str = ""  # like that of a success
 
 
 Outcome = Success | Failure | Stopped
 
 
 def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
-    """Return the outcome of an attempt cancelled at `now`; `started` = `now` if queued."""
+    """Return the outcome of an attempt cancelled at `now`. `started` is `now` if it was queued."""
     return Failure(trial, attempt, FailureKind.CANCELLED, "cancelled", started, now, worker)

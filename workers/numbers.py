@@ -8,7 +8,7 @@ from objectives.returned import number_of
 
 
 def finite(name: str, value: object) -> float:
-    """Convert `value` to a finite float. Raises InvalidValueError, whose message names `name`."""
+    """Convert `value` to a finite float. Raises InvalidValueError with `name` in its message."""
     number = finite_or_not(name, value)
     if not isfinite(number):
         raise InvalidValueError(f"{name} must be a finite number, got {number}")
@@ -20,8 +20,8 @@ def finite_or_not(name: str, value: object) -> float:
 
     Raises InvalidValueError if it is not a number.
 
-    Whatever `objectives.returned.number_of` converts is a number: also a tensor without dimensions,
-    or a Decimal.
+    Everything that `objectives.returned.number_of` converts is a number, including a tensor without
+    dimensions and a Decimal.
     """
     number = number_of(value)
     if number is None:
@@ -33,7 +33,7 @@ def finite_or_not(name: str, value: object) -> float:
 
 def excerpt(value: object) -> str:
     """Return a short text for any value, even if its repr is huge, slow or broken."""
-    if isinstance(value, int) and value.bit_length() > 1000:  # int -> decimal text takes quadratic time
+    if isinstance(value, int) and value.bit_length() > 1000:  # quadratic time as text
         return f"an int of {value.bit_length()} bits"
     try:
         text = reprlib.repr(value)

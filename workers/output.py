@@ -1,11 +1,11 @@
-"""Saves the output of an attempt in a file, in the way that suits the process that runs it.
+"""Saves the output of an attempt in a file, using a method that suits the process.
 
 A worker process redirects its file descriptors into the file. The process of the inline executor
-copies the streams of the evaluating thread. The file is created when the attempt begins, and
-removed or moved when it ends. That takes 0.2 ms on a local disk, and a few round trips on a network
-disk: about a millisecond.
+copies the streams of the evaluating thread. The file is created when the attempt begins, and is
+removed or moved when it ends. This takes 0.2 ms on a local disk, and about a millisecond on a
+network disk (a few round trips).
 
-On a node without the run's folder the file is temporary, and its end returns with the outcome.
+On a node without the run's folder, the file is temporary; its end is returned with the outcome.
 """
 
 import contextlib
@@ -27,27 +27,27 @@ _LOGGER = logging.getLogger("bbkb.executor")
 class Printed:
     """The output of one attempt.
 
-    write: appends bytes to it, such as the output of a command; None if no output is saved.
-    unshared_end: the end of the output of an attempt that has ended, if its process does not share
-        the run's folder.
+    write: appends bytes to the output, such as the output of a command; None if no output is saved.
+    unshared_end: the end of the output of an ended attempt, if its process does not share the run's
+        folder.
     """
 
     write: Callable[[bytes], None] | None = None
     unshared_end: str = ""
 
     def add_to(self, outcome: Outcome) -> Outcome:
-        """Return the outcome with the output that has to travel with it."""
+        """Return the outcome together with the output that has to be sent with it."""
         return replace(outcome, output=self.unshared_end) if self.unshared_end else outcome
 
 
 @contextlib.contextmanager
 def keep_output(attempt: Attempt, owns_process: bool) -> Iterator[Printed]:
-    """Save the output inside, if the attempt has a folder for it and the system allows it.
+    """Save the output inside if the attempt has a folder for it and the system allows it.
 
     Args:
         attempt: the attempt that runs inside.
-        owns_process: whether the process runs nothing else meanwhile, so that its file descriptors
-            can be redirected.
+        owns_process: whether the process runs nothing else at the same time, so that its file
+            descriptors can be redirected.
     """
     printed = Printed()
     with contextlib.ExitStack() as resources:
@@ -66,8 +66,8 @@ def _open(
     printed: Printed,
     resources: contextlib.ExitStack,
 ) -> None:
-    """Let the output go into the attempt's file until `resources` are closed."""
-    # the campaign's process has created the folder, so a worker that sees it shares the disk
+    """Redirect the output into the attempt's file until `resources` are closed."""
+    # the campaign's process has created the folder, so a worker that can see it shares the disk
     if owns_process and not running_folder(trials).is_dir():
         trials = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="bbkb-")))
         path = output_file(trials, attempt.trial, attempt.attempt)

@@ -1,9 +1,9 @@
 """The files with the output of attempts.
 
 The output of attempt 1 of trial 123 is in `trials/000123/output-1.txt` of the run's folder. The
-first line names the attempt and takes `HEADER_BYTES`. Attempts that print nothing leave no file and
-no folder: while an attempt runs, its file is in `trials/.output`, because removing a folder that
-turns out to be unnecessary takes milliseconds.
+first line names the attempt and has `HEADER_BYTES`. Attempts without output leave no file and no
+folder: while an attempt runs, its file is in `trials/.output`, because removing a superfluous
+folder would take milliseconds.
 
 If an output grows beyond twice `KEPT_BYTES`, only the last `KEPT_BYTES` are kept. Versions before
 0.3 divided long outputs: the part before `output-1.txt` is in `output-1.older.txt`.
@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-KEPT_BYTES = 4 * 1024 * 1024  # the kept part of a long output
+KEPT_BYTES = 4 * 1024 * 1024  # the part of a long output that is kept
 HEADER_BYTES = 64
 # the end of an output that is sent with the outcome from a node without the run's folder
 SENT_BYTES = 64 * 1024
@@ -42,23 +42,23 @@ def trial_folder(trials: Path, trial: int) -> Path:
 
 
 def output_file(trials: Path, trial: int, attempt: int) -> Path:
-    """Return the output file of an attempt that has ended."""
+    """Return the output file of an ended attempt."""
     return trial_folder(trials, trial) / f"output-{attempt}.txt"
 
 
 def running_folder(trials: Path) -> Path:
-    """Return the folder of the output files of attempts that run, or whose process was killed."""
+    """Return the folder for the output files of running attempts and of killed processes."""
     return trials / _RUNNING
 
 
 def find_output(trials: Path, trial: int, attempt: int) -> Path:
-    """Return the output file of an attempt, which may run or have ended."""
+    """Return the output file of an attempt that is running or has ended."""
     running = _running_file(trials, trial, attempt)
     return running if running.exists() else output_file(trials, trial, attempt)
 
 
 def last_trial(trials: Path) -> int | None:
-    """Return the largest index of a trial that has files; None if none has any."""
+    """Return the largest index of a trial with files; None if there is none."""
     folders = (file.name for file in trials.glob("[0-9]*"))
     outputs = (file.name.partition("-")[0] for file in running_folder(trials).glob("[0-9]*-output-*"))
     return max((int(name) for name in (*folders, *outputs) if name.isdecimal()), default=None)
@@ -87,10 +87,10 @@ def written_attempts(trials: Path, trial: int) -> list[int]:
 
 
 def move_output(trials: Path, trial: int, attempt: int) -> None:
-    """Move the output file of an attempt that has ended to its final place; remove an empty one.
+    """Move the output file of an ended attempt to its final path, or remove it if it is empty.
 
     The attempt's process does this, or the campaign's process if the former was killed. Raises
-    OSError if the final place cannot be written.
+    OSError if the final path cannot be written.
     """
     running = _running_file(trials, trial, attempt)
     with contextlib.suppress(FileNotFoundError):  # another process has moved it
@@ -103,7 +103,7 @@ def move_output(trials: Path, trial: int, attempt: int) -> None:
 
 
 def move_all_outputs(trials: Path) -> None:
-    """Move the outputs that killed processes left, and remove the folders that are empty then."""
+    """Move the outputs of killed processes, and then remove the empty folders."""
     for running in running_folder(trials).glob("*-output-*.txt"):
         trial, _, attempt = running.stem.partition("-output-")
         move_output(trials, int(trial), int(attempt))
@@ -123,7 +123,7 @@ def _has_text(file: Path) -> bool:
 def open_output(path: Path) -> BinaryIO:
     """Open an output file for reading.
 
-    Raises OSError if it is no regular file: in another user's run it may be a link or a pipe.
+    Raises OSError if it is not a regular file: in another user's run it may be a link or a pipe.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -135,7 +135,7 @@ def open_output(path: Path) -> BinaryIO:
 def read_end(path: Path, most: int) -> bytes:
     """Return the last `most` bytes of an output, or fewer.
 
-    The result begins with a whole line if there is one, and is empty if the file does not exist.
+    The result begins with a complete line if there is one, and is empty if the file does not exist.
     Raises OSError if the file cannot be read.
     """
     end = _last_bytes(path, most + 1)
@@ -152,7 +152,7 @@ def _last_bytes(path: Path, most: int) -> bytes:
 
 
 def _whole_lines(end: bytes) -> bytes:
-    """Remove the incomplete line at the beginning of the end of an output, if others follow."""
+    """Remove the incomplete first line of the end of an output, if other lines follow."""
     return end[1:].partition(b"\n")[2] or end[1:]
 
 
@@ -163,10 +163,10 @@ def tail_of(output: bytes) -> str:
 
 
 class OutputFile:
-    """The output file of an attempt that runs. Its methods may be called from any thread.
+    """The output file of a running attempt. Any thread may call the methods.
 
     Attributes:
-        descriptor: appends to the file, also from child processes.
+        descriptor: file descriptor that appends to the file, also from child processes.
     """
 
     def __init__(self, trials: Path, trial: int, attempt: int) -> None:
@@ -183,8 +183,8 @@ class OutputFile:
         _start_size_limit()
 
     def write(self, piece: bytes) -> None:
-        """Append `piece`. After an error, such as a full disk, a warning is logged once and the
-        rest of the output is dropped."""
+        """Append `piece`. After an error, such as a full disk, a warning is logged once and all
+        further output is dropped."""
         try:
             if self._is_writable:
                 _write_all(self.descriptor, piece)
@@ -193,7 +193,7 @@ class OutputFile:
             _LOGGER.warning("output of an evaluation is no longer saved: %s", error)
 
     def limit_size(self) -> None:
-        """Keep only the end of a long output. Text that is printed meanwhile may be lost."""
+        """Keep only the end of a long output. Text that is printed in the meantime may be lost."""
         with self._lock, contextlib.suppress(OSError):
             if self.descriptor < 0:
                 return
@@ -204,7 +204,7 @@ class OutputFile:
                 _write_all(self.descriptor, _whole_lines(end))
 
     def close(self) -> None:
-        """Close the file, and move it to its final place."""
+        """Close the file and move it to its final path."""
         self.limit_size()
         _OPEN_FILES.remove(self)
         with self._lock, contextlib.suppress(OSError):  # an objective may have closed it
@@ -230,7 +230,7 @@ _OPEN_FILES: list[OutputFile] = []  # the open files of this process
 def _start_size_limit() -> None:
     """Start the thread of this process that limits the sizes of open files.
 
-    It is needed because an evaluation writes into its file directly, and may print without end.
+    It is needed because an evaluation writes into its file directly and may print without end.
     """
     threading.Thread(target=_limit_sizes, daemon=True, name="bbkb output").start()
 

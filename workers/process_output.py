@@ -1,7 +1,7 @@
 """Redirects the output of a worker process, which runs one attempt at a time, into a file.
 
-The file descriptors 1 and 2 of the process become the attempt's file, so the file has everything
-that Python, C code and subprocesses print, up to the moment when the process is killed.
+The file descriptors 1 and 2 of the process are redirected to the attempt's file. So the file
+contains everything that Python, C code and subprocesses print, until the process is killed.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def redirect_process(descriptor: int) -> Iterator[None]:
-    """Let this process and its children print to `descriptor` inside.
+    """Redirect the output of this process and its children to `descriptor` inside.
 
     Raises OSError if the process has no output to redirect, because an earlier evaluation closed
     it.
@@ -33,7 +33,7 @@ def redirect_process(descriptor: int) -> Iterator[None]:
 
 
 def _flush(*streams: object) -> None:
-    """Write Python's buffers. Streams that an objective has replaced or closed may raise."""
+    """Flush Python's buffers. Streams that an objective has replaced or closed may raise."""
     for stream in streams:
         flush = getattr(stream, "flush", None)
         if callable(flush):

@@ -1,4 +1,4 @@
-"""Intermediate values of one attempt: the `report` that an objective calls, which raises when the
+"""The intermediate values of an attempt: the function `report` for objectives, which raises if the
 trial is stopped."""
 
 import math
@@ -14,9 +14,9 @@ from workers.messages import Reported
 from workers.numbers import excerpt, finite_or_not
 from workers.results import printable
 
-RECORDED_WHOLE = 1000  # reports of an attempt that are recorded before they are thinned out
+RECORDED_WHOLE = 1000  # the number of reports that are all recorded
 
-# Sends a report to the coordinator, or nothing for one that is not recorded; True: the attempt
+# Sends a report to the coordinator, or nothing if it is not recorded. Returns True if the attempt
 # should stop.
 Publish = Callable[[Reported | None], bool]
 
@@ -24,14 +24,14 @@ Publish = Callable[[Reported | None], bool]
 class Reports:
     """The `report` of one attempt: selects the reports to record, and publishes them.
 
-    Of n reports about `RECORDED_WHOLE` · (1 + ½ log₂(n / `RECORDED_WHOLE`)) are recorded: the
-    first `RECORDED_WHOLE`, later a smaller and smaller share, and the last one. The selection depends on their number
-    alone, so it is the same wherever the attempt runs.
+    Of n reports, about `RECORDED_WHOLE` · (1 + ½ log₂(n / `RECORDED_WHOLE`)) are recorded: the
+    first `RECORDED_WHOLE`, a decreasing share of the later ones, and the last one. The selection
+    depends only on their number, so it is the same wherever the attempt runs.
 
-    `folder` is the trial's own folder; None if the campaign gives it none. `write_output` appends
-    bytes to the attempt's output; None if no output is saved. `machine` is the machine of the
-    attempt; None if it takes one machine. `step_limit`: see `Attempt`. `kept` keeps the reports for
-    the next attempt.
+    `folder` is the trial's own folder; None if the campaign provides none. `write_output` appends
+    bytes to the attempt's output; None if no output is saved. `machine` is this machine if the
+    attempt takes several, else None. `step_limit`: see `Attempt`. `kept` saves the reports for the
+    next attempt.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Reports:
         self.write_output = write_output
         self.machine = machine
         self.is_stopped = False
-        self.last_value: float | None = None  # the newest finite one
+        self.last_value: float | None = None  # the newest finite value
         self._publish = publish
         self._kept = kept
         self._step_limit = math.inf if step_limit is None else step_limit
@@ -56,10 +56,10 @@ class Reports:
         self._count = 0
 
     def __call__(self, /, value: float, step: int | None = None, **metrics: float) -> None:
-        """Record `value`, which may be NaN or infinite: a training that diverges may report it.
+        """Record `value`, which may be NaN or infinite, because a diverging training may report it.
 
-        Raises EvaluationStopped when the campaign stops this trial early, InvalidValueError when
-        `value` or one of `metrics` is no number, or `step` no whole number.
+        Raises EvaluationStopped if the campaign stops this trial early, and InvalidValueError if
+        `value` or one of `metrics` is not a number, or `step` is not a whole number.
         """
         if isinstance(value, Mapping):
             raise InvalidValueError(
@@ -83,17 +83,17 @@ class Reports:
             raise EvaluationStopped(f"stopped early at step {at}")
 
     def points(self) -> tuple[Reported, ...]:
-        """Return the reports that are recorded, in the order reported."""
-        if self._last is None:  # the training had nothing left to do
+        """Return the recorded reports, in the order of reporting."""
+        if self._last is None:  # the training had no steps left
             return () if self._kept is None else tuple(self._kept.missing())
         if self._recorded[-1] is self._last:
             return tuple(self._recorded)
         return (*self._recorded, self._last)
 
     def _catch_up(self, step: int) -> bool:
-        """Report the steps before `step` that an earlier attempt has reported and the log lacks.
+        """Report the steps before `step` that an earlier attempt reported and the log lacks.
 
-        Returns whether the attempt should stop.
+        Return whether the attempt should stop.
         """
         is_asked_to_stop = False
         for reported in [] if self._kept is None else self._kept.missing(step):
@@ -101,7 +101,7 @@ class Reports:
         return is_asked_to_stop
 
     def _record(self, reported: Reported | None) -> bool:
-        """Publish a report; None: only ask whether the attempt should stop."""
+        """Publish a report; with None, only ask whether the attempt should stop."""
         if reported is not None:
             self._recorded.append(reported)
         return self._publish is not None and self._publish(reported)
@@ -124,7 +124,7 @@ def _whole_step(step: float) -> int:
 
 
 def _check_metrics(metrics: dict[str, float]) -> tuple[tuple[str, float], ...]:
-    """Convert further numbers of a report.
+    """Convert the additional numbers of a report.
 
     Raises InvalidValueError for values that are not numbers, for too many of them, and for names
     that are too long.

@@ -1,7 +1,7 @@
-"""Converts the return value of an objective to a finite value and metrics within bounds.
+"""Converts the return value of an objective to a finite value and a limited number of metrics.
 
-The evaluation fails if the value is not a finite number. Metrics that are not finite numbers, or
-exceed the bounds, are left out with a remark.
+The evaluation fails if the value is not a finite number. Metrics that are not finite numbers or
+exceed the limits are omitted, with a remark.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from objectives.objective import NAME_CHARACTERS, Evaluation, InvalidValueError
 from objectives.returned import check_bounds
 from workers.numbers import excerpt, finite
 
-_NAMED = 3  # metrics that a remark names
+_NAMED = 3  # the number of metrics that a remark names
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class CheckedResult:
 
     value: float
     metrics: Mapping[str, float] = field(default_factory=dict)
-    remark: str = ""  # the metrics that were left out, and why, in one short line
+    remark: str = ""  # the omitted metrics and the reasons, in one short line
 
 
 def check_result(evaluation: object) -> CheckedResult:
@@ -28,7 +28,7 @@ def check_result(evaluation: object) -> CheckedResult:
     if not isinstance(evaluation, Evaluation):
         raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
     value = finite("value", evaluation.value)
-    returned: object = evaluation.metrics  # any object of the objective
+    returned: object = evaluation.metrics  # any object, returned by the objective
     if not isinstance(returned, Mapping):
         return CheckedResult(value, {}, f"metrics left out: they must be a mapping, got {type(returned).__name__}")
     metrics: dict[str, float] = {}

@@ -1,8 +1,8 @@
-"""Evaluates in virtual time: an hour of campaign on any number of workers takes as long as its
-table look-ups.
+"""Evaluates in virtual time: an hour of a campaign on any number of workers takes no longer than
+its table look-ups.
 
-Durations and injected failures depend on (seed, trial, attempt) alone, so a run is reproduced for
-any order in which attempts are submitted, and a resumed one continues as if it had not stopped.
+Durations and injected failures depend only on (seed, trial, attempt). A run is therefore
+reproducible for any order of submission, and a resumed run continues as if it had not stopped.
 """
 
 import heapq
@@ -31,13 +31,13 @@ from workers.messages import (
 
 @dataclass(frozen=True, slots=True)
 class DurationModel:
-    """The durations of evaluations whose metrics do not give them (`metrics["seconds"]`):
-    log-normal, with stragglers."""
+    """The durations of evaluations without the metric `metrics["seconds"]`: log-normal, with
+    stragglers."""
 
     mean_seconds: float = 1.0  # the mean of all durations
     sigma: float = 0.0  # the standard deviation of the logarithm; 0 makes durations constant
-    straggler_share: float = 0.0  # the share of attempts that take longer
-    straggler_factor: float = 20.0  # how many times longer these take than they would otherwise
+    straggler_share: float = 0.0  # the share of attempts that are stragglers
+    straggler_factor: float = 20.0  # the factor by which stragglers take longer
 
     def __post_init__(self) -> None:
         if not (self.mean_seconds > 0.0 and math.isfinite(self.mean_seconds)):
@@ -50,12 +50,12 @@ class DurationModel:
             raise ValueError(f"straggler_factor must be >= 1 and finite, got {self.straggler_factor}")
 
     def draw(self, rng: np.random.Generator) -> float:
-        """Return one duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), of
+        """Return a duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), with
         mean `mean_seconds`."""
         return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
 
     def with_straggling(self, seconds: float, chance: float) -> float:
-        """Return the duration that `draw` gave, changed for stragglers; `chance` is uniform on [0,
+        """Return the duration from `draw`, changed for stragglers. `chance` is uniform on [0,
         1)."""
         if not self.straggler_share:
             return seconds
@@ -65,8 +65,8 @@ class DurationModel:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """Injected failures: each attempt is hit with probability `rate`, part-way through, and ends as
-    `kind`."""
+    """Injected failures: each attempt fails with probability `rate`, partway through, with the
+    failure `kind`."""
 
     rate: float = 0.0
     kind: FailureKind = FailureKind.WORKER_LOST
@@ -78,7 +78,7 @@ class Failures:
 
 @dataclass(frozen=True, slots=True, order=True)
 class _VirtualAttempt:
-    """An attempt on a worker. Ordered by when it finishes, ties by when it started."""
+    """An attempt on a worker. Sorted by end, then by start."""
 
     finish: float
     order: int
@@ -88,12 +88,12 @@ class _VirtualAttempt:
 
 
 class SimulatedExecutor(InProcessExecutor):
-    """`slots` virtual workers with a clock that jumps from one finish to the next, beginning at
-    `start_at` seconds.
+    """Has `slots` virtual workers and a clock that jumps from one end of an evaluation to the next,
+    beginning at `start_at` seconds.
 
-    An attempt is evaluated when a virtual worker starts it, because the table may give its
-    duration; limits do not apply. Its intermediate values are spread evenly over this duration.
-    Virtual time passes without waiting, so a timeout has no effect.
+    An attempt is evaluated when a virtual worker starts it, because the objective may return its
+    duration. Limits do not apply. Its intermediate values are spread evenly over this duration.
+    Virtual time passes without waiting, so timeouts have no effect.
     """
 
     def __init__(
@@ -114,8 +114,8 @@ class SimulatedExecutor(InProcessExecutor):
         self._seed = seed
         self._now = start_at
         self._slots = slots
-        self._idle = list(range(slots))  # a heap: the lowest number first
-        self._running: list[_VirtualAttempt] = []  # a heap: the next to finish first
+        self._idle = list(range(slots))  # a heap, the lowest index first
+        self._running: list[_VirtualAttempt] = []  # a heap, the next to end first
         self._order = itertools.count()
 
     @property
@@ -124,8 +124,7 @@ class SimulatedExecutor(InProcessExecutor):
         return self._slots
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
-        """Return everything that finishes at the next instant at which something finishes, for any
-        timeout."""
+        """Return all outcomes at the next time at which an evaluation ends, for any timeout."""
         self._start()
         outcomes = self._take_cancelled() + self._end_due()
         while not outcomes and self._running:
@@ -134,7 +133,7 @@ class SimulatedExecutor(InProcessExecutor):
         return outcomes
 
     def _end_due(self) -> list[Outcome]:
-        """Return the outcomes at this instant; reports that are due are delivered on the way."""
+        """Return the outcomes at this time, after delivering the reports that are due."""
         outcomes: list[Outcome] = []
         while self._running and self._running[0].finish <= self._now:
             ending = heapq.heappop(self._running)
@@ -147,15 +146,15 @@ class SimulatedExecutor(InProcessExecutor):
         return outcomes
 
     def _next_report(self, entry: _VirtualAttempt) -> Reported | None:
-        """Return the report for which `entry` stands in the heap now; None when it stands there for
-        its end."""
+        """Return the report for which `entry` is in the heap now; None if it is there for its
+        end."""
         if self._take is None or not isinstance(entry.outcome, Success):
             return None
         reports = entry.outcome.reports
         return reports[entry.reported] if entry.reported < len(reports) else None
 
     def _deliver(self, entry: _VirtualAttempt, report: Reported) -> None:
-        """Emit a report; its attempt continues to the next one, or is stopped here."""
+        """Deliver a report. Its attempt then continues to the next report, or is stopped."""
         assert self._take is not None
         assert isinstance(entry.outcome, Success)
         outcome = entry.outcome
@@ -178,7 +177,7 @@ class SimulatedExecutor(InProcessExecutor):
             self._push(entry.worker, outcome, entry.reported + 1)
 
     def _push(self, worker: int, outcome: Outcome, reported: int = 0) -> None:
-        """Put an attempt into the heap, at its next report or its end."""
+        """Push an attempt onto the heap, with the time of its next report or its end."""
         finish = outcome.finished
         if self._take is not None and isinstance(outcome, Success) and reported < len(outcome.reports):
             share = (reported + 1) / (len(outcome.reports) + 1)
@@ -186,7 +185,7 @@ class SimulatedExecutor(InProcessExecutor):
         heapq.heappush(self._running, _VirtualAttempt(finish, next(self._order), worker, outcome, reported))
 
     def cancel(self, trials: Iterable[int]) -> None:
-        """End these attempts now; their workers are free at once."""
+        """End these attempts now, so that their workers are free at once."""
         cancelled = set(trials)
         self._cancel_queued([trial for trial in self._queue if trial in cancelled], self._now, "")
         for entry in [entry for entry in self._running if entry.outcome.trial in cancelled]:
@@ -221,8 +220,8 @@ class SimulatedExecutor(InProcessExecutor):
 
     def _simulate(self, attempt: Attempt, worker: str) -> Outcome:
         """Return the outcome of an attempt that starts now."""
-        # four draws in fixed order, used or not: an attempt's duration must not depend on the
-        # failure rate, nor the rest on the stragglers
+        # four draws in fixed order, whether used or not: an attempt's duration must not depend on
+        # the failure rate, and failures must not depend on the stragglers
         rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
         seconds = self._durations.draw(rng)
         is_hit = rng.random() < self._failures.rate

@@ -1,8 +1,8 @@
-"""Restores the state of a process after an evaluation, before the next one.
+"""Restores the state of a process between two evaluations.
 
 The working directory, umask, environment, signal handlers and mask, soft limits, standard streams,
 recursion limit and garbage collector are restored. Other changes (a leaked thread, a modified
-module) can make later evaluations fail: `Streak` detects this, and the process is replaced.
+module) can make later evaluations fail. `Streak` detects this, and the process is replaced.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from contextlib import ExitStack
 
 from workers.messages import Failure, FailureKind, Outcome
 
-DAMAGED_AFTER = 5  # failures in a row, on as many different arms
+DAMAGED_AFTER = 5  # the number of failures in a row, on as many different arms
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
@@ -30,7 +30,7 @@ class Streak:
     def is_damaged_after(self, arm: int, outcome: Outcome) -> bool:
         """Return whether the process should be replaced, after this outcome of `arm`.
 
-        Only errors count: an invalid value, or a time-out, is due to the evaluation.
+        Only errors count: an invalid value or a time-out is due to the evaluation.
         """
         if isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR:
             self._arms.add(arm)
@@ -56,7 +56,7 @@ def _quietly(restore: Callable[[], None]) -> None:
 def _folder() -> Callable[[], None]:
     try:
         before = os.getcwd()
-    except FileNotFoundError:  # removed from outside
+    except FileNotFoundError:  # it was removed by another process
         before = "/"
 
     def restore() -> None:
@@ -70,7 +70,7 @@ def _folder() -> Callable[[], None]:
 
 
 def _umask() -> Callable[[], None]:
-    before = os.umask(0o077)  # it can only be read by setting it
+    before = os.umask(0o077)  # the umask can only be read by setting it
     os.umask(before)
     return lambda: _forget(os.umask(before))
 
@@ -99,7 +99,7 @@ def _limits() -> Callable[[], None]:
         for limit, soft in before.items():
             now, hard = resource.getrlimit(limit)
             if now != soft:
-                with contextlib.suppress(OSError, ValueError):  # the hard limit was lowered, too
+                with contextlib.suppress(OSError, ValueError):  # the hard limit was also lowered
                     resource.setrlimit(limit, (soft, hard))
 
     return restore
@@ -125,7 +125,7 @@ def _interpreter() -> Callable[[], None]:
 
 
 def _signals() -> Callable[[], None]:
-    """Restore handlers in the main thread, to which they belong; only those that Python set."""
+    """Restore signal handlers that Python has set, in the main thread, to which they belong."""
     if threading.current_thread() is not threading.main_thread():
         return lambda: None
     before = {number: handler for number in signal.valid_signals() if (handler := signal.getsignal(number)) is not None}

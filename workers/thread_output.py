@@ -1,9 +1,9 @@
 """Copies the output of the evaluating thread into a file, in a process that has other threads.
 
-The process of the inline executor shows the campaign's progress, so its file descriptors cannot be
-redirected. Instead `sys.stdout`, `sys.stderr` and the streams of the root logger's handlers are
-replaced while an attempt runs; text still reaches the terminal. Output of other threads, C code and
-subprocesses is not copied, except for shell commands: their output is read from pipes.
+The inline executor's process displays the campaign's progress, so its file descriptors cannot be
+redirected. Instead, `sys.stdout`, `sys.stderr` and the streams of the root logger's handlers are
+replaced while an attempt runs. Text still reaches the terminal. Output of other threads, C code and
+subprocesses is not copied, except for shell commands, whose output is read from pipes.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import TextIO
 
 from workers.output_files import OutputFile
 
-_FILES: dict[int, OutputFile] = {}  # by the identity of the evaluating thread
+_FILES: dict[int, OutputFile] = {}  # by the id of the evaluating thread
 _LOCK = threading.Lock()
 
 
@@ -43,7 +43,7 @@ class _Copying:
 
 @contextlib.contextmanager
 def copy_thread(file: OutputFile) -> Iterator[None]:
-    """Copy everything that this thread prints inside into `file`."""
+    """Copy everything that this thread prints inside to `file`."""
     with _LOCK:
         _FILES[threading.get_ident()] = file
         _replace_streams()

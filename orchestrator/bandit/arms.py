@@ -1,5 +1,5 @@
-"""The candidates of a bandit: their features, the parameters of the features, and whether arms
-repeat."""
+"""The candidates of a bandit: their features, the parameters behind the features, and whether arms
+may be repeated."""
 
 import math
 from dataclasses import dataclass, replace
@@ -12,27 +12,25 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.options import excerpt
 
-_UNIFORM = math.sqrt(12.0)  # the ratio of width and standard deviation of a uniform distribution
-# the ratio of the distance between two choices and the height of a one-hot column
+_UNIFORM = math.sqrt(12.0)  # width / standard deviation of a uniform distribution
+# the ratio between the distance of two choices and the height of a one-hot column
 _CHOICE = math.sqrt(2.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Layout:
-    """A strategy's knowledge of the candidates besides their features.
+    """The properties of the candidates, besides their features, that a strategy may use.
 
     Raises:
         ValueError: if the parts do not fit together.
     """
 
-    # (d,), the parameter, 0 … p − 1, that each feature belongs to; one-hot columns of a choice
-    # share one
+    # (d,), the parameter, 0 … p − 1, of each feature; the one-hot columns of a choice share one
     parameters: Indices
     # (p,), the largest distance between two values of each parameter, in units of its features; > 0
     extents: Floats
     repeats: bool = True  # whether an arm may be pulled more than once
-    # whether the arms are in the order of a low-discrepancy sequence, so that the first ones cover
-    # the space
+    # whether the arms follow a low-discrepancy sequence, so that the first ones cover the space
     is_sequence: bool = False
 
     def __post_init__(self) -> None:
@@ -57,14 +55,14 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class Arms:
-    """The finite set of arms a strategy chooses from."""
+    """The finite set of arms from which a strategy chooses."""
 
-    # (A, d), the feature vectors of the arms; or an object that represents such an array
+    # (A, d), the feature vectors of the arms, or an object that represents such an array
     features: Any
-    layout: Layout  # parameters, extents and repeats of the arms
+    layout: Layout  # parameters and extents of the features, and whether arms may be repeated
     goals: Goals = SINGLE  # the numbers of objectives and constraints of a pull's rewards
-    # (A,), the expected quality of each arm relative to the best, at most 0; None if nothing is
-    # expected
+    # (A,), the expected quality of each arm relative to the best, at most 0; None if there is no
+    # expectation
     log_prior: Floats | None = None
 
     def __eq__(self, other: object) -> bool:
@@ -107,8 +105,8 @@ class Arms:
         log_prior: Floats | None = None,
     ) -> "Arms":
         """Return arms with `features` (A, d), finite; every feature is a separate parameter unless
-        `parameters` (d,) is given. Raises ValueError if `features` is empty, of another shape or
-        not finite."""
+        `parameters` (d,) is given. Raises ValueError if `features` is empty, not finite or not
+        2-D."""
         rows = check_features(features)
         numbers = np.arange(rows.shape[1]) if parameters is None else np.asarray(parameters, np.intp)
         if numbers.shape != (rows.shape[1],):
@@ -120,13 +118,13 @@ class Arms:
 
 def as_arms(arms: Arms | ArrayLike) -> Arms:
     """Return `arms`, or an (A, d) array as arms that may repeat. Raises ValueError if the array is
-    empty, of another shape or not finite."""
+    empty, not finite or not 2-D."""
     return arms if isinstance(arms, Arms) else Arms.of(arms)
 
 
 def check_features(features: ArrayLike) -> Floats:
     """Return `features` (A, d) as a read-only float array. Raises ValueError if they are not
-    numeric, empty, of another shape or not finite."""
+    numeric, empty, not finite or not 2-D."""
     try:
         checked: Floats = read_only(features, np.float64)
     except (TypeError, ValueError, OverflowError):

@@ -33,7 +33,7 @@ def freeze(array: NDArray[D]) -> NDArray[D]:
 
 
 def _is_fixed(array: NDArray[D]) -> bool:
-    """Return whether neither the array nor its base can be written to."""
+    """Return whether neither the array nor its base is writable."""
     owner: Any = array
     while isinstance(owner, np.ndarray):
         if owner.flags.writeable:
@@ -41,7 +41,7 @@ def _is_fixed(array: NDArray[D]) -> bool:
         owner = owner.base
     try:
         return owner is None or memoryview(owner).readonly
-    except TypeError:  # not an array, so it has no buffer with flags
+    except TypeError:  # not an array, so it has a buffer without flags
         return False
 
 

@@ -1,4 +1,4 @@
-"""Checks that strategies share: the ranges of hyperparameters, the methods of a class, and whether
+"""Checks shared by strategies: the ranges of hyperparameters, the methods of a class, and whether
 an arm may be chosen."""
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from orchestrator.bandit.strategy import Wait
 
 # the methods that a campaign requires of a strategy
 CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")
-METHODS = (*CAMPAIGN_METHODS, "posterior")  # of a strategy
+METHODS = (*CAMPAIGN_METHODS, "posterior")  # that a strategy must have
 
 
 class HasArms(Protocol):
-    """A state with the number of candidates and the arms that are set aside."""
+    """The pulls and the set-aside arms of a state."""
 
     @property
     def pulls(self) -> Pulls:
@@ -24,11 +24,11 @@ class HasArms(Protocol):
 
     @property
     def set_aside(self) -> Indices:
-        """Arms that could not be evaluated."""
+        """The arms that could not be evaluated."""
 
 
 def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
-    """Raise ValueError, naming the field `name` and its value, unless the rule is met."""
+    """Raise ValueError with the field `name` and its value unless the rule `is_met`."""
     if not is_met:
         raise ValueError(f"strategy.{name} must be {rule}, got {excerpt(getattr(strategy, name))}")
 
@@ -36,7 +36,7 @@ def require(strategy: object, name: str, rule: str, is_met: bool) -> None:
 def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHODS) -> type[Any]:
     """Return `value`, a user's class of a strategy.
 
-    Raises ValueError, whose message begins with `prefix`, if it is not a dataclass with these
+    Raises ValueError, with a message that begins with `prefix`, if it is not a dataclass with these
     `methods`.
     """
     if not isinstance(value, type):
@@ -50,13 +50,13 @@ def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHOD
 
 
 def refusal(state: HasArms, limit: int) -> Wait | None:
-    """Return the answer of `ask` if no arm is left; otherwise None. Raises ValueError if `limit` <
-    1."""
+    """Return the response of `ask` if no arm is left; otherwise None. Raises ValueError if `limit`
+    < 1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
     return Wait("every arm is set aside") if len(state.set_aside) == len(state.pulls.counts) else None
 
 
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
-    """Check as `refusal`, for strategies that pull one arm and wait for its reward."""
+    """Check like `refusal`, for strategies that pull one arm and wait for its reward."""
     return refusal(state, limit) or (Wait("one pull at a time: the last reward is not in yet") if pending else None)

@@ -17,7 +17,7 @@ Schedule = Literal["practical", "theory"]
 
 @dataclass(frozen=True, kw_only=True)
 class Confidence:
-    """One schedule with its constants; the symbols are those of docs/glossary.md.
+    """A schedule of the width with its constants; the symbols are defined in docs/glossary.md.
 
     `theory` is Theorem 2. `practical` drops its constants, as the authors' released experiments do.
     """

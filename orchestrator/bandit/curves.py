@@ -17,7 +17,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Flags, Floats, Indices, same
 from orchestrator.bandit.results import TrialCurve
 
-# the number of bits of the step in the code of a pair (trial, step); smaller codes are arms
+# the number of bits for the step in the code of a pair (trial, step); smaller codes are arms
 _PAIR_SHIFT = 40
 
 
@@ -25,7 +25,7 @@ _PAIR_SHIFT = 40
 class Curves:
     """The curves of all trials that a strategy knows."""
 
-    # the curve of each trial; never modified (a plain dictionary, so that a state can be pickled)
+    # trial → curve; never modified (a plain dictionary, so that a state can be pickled)
     by_trial: Mapping[int, TrialCurve] = field(default_factory=dict)
     last_step: int | None = None  # the step at which a training ends; None if it is not given
 
@@ -33,7 +33,7 @@ class Curves:
         return same(self, other)
 
     def updated(self, curves: Iterable[TrialCurve], last_step: int | None = None) -> "Curves":
-        """Return these curves with `curves` in place of those of the same trials."""
+        """Return these curves, with those of some trials replaced by `curves`."""
         changed = {curve.trial: curve for curve in curves if curve.steps}
         if not changed and last_step == self.last_step:
             return self
@@ -41,8 +41,8 @@ class Curves:
 
     @cached_property
     def end(self) -> int:
-        """The step whose value is maximized: `last_step`, else the largest step of a finished
-        trial, else the largest step of all; 1 if there is no step."""
+        """The step whose value is maximized: `last_step` if given, else the largest step of a
+        finished trial, else the largest step of all; 1 if there is no step."""
         if self.last_step is not None:
             return self.last_step
         finished = max((curve.step for curve in self.by_trial.values() if curve.is_finished), default=0)
@@ -55,15 +55,15 @@ class Curves:
 
     @cached_property
     def is_informative(self) -> bool:
-        """Whether a value was reported before the last step, so that there are steps to model."""
+        """Whether a value was reported before the last step, so that there is a curve to model."""
         return bool(self.by_trial) and self.first < self.end
 
     def within(self, values: int) -> "Curves":
-        """Return these curves with at most so many `values` in addition to each trial's latest value.
-        Older trials keep only their latest value.
+        """Return these curves with at most this number of `values` in addition to each trial's
+        latest value. Older trials keep only their latest value.
 
-        The newest trials are those that a search may stop or continue, and the time of a fit stays
-        bounded.
+        The newest trials are those that a search may stop or continue. The limit bounds the time of
+        a fit.
         """
         if sum(len(curve.steps) for curve in self.by_trial.values()) <= values:
             return self
@@ -78,7 +78,7 @@ class Curves:
     @cached_property
     def trials(self) -> tuple[TrialCurve, ...]:
         """The curves in the order of their trials. If a trial has diverged, its latest value is
-        replaced by the smallest reward of all trials up to that step."""
+        replaced by the smallest reward of any trial up to that step."""
         ordered = [self.by_trial[trial] for trial in sorted(self.by_trial)]
         if not any(curve.has_diverged for curve in ordered):
             return tuple(ordered)
@@ -95,22 +95,22 @@ class Curves:
 
 @dataclass(frozen=True, eq=False)
 class CurveValues:
-    """All values of some trials in arrays, trial by trial."""
+    """All values of some trials as arrays, sorted by trial."""
 
     sizes: Indices  # (n,), the number of values of each trial, ≥ 1
     arms: Indices  # (n,), each trial's candidate
-    # (n,), the number of evaluations that a trial represents; 1 except for results without a curve
+    # (n,), the number of evaluations behind each trial: 1, except for results without a curve
     weights: Floats
-    numbers: Indices  # (N,), the code of each pair (trial, step): see `pair_numbers`
+    numbers: Indices  # (N,), the code of each pair (trial, step); see `pair_numbers`
     steps: Floats  # (N,), the steps as floats
     rewards: Floats  # (N,), the rewards
-    is_finished: Flags  # (n,), whether a trial's last value is final
-    trials: Indices  # (n,), the trials' numbers
+    is_finished: Flags  # (n,), whether a trial's last value is its final value
+    trials: Indices  # (n,), the trials' indices
 
     @staticmethod
     def of(curves: Curves, arms: Indices, rewards: Floats, weights: Floats) -> "CurveValues":
-        """Return the values of `curves`, and one value at the last step for each of `arms` (p,):
-        the mean reward in `rewards` (p,) of `weights` (p,) evaluations without a curve."""
+        """Return the values of `curves` and one value at the last step for each of `arms` (p,): the
+        mean `rewards` (p,) of `weights` (p,) evaluations without a curve."""
         trials = curves.trials
         sizes = np.fromiter((len(curve.steps) for curve in trials), np.intp, len(trials))
         steps = np.fromiter(chain.from_iterable(curve.steps for curve in trials), np.float64)
@@ -132,12 +132,12 @@ class CurveValues:
 
     @cached_property
     def last(self) -> Indices:
-        """Positions (n,) of each trial's latest value."""
+        """The positions (n,) of the trials' latest values."""
         return np.cumsum(self.sizes) - 1
 
     @cached_property
     def owners(self) -> Indices:
-        """The position of each value's trial (N,)."""
+        """The position (N,) of each value's trial."""
         return np.repeat(np.arange(len(self.sizes)), self.sizes)
 
     def take(self, trials: Indices) -> "CurveValues":
@@ -158,14 +158,14 @@ class CurveValues:
 
 
 def pair_numbers(trials: Indices, steps: Floats) -> Indices:
-    """Return the codes (n,) of pairs (trial, step), which differ from the indices of arms: (trial +
-    1) · 2⁴⁰ + step."""
+    """Return the codes (n,) of pairs (trial, step), (trial + 1) · 2⁴⁰ + step, which differ from all
+    indices of arms."""
     numbers: Indices = ((trials + 1) << _PAIR_SHIFT) + steps.astype(np.intp)
     return numbers
 
 
 def is_pair(numbers: Indices) -> Flags:
-    """Return a mask (n,) of the pairs among `numbers` (n,); the others are arms."""
+    """Return a mask (n,) of the pairs among the codes `numbers` (n,); the other codes are arms."""
     flags: Flags = numbers >= (1 << _PAIR_SHIFT)
     return flags
 

@@ -1,7 +1,7 @@
 """The numbers of objectives and constraints, which determine the rewards of a pull.
 
 A strategy sees only rewards. The reward of an objective is maximized. The reward of a constraint is
-its margin: the distance of the result from the bound, at least 0 if the constraint is satisfied.
+its margin: the distance from the bound, at least 0 if the constraint is satisfied.
 """
 
 from dataclasses import dataclass
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Goals:
-    """The numbers of `objectives` and `constraints`. A pull has one reward for each, starting with
-    the objectives.
+    """The numbers of `objectives` and `constraints`. A pull has one reward for each, in this order.
 
-    Raises ValueError if there is no objective, or the number of constraints is negative.
+    Raises ValueError if there is no objective or the number of constraints is negative.
     """
 
     objectives: int = 1
@@ -25,7 +24,7 @@ class Goals:
 
     @property
     def further(self) -> int:
-        """The number of rewards of a pull besides that of the first objective."""
+        """The number of rewards of a pull, without that of the first objective."""
         return self.objectives + self.constraints - 1
 
     @property

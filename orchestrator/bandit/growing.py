@@ -1,4 +1,4 @@
-"""The interface through which a strategy requests new arms and names the arms to retire.
+"""The interface by which a strategy requests new arms and chooses the arms to retire.
 
 Arms are added at the first fit of the model, and then whenever the number of results has grown by
 15 %. They are drawn around the five pulled arms with the largest posterior means, at distances of
@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from orchestrator.bandit.arrays import Floats
 
-GROWTH_SHARE = 0.15  # the ratio of the results to those at the last growth
+GROWTH_SHARE = 0.15  # the relative growth of the results between two growths
 AROUND = 5  # arms
 
 
@@ -24,21 +24,21 @@ class Growth:
     """A request for new arms."""
 
     around: tuple[int, ...]  # the arms around which the new arms are drawn, the best first
-    lengthscales: tuple[float, ...]  # (p,), one for each parameter, in units of its features
+    lengthscales: tuple[float, ...]  # (p,), one per parameter, in units of its features
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Perturbation:
-    """A request for one perturbed configuration for each of some arms."""
+    """A request for a perturbed configuration of each of some arms."""
 
-    arms: tuple[int, ...]  # possibly repeated
-    factors: tuple[float, float]  # of numbers
-    resample_probability: float  # of each parameter
+    arms: tuple[int, ...]  # may contain repetitions
+    factors: tuple[float, float]  # the factors on numbers
+    resample_probability: float  # the probability of a new draw, for each parameter
 
 
 @runtime_checkable
 class Grows(Protocol[S]):
-    """A strategy whose set of arms may grow while it runs."""
+    """A strategy whose set of arms may grow during a campaign."""
 
     @property
     def grows(self) -> bool:
@@ -49,15 +49,15 @@ class Grows(Protocol[S]):
 
     def extend(self, state: S, features: Floats, retired: Sequence[int], log_prior: Floats | None = None) -> S:
         """Return the state with n ≥ 0 appended arms, `features` (n, d), and with the `retired` arms
-        excluded from later choices. Growth is due again only after further results. `log_prior`
-        (n,): see `Arms`."""
+        excluded from later choices. Growth is then due again only after further results.
+        `log_prior` (n,): see `Arms`."""
 
     def arms_to_retire(self, state: S, pending: Sequence[int], most: int) -> tuple[int, ...]:
-        """Return arms to retire, so that at most `most` are left if possible: those with the
-        smallest upper bounds among the arms that were never pulled and are not `pending`."""
+        """Return arms to retire, so that at most `most` remain if possible: those with the smallest
+        upper bounds, among the arms that were never pulled and are not `pending`."""
 
 
 def is_growth_due(results: int, at_last: int, first: int) -> bool:
-    """Return whether arms are to be added after `results` results. `at_last`: the number of results
-    at the last growth, 0 before the first growth, which is due at `first` results."""
+    """Return whether arms should be added after `results` results. `at_last`: the number of results
+    at the last growth; 0 before the first growth, which is due at `first` results."""
     return results >= max(first, (1.0 + GROWTH_SHARE) * at_last)

@@ -1,8 +1,7 @@
 """Covariance functions k(x, x'), one frozen dataclass each.
 
-Every entry of `cross` depends only on its two rows, bit for bit, and not on the other rows of the
-call. A column may therefore be cached or recomputed, completely or in blocks, without changing any
-pick.
+Every entry of `cross` depends only on its two rows, bit for bit, and not on other rows of the call.
+A column may therefore be cached or recomputed, completely or in blocks, without changing any pick.
 """
 
 import math
@@ -70,7 +69,7 @@ class _Stationary(_Scaled, ABC):
 
     @abstractmethod
     def _correlations(self, squares: Floats) -> Floats:
-        """Return k / variance for `squares` (n, p) of scaled distances, which it may overwrite."""
+        """Return k / variance for scaled squared distances `squares` (n, p); may overwrite them."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ class Matern52(_Stationary):
         third /= 3.0
         r += 1.0
         r += third
-        correlations *= r  # (1 + r + r²/3) exp(−r), in few arrays: a column has one entry for each arm
+        correlations *= r  # (1 + r + r²/3) exp(−r), with few arrays of this size
         return correlations
 
 
@@ -151,7 +150,7 @@ def _lengthscales(value: object) -> Floats:
     try:
         array = np.asarray(value)
         if array.dtype.kind not in "iufO" or any(isinstance(number, bool) for number in array.flat):
-            raise TypeError  # Booleans and numeric texts are not numbers here
+            raise TypeError  # Booleans and numeric strings are not numbers here
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         rule = "strategy.kernel.lengthscale must be a number, or one for each feature"
@@ -159,7 +158,7 @@ def _lengthscales(value: object) -> Floats:
 
 
 def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
-    """Return the lengthscale as a divisor of X (n, d). Raises ValueError unless it fits d."""
+    """Return the lengthscale as a divisor of X (n, d). Raises ValueError if it does not fit d."""
     if not isinstance(lengthscale, tuple):
         return lengthscale
     if len(lengthscale) != X.shape[1]:
@@ -171,8 +170,8 @@ def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
 
 
 def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
-    # differences instead of ‖x‖² + ‖y‖² − 2xy, which cancels for near-duplicates, which
-    # dictionaries contain
+    # differences instead of ‖x‖² + ‖y‖² − 2xy, which suffers from cancellation for near-duplicates,
+    # as in dictionaries
     scales = _scales(X, lengthscale)
     X = np.asfortranarray(X / scales)
     Y = np.asfortranarray(Y / scales)

@@ -1,4 +1,4 @@
-"""The cause of several failures: a process that lost its machine makes the others fail."""
+"""The common cause of several failures: a process that lost its machine makes the others fail."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -16,10 +16,10 @@ from ray.exceptions import (
 from workers.messages import Failure, FailureKind
 from workers.on_ray.failures import kind_of
 
-# the kinds that make other processes fail, the most telling first
+# the kinds of failures that cause others, the most informative first
 _LOSSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
-# Ray's exceptions if a process or a node is lost. Others (a time-out of `ray.get`, a full object
-# store, …) are errors of the function that raises them.
+# Ray's exceptions for a lost process or node. Others (a time-out of `ray.get`, a full object store,
+# …) are errors of the function that raises them.
 _LOST = (
     RayActorError,
     WorkerCrashedError,
@@ -31,7 +31,7 @@ _LOST = (
 
 
 def cause_of(failures: Sequence[Failure]) -> Failure:
-    """Return the failure that caused the others: a lost machine or process, else the first one."""
+    """Return the failure that caused the others: a lost machine or process, else the first."""
     in_order = sorted(failures, key=lambda failure: failure.finished)
     losses = [failure for kind in _LOSSES for failure in in_order if failure.kind is kind]
     return (losses or in_order)[0]
@@ -40,8 +40,8 @@ def cause_of(failures: Sequence[Failure]) -> Failure:
 def kind_of_trainers_error(error: BaseException) -> FailureKind:
     """Classify an exception of a function that starts trainers.
 
-    It is a loss of a process, a node or memory if Ray says so in it or in one of its causes, else
-    an error of the function.
+    The kind is the loss of a process, a node or memory if Ray reports one in the exception or in
+    its causes, else an error of the function.
     """
     kinds = {kind_of(loss) for loss in _losses(error)}
     return next((kind for kind in _LOSSES if kind in kinds), FailureKind.ERROR)
@@ -49,9 +49,9 @@ def kind_of_trainers_error(error: BaseException) -> FailureKind:
 
 def _losses(error: BaseException) -> Iterator[RayError]:
     """Yield the exceptions about lost processes and nodes inside an exception of Ray Train, which
-    holds those of its workers and of its controller.
+    contains those of its workers and its controller.
 
-    A function's own exception may have attributes of the same names, with anything in them.
+    A function's own exception may have attributes with the same names and any contents.
     """
     errors: list[object] = [error]
     visited: set[int] = set()

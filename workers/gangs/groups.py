@@ -1,7 +1,7 @@
 """Placement groups: the resources on several nodes for the evaluations of one worker.
 
-A group is created before its worker, as a whole or not at all, and has the worker's name. It is
-detached, so that an evaluation continues without the process that requested it, and is removed with
+A group is created before its worker, completely or not at all, and has the worker's name. It is
+detached, so that an evaluation continues without the process that requested it. It is removed with
 its worker. Ray kills the processes in a group that is removed.
 """
 
@@ -57,8 +57,8 @@ class GroupCrew(Crew):
 def groups_named(prefix: str) -> dict[str, PlacementGroup]:
     """Return the groups whose names begin with `prefix`, by name, including pending ones.
 
-    They are found in Ray's table, because Ray finds a group by its name only in the namespace of
-    the process that created it.
+    They are found in Ray's table, because Ray only finds a group by name in the namespace of the
+    process that created it.
     """
     return {
         row["name"]: PlacementGroup(PlacementGroupID(bytes.fromhex(row["placement_group_id"])))

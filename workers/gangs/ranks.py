@@ -1,11 +1,11 @@
 """An evaluation on several machines: the worker actor, which is rank 0, and a helper process on
 each other machine.
 
-The worker actor starts the helpers as children of its own, in the bundles 1, 2, … of its placement
-group. Ray ends them with it, so none is left when it dies. All ranks run the same objective. When
-one fails, rank 0 asks all others to end: they get SIGTERM, and are killed when they have not ended
-`END_SECONDS` later. The request is an entry in Ray's key-value store, which each helper reads in a
-thread, because its main thread evaluates.
+The worker actor starts the helpers as its children, in the bundles 1, 2, … of its placement group.
+Ray ends them with the worker actor, so none remains when it dies. All ranks run the same objective.
+If one of them fails, rank 0 asks all others to end: they receive SIGTERM, and are killed if they
+have not ended `END_SECONDS` later. The request is an entry in Ray's key-value store, which each
+helper reads in a thread, because its main thread evaluates.
 """
 
 import contextlib
@@ -37,32 +37,31 @@ from workers.on_ray.packing import Need
 from workers.on_ray.processes import end_actor
 from workers.reporting import Publish
 
-START_SECONDS = 120.0  # the time for the helpers' processes to start
-# the time for Ray to notice that a helper's node has died, if the helper does not end
+START_SECONDS = 120.0  # the time limit for starting the helpers' processes
+# the time limit for Ray to notice the death of a helper's node, if the helper does not end
 NODE_SECONDS = 60.0
-# after rank 0 has failed, for the failure of another rank that may be its cause
+# after a failure of rank 0, the wait for another rank's failure that may be its cause
 CAUSE_SECONDS = 5.0
-# for the work of rank 0 before and after an evaluation
+# the time for the work of rank 0 before and after an evaluation
 OTHERS_SECONDS = START_SECONDS + CAUSE_SECONDS + 2.0 * HARD_END_SECONDS + NODE_SECONDS
 _POLL_SECONDS = 0.5
 
 
 class Helper:
-    """A process that evaluates on a machine other than the first, for one attempt after the
-    other."""
+    """A process that evaluates attempts, one at a time, on a machine other than the first."""
 
     def __init__(self, campaign: str) -> None:
         self._campaign = campaign
 
     def begin(self, box: Box) -> str:
-        """Get the objective, so that the evaluation does not need the campaign's process any more,
-        and return the address of this machine."""
+        """Fetch the objective, so that the evaluation no longer needs the campaign's process, and
+        return the address of this machine."""
         get_objective(box)
         return str(ray.util.get_node_ip_address())
 
     def evaluate(self, box: Box, attempt: Attempt, limits: Limits, machine: Machine) -> Outcome:
-        """Run the objective as this rank. A success means that it has ended well; its value is not
-        used."""
+        """Run the objective as this rank. Its success means only that this rank ended without an
+        error; the value is not used."""
         objective = get_objective(box)
         refuse_trainers(objective)
         is_requested = _EndRequest(self._campaign, attempt).is_there
@@ -86,7 +85,7 @@ class _EndRequest:
         _internal_kv_put(self._key, b"1", overwrite=True, namespace=NAMESPACE)
 
     def is_there(self) -> bool:
-        """Tell whether they were asked; False while Ray's head does not answer."""
+        """Return whether they were asked; False if Ray's head does not respond."""
         try:
             return bool(_internal_kv_exists(self._key, namespace=NAMESPACE))
         except (RayError, OSError, RuntimeError) as error:
@@ -103,10 +102,10 @@ def _end_when(
     is_requested: Callable[[], bool],
     last_words: Callable[[], None] = lambda: None,
 ) -> Iterator[None]:
-    """End the evaluation inside when `is_requested`: SIGTERM, and the end of this process when it
-    continues.
+    """End the evaluation inside when `is_requested`: with SIGTERM, then by ending this process if
+    it continues.
 
-    `last_words` is called before this process ends. SIGTERM is ignored while no evaluation runs.
+    `last_words` is called before this process ends. SIGTERM is ignored if no evaluation is running.
     """
     ended = threading.Event()
 
@@ -134,9 +133,9 @@ def _end_when(
 class _Others:
     """The evaluations of one attempt on the other machines.
 
-    addresses: of all machines, by rank. running: the calls that have not ended, and their ranks.
-    failures: of the ranks that failed, in the order they were noticed. end_requested: when they
-    were asked to end (monotonic clock); their failures after that mean nothing.
+    addresses: of all machines, by rank. running: the calls that have not ended, with their ranks.
+    failures: of the ranks that failed, in the order of detection. end_requested: when they were
+    asked to end (monotonic clock); failures after that time are ignored.
     """
 
     attempt: Attempt
@@ -147,7 +146,7 @@ class _Others:
     end_requested: float | None = None
 
     def collect(self, seconds: float) -> None:
-        """Take the results that are there, waiting for the first of them."""
+        """Receive the available results, waiting for the first one."""
         if not self.running:
             return
         ready, _ = ray.wait(list(self.running), num_returns=1, timeout=seconds)
@@ -159,30 +158,30 @@ class _Others:
                 self._note_loss(rank, error)
                 continue
             if isinstance(outcome, Failure) and self.end_requested is None:
-                # no process of ours has ended it
+                # none of our requests has ended it
                 is_killed = outcome.kind is FailureKind.CANCELLED
                 kind = FailureKind.WORKER_LOST if is_killed else outcome.kind
                 self._note(rank, kind, "its process got SIGTERM" if is_killed else outcome.message, outcome.finished)
 
     def collect_all(self, seconds: float) -> None:
-        """Take all results that come within this time."""
+        """Receive all results that arrive within this time."""
         deadline = time.monotonic() + seconds
         while self.running and (seconds_left := deadline - time.monotonic()) > 0.0:
             self.collect(seconds_left)
 
     def note_silent(self) -> None:
-        """Mark machines as lost whose processes neither ended nor could be killed."""
+        """Mark machines as lost if their processes neither ended nor could be killed."""
         for rank in self.running.values():
             self._note(rank, FailureKind.NODE_LOST, "its machine does not answer", time.time())
 
     def request_end(self, request: "_EndRequest") -> None:
-        """Ask the others to end, once."""
+        """Ask the other ranks to end, once."""
         if self.end_requested is None:
             self.end_requested = time.monotonic()
             request.write()
 
     def _note_loss(self, rank: int, error: RayError) -> None:
-        """Note that a process is gone, unless it is because it was asked to end."""
+        """Record the loss of a process, unless it was asked to end."""
         kind = kind_of(error)
         had_time = self.end_requested is not None and time.monotonic() - self.end_requested >= END_SECONDS
         if kind is FailureKind.NODE_LOST or not had_time:
@@ -194,7 +193,7 @@ class _Others:
 
 
 class RankCrew(GroupCrew):
-    """The worker actor is rank 0, and has a helper for each other rank.
+    """A crew in which the worker actor is rank 0 and has a helper for each other rank.
 
     A trial with one machine has a crew of one.
     """
@@ -203,11 +202,11 @@ class RankCrew(GroupCrew):
 
     def __init__(self, campaign: str) -> None:
         self._campaign = campaign
-        self._helpers: list[Any] = []  # in the worker's process
+        self._helpers: list[Any] = []  # used in the worker's process
         self._addresses: list[str] = []
 
     def end_seconds(self, share: Share) -> float:
-        """Return how long the ranks may take to end after a time-out."""
+        """Return the time that the ranks may take to end after a time-out."""
         return HARD_END_SECONDS if share.machines > 1 else 0.0
 
     def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
@@ -265,11 +264,11 @@ class RankCrew(GroupCrew):
     def _conclude(self, outcome: Outcome, others: _Others, request: _EndRequest) -> Outcome:
         """End the other ranks, and return the outcome of the attempt.
 
-        The value of rank 0 counts if no other rank has failed before it ended. Otherwise the
+        The value of rank 0 counts if no other rank failed before rank 0 ended. Otherwise the
         attempt fails, with the cause of all failures.
         """
         if isinstance(outcome, Success | Stopped) and not others.failures:
-            # after a success the others are about to end too
+            # after a success, the others are about to end too
             patience = END_SECONDS if isinstance(outcome, Success) else 0.0
             self._end_helpers(others, request, patience, END_SECONDS)
             return outcome
@@ -292,8 +291,8 @@ class RankCrew(GroupCrew):
         patience: float,
         last_patience: float,
     ) -> None:
-        """Wait for the other ranks for `patience` seconds, then request their end, then kill them
-        and wait for `last_patience` seconds."""
+        """Wait `patience` seconds for the other ranks, then ask them to end, then kill them and
+        wait for `last_patience` seconds."""
         others.collect_all(patience)
         if others.running:
             others.request_end(request)
@@ -303,14 +302,14 @@ class RankCrew(GroupCrew):
             others.collect_all(last_patience)
 
     def _start_helpers(self, box: Box, machines: int) -> None:
-        """Let a process on each other machine get the objective; start those that there are not
-        yet. Raises RayError when one does not start or get it."""
+        """Let a process on each other machine fetch the objective, after starting any missing
+        processes. Raises RayError if a process does not start or cannot fetch it."""
         self._helpers = self._helpers or self._new_helpers(machines)
         begun = [helper.begin.remote(box) for helper in self._helpers]
         self._addresses = [str(ray.util.get_node_ip_address()), *ray.get(begun, timeout=START_SECONDS)]
 
     def _new_helpers(self, machines: int) -> list[Any]:
-        """Return the processes on the other machines, which are about to start."""
+        """Return new processes on the other machines, which are about to start."""
         group = ray.util.get_current_placement_group()
         assert group is not None, "a worker that evaluates on several machines has a group"
         bundles = group.bundle_specs
@@ -328,9 +327,9 @@ class RankCrew(GroupCrew):
         ]
 
     def _call(self, box: Box, attempt: Attempt, limits: Limits, first: Machine) -> dict[Any, int]:
-        """Start the evaluation on each helper, and return the references with their ranks.
+        """Start the evaluation on each helper, and return references with their ranks.
 
-        Their output is not saved: the output of the attempt is that of rank 0.
+        Only the output of rank 0 is saved as the output of the attempt.
         """
         attempt = replace(attempt, trials=None)
         return {

@@ -1,8 +1,8 @@
-"""The callback of Ray Train for trainers that begin in an evaluation.
+"""A callback of Ray Train for trainers that are started in an evaluation.
 
-It is apart from `workers.gangs.trainers`, because importing Ray Train takes a second.
+It is separate from `workers.gangs.trainers` because importing Ray Train takes a second.
 
-It uses inner classes of Ray Train, which has no other way to give a trainer a placement group.
+It uses internal classes of Ray Train, the only way to give a trainer a placement group.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ try:
 
     _REPLACED = (
         (WorkerGroup, "_create_placement_group"),
-        # they start an actor that outlives the trainer, to remove its group
+        # they start an actor that outlives the trainer in order to remove its group
         (PlacementGroupCleanerCallback, "after_controller_start"),
         (PlacementGroupCleanerCallback, "after_worker_group_start"),
     )
@@ -33,7 +33,7 @@ except (ImportError, AttributeError) as error:
 
 
 class _OwnGroup(DefaultPlacementGroupHandle):
-    """The placement group of the evaluation, which its trainer does not remove."""
+    """The placement group of the evaluation. Its trainer does not remove it."""
 
     def shutdown(self) -> None:
         """Do nothing: the evaluation's worker removes the placement group."""
@@ -42,7 +42,7 @@ class _OwnGroup(DefaultPlacementGroupHandle):
 class TrainerCheck(ControllerCallback, WorkerGroupCallback):
     """Lets the workers of a trainer run in the placement group of its evaluation.
 
-    Raises RuntimeError in an evaluation that may not start a trainer.
+    Raises RuntimeError in an evaluation that may not start trainers.
     """
 
     def __init__(self) -> None:
@@ -56,14 +56,14 @@ class TrainerCheck(ControllerCallback, WorkerGroupCallback):
         self._group = group
 
     def after_controller_start(self, train_run_context: Any) -> None:
-        """Give the trainer, in whose process this runs, the evaluation's group."""
+        """Give the evaluation's group to the trainer, whose process runs this method."""
         handle = _OwnGroup(self._group)
         methods = (lambda *_: handle, lambda *_: None, lambda *_: None)
         for (owner, name), method in zip(_REPLACED, methods, strict=True):
             setattr(owner, name, method)
 
     def before_worker_group_start(self, worker_group_context: Any) -> None:
-        """Raise ValueError when the evaluation's group is too small."""
+        """Raise ValueError if the evaluation's group is too small."""
         workers, amounts = worker_group_context.num_workers, worker_group_context.resources_per_worker
         bundles = self._group.bundle_specs
         if workers > len(bundles) or any(amount > bundles[0].get(name, 0.0) for name, amount in amounts.items()):

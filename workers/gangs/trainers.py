@@ -1,11 +1,11 @@
 """Ray Train inside an evaluation.
 
-A trainer makes a placement group for its workers, whatever the evaluation holds. Evaluations that
-hold processors could all wait for their trainers' groups without end, and Ray leaves the group of a
-trainer that was killed. So with `TrainerCrew` an evaluation holds only its own group, and its
-trainer's workers run in that group. All other functions are refused trainers. Both are done by
-`workers.gangs.trainer_check`, which Ray Train imports when a trainer begins, because an environment
-variable names it (`workers.on_ray.crews.refuse_trainers`).
+A trainer requests a placement group for its workers, whatever the evaluation holds. Evaluations
+that hold processors could all wait forever for their trainers' groups, and Ray does not remove the
+group of a killed trainer. With `TrainerCrew`, an evaluation therefore holds only its own group, in
+which its trainer's workers run. All other functions may not start trainers.
+`workers.gangs.trainer_check` enforces both: Ray Train imports it when a trainer starts, because an
+environment variable names it (`workers.on_ray.crews.refuse_trainers`).
 """
 
 import importlib
@@ -28,13 +28,13 @@ _groups: list[PlacementGroup] = []  # at most one: the group for the trainers of
 
 
 class TrainerCrew(GroupCrew):
-    """The worker actor holds no processors: the trainer's workers have the whole group."""
+    """A crew whose worker actor holds no processors: the trainer's workers use the whole group."""
 
     further_seconds = OTHERS_SECONDS
     sharing = "PACK"
 
     def __init__(self) -> None:
-        """Raises ExecutorError if the installed Ray Train cannot be given a placement group."""
+        """Raises ExecutorError if the installed Ray Train cannot use a given placement group."""
         try:
             importlib.import_module("workers.gangs.trainer_check")
         except RuntimeError as error:
@@ -45,8 +45,8 @@ class TrainerCrew(GroupCrew):
         return {**super().reserve(name, need), "num_cpus": 0.0, "num_gpus": 0.0, "memory": None}
 
     def prepare(self, objective: Objective, limits: Limits) -> None:
-        """Let this process start trainers in its own placement group, with functions of the
-        objective's file, which the trainer's workers cannot import."""
+        """Let this process start trainers in its own placement group. Their functions may come from
+        the objective's file, which the trainer's workers cannot import."""
         group = get_current_placement_group()
         assert group is not None, "each worker of this crew has a group"
         _groups[:] = [group]
@@ -55,10 +55,10 @@ class TrainerCrew(GroupCrew):
             ray.cloudpickle.register_pickle_by_value(module)
 
     def kind_of(self, error: BaseException) -> FailureKind:
-        """Classify an exception: a process or node that the trainer lost is no error of its own."""
+        """Classify an exception: a process or node lost by the trainer is no error of its own."""
         return kind_of_trainers_error(error)
 
 
 def group_for_trainers() -> PlacementGroup | None:
-    """Return the placement group for the trainers of this process; None if it may not start any."""
+    """Return the placement group for this process's trainers; None if it may not start any."""
     return _groups[0] if _groups else None

@@ -1,5 +1,4 @@
-"""Everything that imports Ray on the side of the workers: the executor, its tasks and its worker
-actors.
+"""All code on the workers' side that imports Ray: the executor, its tasks and its worker actors.
 
 No object reference, actor handle or Ray exception leaves this package and `workers.gangs`.
 """

@@ -1,7 +1,7 @@
 """Creates, finds and ends the worker actors of a campaign.
 
-Their names end in an index, beginning with 1. The index of a worker that has ended is used again,
-because each name makes new series of metrics.
+Their names end in an index that starts at 1. The index of an ended worker is reused, because each
+name creates new series of metrics.
 """
 
 import contextlib
@@ -30,12 +30,12 @@ class Worker:
 
     name: the actor's name, which begins with `title_of` the campaign.
     actor: Ray's handle.
-    memory: the memory that it reserves, in bytes; None if it is not limited, 0 if unknown.
+    memory: the memory that it reserves, in bytes; None if unlimited, 0 if unknown.
     share: its CPUs and GPUs; None if unknown.
-    has_begun: whether it is known to run, and not to wait for resources.
-    made: when it was created, on the monotonic clock.
-    idle_since: since when it has no attempt, on the monotonic clock.
-    acknowledged: (trial, attempt) whose outcomes it may delete, which its next call says.
+    has_begun: whether it is known to be running, not waiting for resources.
+    made: the time of its creation, on the monotonic clock.
+    idle_since: the time since which it has had no attempt, on the monotonic clock.
+    acknowledged: (trial, attempt) of outcomes that it may delete; its next call passes them on.
     """
 
     name: str
@@ -55,17 +55,17 @@ class ActorFactory:
         self.title = title_of(placement.campaign)
         self._limits = limits
         self._placement = placement
-        self._remote: Any = ray.remote(WorkerActor)  # once, because Ray exports each such object
+        self._remote: Any = ray.remote(WorkerActor)  # once: Ray exports each such object
 
     def make(self, names: Collection[str], memory: int | None, share: Share) -> Worker:
-        """Create a worker with these resources, with a name that is not among `names`."""
+        """Create a worker with these resources and a name that is not among `names`."""
         need = need_of(self._placement, self._limits, share)
         need = replace(need, memory=float(memory or 0))
         for index in itertools.count(1):
             name = f"{self.title}{index}"
             if name in names:
                 continue
-            with contextlib.suppress(ValueError):  # a worker with this name has not quite ended
+            with contextlib.suppress(ValueError):  # the old worker has not quite ended
                 worker = Worker(name, self._create(name, need), memory, share)
                 _LOGGER.debug("started worker %s", name)
                 return worker
@@ -84,7 +84,7 @@ class ActorFactory:
         return actors
 
     def end(self, worker: Worker, may_hang: bool) -> None:
-        """Kill a worker and release its resources; `may_hang`: its process may not react to Ray."""
+        """Kill a worker and release its resources; `may_hang`: it may not respond to Ray."""
         end_actor(worker.actor, reaches_other_nodes=may_hang)
         self._placement.crew.release(worker.name)
         _LOGGER.debug("ended worker %s", worker.name)
@@ -108,5 +108,5 @@ class ActorFactory:
 
 
 def title_of(campaign: str) -> str:
-    """Return the beginning of the names of the campaign's workers, and of what their crew reserves."""
+    """Return the prefix of the names of the campaign's workers and of their crew's resources."""
     return f"bbkb {campaign} worker "

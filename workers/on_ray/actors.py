@@ -1,7 +1,7 @@
-"""Long evaluations: a pool of detached worker actors, which continue when the campaign's process
+"""Long evaluations: a pool of detached worker actors, which continue if the campaign's process
 dies.
 
-A worker evaluates one attempt at a time. It is created if no idle worker fits, and ended after a
+A worker evaluates one attempt at a time. It is created if no idle worker fits, and killed after a
 minute without work. After the death of the campaign's process, the next session finds it by its
 name and by the ledger (`workers.on_ray.ledger`).
 """
@@ -19,7 +19,7 @@ from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.processes import end_actor, process_of
 
 IDLE_SECONDS = 60.0
-# for a new worker to start, before an idle one is ended to make room for it
+# for a new worker to start, before an idle one is killed to make room for it
 PLACE_SECONDS = 30.0
 _TOUCH_SECONDS = 20.0
 
@@ -34,10 +34,10 @@ class AdoptedAttempt:
 
 
 class WorkerPool:
-    """The worker actors of one campaign. The executor limits the busy ones to its slots.
+    """The worker actors of one campaign. The executor limits the number of busy ones to its slots.
 
     Attributes:
-        slots: the number of concurrent evaluations that the cluster has capacity for.
+        slots: the number of concurrent evaluations that fit into the cluster.
     """
 
     def __init__(self, slots: int, limits: Limits, placement: Placement) -> None:
@@ -48,7 +48,7 @@ class WorkerPool:
         self._ledger = Ledger(placement.campaign)
         self._factory = ActorFactory(limits, placement)
         self._busy: dict[Reference, Worker] = {}  # by the reference of the attempt
-        self._idle: list[Worker] = []  # the longest idle first
+        self._idle: list[Worker] = []  # sorted by idle time, the longest first
         # the workers of the ledger's entries; None if the worker has ended
         self._entries: dict[tuple[int, int], Worker | None] = {}
         self._next_touch = 0.0
@@ -56,13 +56,13 @@ class WorkerPool:
         self.touch()
 
     def provide(self, box: Box) -> None:
-        """Give workers this objective; must precede the first `start`."""
+        """Set the objective of the workers. Must be called before the first `start`."""
         self._box = box
 
     def start_idle(self, count: int, objective: HasPreparation | None) -> None:
         """Create workers before there are attempts for them, and let them prepare `objective`.
 
-        Nothing happens if the campaign has workers already, which may hold attempts.
+        Does nothing if the campaign already has workers, which may hold attempts.
         """
         if self._factory.find():
             return
@@ -100,14 +100,14 @@ class WorkerPool:
         return again
 
     def free(self, reference: Reference) -> None:
-        """Make the worker of an attempt that has ended idle."""
+        """Mark the worker of an ended attempt as idle."""
         worker = self._busy.pop(reference)
         worker.idle_since = time.monotonic()
         worker.has_begun = True
         self._idle.append(worker)
 
     def end(self, reference: Reference) -> None:
-        """Kill the worker of an attempt. It may hang, or be dead already."""
+        """Kill the worker of an attempt. The worker may hang or be dead already."""
         self._end(self._busy.pop(reference), may_hang=True)
 
     def adopt(
@@ -116,13 +116,13 @@ class WorkerPool:
     ) -> tuple[list[Outcome], dict[Reference, AdoptedAttempt]]:
         """Take over the workers of an earlier session.
 
-        Workers that hold none of these attempts are killed, unless this pool created them.
+        Workers that hold none of these attempts are killed unless this pool created them.
 
         Args:
             attempts: the attempts to look for, by trial.
 
         Returns:
-            The outcomes of the attempts that have ended, and references to the others' outcomes.
+            The outcomes of ended attempts, and references to the outcomes of the others.
         """
         entries = {key: self._ledger.read(*key) for key in attempts.items()}
         finished: list[Outcome] = []
@@ -132,7 +132,7 @@ class WorkerPool:
                 finished.append(entry)
                 self._entries[key] = None
             elif isinstance(entry, HeldAttempt):
-                # of two successive workers with the same name, only the later one may run
+                # if two successive workers have the same name, only the later one can be running
                 other = held.get(entry.worker)
                 if other is None or other[1].started <= entry.started:
                     held[entry.worker] = (key, entry)
@@ -162,8 +162,8 @@ class WorkerPool:
         return adopted
 
     def acknowledge(self, attempts: Iterable[tuple[int, int]]) -> None:
-        """Remove the entries of these attempts: by their worker's next call, or now if the worker
-        has ended."""
+        """Remove the entries of these attempts: by the next call of their worker, or now if the
+        worker has ended."""
         for attempt in attempts:
             if attempt in self._entries:
                 worker = self._entries.pop(attempt)
@@ -177,7 +177,7 @@ class WorkerPool:
         return self._ledger.read(trial, attempt)
 
     def has_begun(self, trial: int, attempt: int) -> bool:
-        """Return whether a worker has begun this attempt. The attempt may have ended since."""
+        """Return whether a worker has begun this attempt, which may have ended since."""
         return self._ledger.read(trial, attempt) is not None
 
     def is_alive(self, reference: Reference) -> bool:
@@ -185,7 +185,7 @@ class WorkerPool:
         return process_of(self._busy[reference].actor) is not None
 
     def end_idle_workers(self, idle_seconds: float = IDLE_SECONDS) -> None:
-        """End workers that have been idle for `idle_seconds`, and renew the lease of the others."""
+        """Kill workers idle for `idle_seconds`, and renew the lease of the others."""
         now = time.monotonic()
         while self._idle and now - self._idle[0].idle_since >= idle_seconds:
             self._end(self._idle.pop(0))
@@ -197,12 +197,12 @@ class WorkerPool:
             self.touch()
 
     def touch(self) -> None:
-        """Renew the lease of the workers, which end themselves without it."""
+        """Renew the lease of the workers; they exit when it expires."""
         self._next_touch = time.monotonic() + _TOUCH_SECONDS
         self._ledger.touch(repr(time.time()))
 
     def close(self, leave_running: bool) -> None:
-        """End all workers and clear the ledger, or let the workers continue for another session."""
+        """Kill all workers and clear the ledger, or leave the workers for another session."""
         if not leave_running:
             for worker in (*self._busy.values(), *self._idle):
                 self._factory.end(worker, may_hang=False)
@@ -212,10 +212,10 @@ class WorkerPool:
         self._box = []
 
     def _make_room(self, now: float) -> None:
-        """End an idle worker for each new one that waits for resources.
+        """Kill an idle worker for each new one that is waiting for resources.
 
-        Other users of the cluster may have taken some, and an attempt would wait behind an idle
-        worker.
+        Other users of the cluster may have taken resources, and an attempt would wait behind an
+        idle worker.
         """
         self._next_room = now + PLACE_SECONDS
         waiting = 0
@@ -229,7 +229,7 @@ class WorkerPool:
             self._end(worker)
 
     def _take(self, memory: int | None, share: Share) -> Worker:
-        """Return an idle worker that has reserved enough, or a new one."""
+        """Return an idle worker that has reserved enough resources, or a new one."""
         if self._placement.largest is not None or not self._placement.crew.is_reusable:
             # idle workers with another share hold resources that this attempt needs
             for worker in [worker for worker in self._idle if worker.share != share]:
@@ -237,7 +237,7 @@ class WorkerPool:
                 self._end(worker)
         fitting = [one for one in self._idle if memory is None or (one.memory or 0) >= memory]
         if fitting:
-            worker = fitting[-1]  # the last busy one, so that the others become idle for long
+            worker = fitting[-1]  # busy last, so that the others reach their idle limit
             self._idle.remove(worker)
             return worker
         if len(self._busy) + len(self._idle) >= self.slots and self._idle:
@@ -249,8 +249,8 @@ class WorkerPool:
         return self._factory.make(names, memory, share)
 
     def _end(self, worker: Worker, may_hang: bool = False) -> None:
-        """Kill a worker, and remove the entries that it was to remove. Outcomes that are not
-        acknowledged stay in the ledger."""
+        """Kill a worker, and remove the ledger entries that it should have removed. Unacknowledged
+        outcomes remain in the ledger."""
         self._factory.end(worker, may_hang)
         for attempt in worker.acknowledged:
             self._ledger.forget(*attempt)

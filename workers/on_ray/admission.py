@@ -1,4 +1,4 @@
-"""Which attempt starts next, and whether the cluster has room for it."""
+"""Decides which attempt starts next, and whether the cluster has capacity for it."""
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
@@ -11,11 +11,11 @@ from workers.on_ray.objective import Reference
 from workers.on_ray.places import Capacity, Placement, is_saturated
 from workers.on_ray.turns import Turns
 
-READY_TASKS = 8  # very short tasks that may wait in Ray's queue, at least
+READY_TASKS = 8  # the least number of very short tasks that may wait in Ray's queue
 
 
 class Admission:
-    """The queue of attempts that Ray does not have yet, and the capacity that they wait for."""
+    """The queue of attempts that Ray does not have yet, and the capacity they wait for."""
 
     def __init__(self, capacity: Capacity, placement: Placement) -> None:
         self.is_held_back = False  # whether attempts wait because it is another campaign's turn
@@ -24,7 +24,7 @@ class Admission:
         self._is_saturated = is_saturated(placement, capacity.slots)
         self._turns = Turns()
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, in order of submission
-        # the first attempt of the queue when it did not fit, and the attempts in flight then
+        # the first queued attempt if it did not fit, and the attempts in flight at that time
         self._blocked: tuple[Attempt, frozenset[Reference]] | None = None
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class Admission:
 
     @property
     def slots(self) -> int:
-        """The number of concurrent evaluations that the cluster has capacity for."""
+        """The number of concurrent evaluations that fit into the cluster."""
         return self._capacity.slots
 
     @property
@@ -54,8 +54,8 @@ class Admission:
         return [self._queue.pop(trial) for trial in trials if trial in self._queue]
 
     def take_next(self, in_flight: InFlight, durations: Durations) -> Attempt | None:
-        """Remove the attempt that may start now from the queue, and return it; None if there is no
-        such attempt."""
+        """Remove the attempt that may start now from the queue and return it; None if there is
+        none."""
         self.is_held_back = False
         if not self._queue or len(in_flight) >= self._window(durations):
             return None
@@ -66,11 +66,11 @@ class Admission:
         return attempt
 
     def give_turn(self) -> None:
-        """Let campaigns that wait for a slot have the one that was just given back."""
+        """Let campaigns that are waiting for a slot take the one that was just released."""
         self._turns.give(title_of(campaign) for campaign in self._capacity.others)
 
     def update_slots(self) -> bool:
-        """Count the slots again. Returns whether their number has changed."""
+        """Count the slots again, and return whether their number has changed."""
         before = self.slots
         if self._capacity.update() == before:
             return False
@@ -78,17 +78,17 @@ class Admission:
         return True
 
     def close(self) -> None:
-        """Give the capacity back."""
+        """Release the capacity."""
         self._capacity.close()
 
     def clear(self) -> None:
-        """Forget the queue."""
+        """Clear the queue."""
         self._queue.clear()
 
     def _window(self, durations: Durations) -> int:
-        """Return the number of attempts that Ray may have.
+        """Return the number of attempts that may be passed to Ray.
 
-        Very short tasks may exceed `slots` if the cluster itself bounds their number: the next task
+        Very short tasks may exceed `slots` if the cluster itself limits their number. The next task
         then starts without waiting for this process.
         """
         if not (self._is_saturated and durations.is_short and durations.is_very_short):
@@ -96,10 +96,10 @@ class Admission:
         return self.slots + max(self.slots, READY_TASKS)
 
     def _first_that_fits(self, in_flight: InFlight) -> Attempt | None:
-        """Return the first attempt of the queue if it fits, else one that may overtake it.
+        """Return the first queued attempt if it fits, else one that may overtake it.
 
-        Attempts that were in flight when the first one was blocked will end. Until the last of them
-        has ended, attempts may start that fit beside the first one; then it comes next.
+        All attempts that were in flight when the first one was blocked will end. Until then,
+        attempts that fit beside the first one may start; afterwards it comes next.
         """
         first = next(iter(self._queue.values()))
         running = {reference: attempt.request for reference, attempt in in_flight.items()}
@@ -118,7 +118,7 @@ class Admission:
         return None
 
     def _one_of_each_size(self) -> Iterator[Attempt]:
-        """Yield the first attempt of each demand: the others fit exactly if this one does."""
+        """Yield the first attempt of each demand; if it fits, so do the others with this demand."""
         sizes: set[tuple[object, float]] = set()
         for attempt in self._queue.values():
             size = attempt.share, attempt.memory_factor

@@ -1,7 +1,7 @@
 """Starts the first workers of a campaign before its executor exists.
 
-A worker process takes about a second to start, and so does the session. So the first workers start
-first, and import the objective while the session is built.
+A worker process takes about a second to start, as does the session. So the first workers are
+started first, and import the objective while the session is built.
 """
 
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ class FirstWorkers:
     """The workers to start early.
 
     count: the number of workers.
-    slots: the maximal number of concurrent evaluations of the campaign.
-    limits: of one evaluation.
+    slots: the largest number of concurrent evaluations of the campaign.
+    limits: the limits of one evaluation.
     placement: the resources of one evaluation.
-    objective: prepared by each worker; None if it needs no preparation.
+    objective: the objective that each worker prepares; None if it needs no preparation.
     """
 
     count: int
@@ -32,13 +32,13 @@ class FirstWorkers:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """The capacity and the workers of one campaign, for one executor."""
+    """The capacity and the workers of a campaign, for an executor."""
 
     capacity: Capacity
     pool: WorkerPool
 
     def release(self) -> None:
-        """End the workers and give the capacity back, if no executor takes them over."""
+        """Kill the workers and release the capacity, unless an executor takes them over."""
         self.pool.end_idle_workers(0.0)
         self.capacity.close()
 

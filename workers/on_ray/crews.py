@@ -1,7 +1,7 @@
-"""The processes of one evaluation: one worker actor, unless a crew of `workers.gangs` adds more.
+"""The processes of one evaluation: one worker actor, unless a crew of `workers.gangs` adds others.
 
-A `Placement` has the crew of its campaign. The campaign's process reserves and releases resources
-with it, and sends it to each worker actor, which evaluates with it.
+The `Placement` of a campaign contains its crew. The campaign's process reserves and releases
+resources with the crew. It also sends the crew to each worker actor, which evaluates with it.
 """
 
 import os
@@ -17,16 +17,16 @@ from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.packing import Need
 from workers.reporting import Publish
 
-_CALLBACKS = "RAY_TRAIN_CALLBACKS"  # of Ray Train: classes that it makes when a trainer begins
-# named and not imported: Ray Train imports it when a trainer begins
+_CALLBACKS = "RAY_TRAIN_CALLBACKS"  # Ray Train makes these classes when a trainer starts
+# named instead of imported: Ray Train imports it when a trainer starts
 _TRAINER_CHECK = "workers.gangs.trainer_check.TrainerCheck"
 
 
 class Crew:
-    """A crew of one: the worker actor evaluates alone.
+    """The default crew: the worker actor evaluates alone.
 
     Attributes:
-        further_seconds: for work before and after an evaluation, beyond its time limit.
+        further_seconds: time for work before and after an evaluation, beyond its time limit.
         is_reusable: whether a worker can evaluate again after a failure, or if its resources are
             unknown.
     """
@@ -35,7 +35,7 @@ class Crew:
     is_reusable = True
 
     def end_seconds(self, share: Share) -> float:
-        """Return how long the processes of an evaluation may take to end after its time-out."""
+        """Return the time that processes of an evaluation may take to end after its time-out."""
         return 0.0
 
     def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
@@ -47,7 +47,7 @@ class Crew:
         return {"num_cpus": need.cpus, "num_gpus": need.gpus, "memory": memory}
 
     def release(self, name: str) -> None:
-        """Release the resources that were reserved for the worker `name`, if there are any."""
+        """Release the resources reserved for the worker `name`, if there are any."""
 
     def release_unused(self, title: str, in_use: Collection[str]) -> None:
         """Release the resources of workers whose names begin with `title` and are not `in_use`."""
@@ -70,9 +70,9 @@ class Crew:
         Args:
             box: the objective.
             attempt: the attempt, with its share.
-            limits: of the evaluation.
-            publish: takes intermediate values.
-            record: takes the outcome if the process must end before it can return it.
+            limits: the limits of the evaluation.
+            publish: receives intermediate values.
+            record: receives the outcome if the process must end before it can return it.
         """
         objective = get_objective(box)
         return evaluate(objective, attempt, limits, is_expendable=True, publish=publish, kind_of=self.kind_of)
@@ -83,10 +83,10 @@ class Crew:
 
 
 def refuse_trainers(objective: Objective) -> None:
-    """Let Ray Train refuse the trainers that this process starts.
+    """Make Ray Train reject the trainers that this process starts.
 
-    A command inherits the environment, and its Python may lack the module that the variable names:
-    for a command it is not set.
+    The variable is not set for commands: they inherit the environment, and their Python may lack
+    the module that it names.
     """
     inner = objective.inner if isinstance(objective, WithMetrics) else objective
     names = os.environ.get(_CALLBACKS, "").split(",")

@@ -1,8 +1,8 @@
-"""The deadlines of attempts on worker actors, independent of their workers.
+"""The deadlines of attempts on worker actors, enforced independently of the workers.
 
-A worker ends its own late evaluation (`workers.evaluate`). A worker that is stopped, or whose node
-hangs, does not, so the campaign's process measures too. It uses its own monotonic clock only: the
-clock of another node may be wrong, and any wall clock may be changed.
+A worker ends its own overdue evaluation (`workers.evaluate`). A worker that was suspended, or whose
+node hangs, cannot do so. Therefore the campaign's process measures the time, too. It uses only its
+own monotonic clock: the clock of another node may be wrong, and any wall clock may be changed.
 """
 
 import logging
@@ -18,10 +18,10 @@ from workers.on_ray.objective import Reference
 _LOGGER = logging.getLogger("bbkb.executor")
 
 CHECK_SECONDS = 1.0  # between two checks
-_CHECK_SHARE = 0.05  # the share of this process's time that checks may take
-# for a worker process to begin its attempt: to unpickle the objective and to read its data
+_CHECK_SHARE = 0.05  # the largest share of this process's time that checks may take
+# the time for a worker process to begin its attempt: to unpickle the objective and read its data
 BEGIN_SECONDS = 600.0
-WAITING_SECONDS = 60.0  # how long an attempt waits for a worker before a warning is logged
+WAITING_SECONDS = 60.0  # the wait of an attempt for a worker before a warning is logged
 
 Key = tuple[int, int]  # trial and attempt
 
@@ -41,13 +41,13 @@ class Deadlines:
             timeout_seconds: the setting `workers.timeout_seconds`. If it is None, only the
                 beginning of an evaluation has a deadline.
             pool: the workers.
-            further_seconds: for the work before and after an evaluation.
+            further_seconds: the time for work before and after an evaluation.
         """
         self._timeout = timeout_seconds
         self._pool = pool
         self._further = further_seconds
-        # by attempt, on the monotonic clock: the first check that saw it, that saw it begun, and
-        # that saw its worker alive without having begun
+        # by attempt, on the monotonic clock: the first checks that saw the attempt, saw it begun,
+        # and saw its worker alive without having begun it
         self._first_noted: dict[Key, float] = {}
         self._begun: dict[Key, float] = {}
         self._alive: dict[Key, float] = {}
@@ -60,7 +60,7 @@ class Deadlines:
         return max(0.0, self._next_check - time.monotonic())
 
     def late(self, attempts: Mapping[Key, Reference]) -> list[Loss]:
-        """Return the attempts that must be given up; nothing if no check is due."""
+        """Return the attempts that must be given up, or nothing if no check is due."""
         now = time.monotonic()
         if now < self._next_check:
             return []
@@ -89,14 +89,14 @@ class Deadlines:
     def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
         """Return whether the worker of an attempt has been alive for too long without beginning it.
 
-        Ray is asked about late attempts only.
+        Ray is queried only about late attempts.
         """
         if now - self._first_noted[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
             return False
         return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
 
     def _is_overdue(self, seconds: float) -> bool:
-        """Return whether the soft and the hard deadline in the worker must have passed."""
+        """Return whether both the soft and the hard deadline in the worker must have passed."""
         if self._timeout is None:
             return False
         return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further

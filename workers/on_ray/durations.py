@@ -1,7 +1,7 @@
-"""How long evaluations take, which decides whether attempts run as tasks or on worker actors.
+"""The durations of evaluations. They decide whether attempts run as tasks or on worker actors.
 
 A task costs two milliseconds less than a call of a worker actor. But tasks need processes of their
-own, whose start takes seconds, so many evaluations have to be short before attempts become tasks.
+own, which take seconds to start, so attempts become tasks only after many short evaluations.
 """
 
 from collections import deque
@@ -11,8 +11,8 @@ from workers.on_ray.places import Kind
 
 SHORT_SECONDS = 0.1  # attempts become tasks if the mean duration falls below this
 LONG_SECONDS = 0.2  # attempts move to worker actors if the mean duration rises above this
-VERY_SHORT_SECONDS = 0.05  # if the mean duration is below this, tasks queue in Ray ahead of time
-MEASURED = 100  # durations in the mean, and successes before attempts become tasks
+VERY_SHORT_SECONDS = 0.05  # tasks queue in Ray if the mean duration is below this
+MEASURED = 100  # the number of durations in the mean, and of successes before attempts become tasks
 
 
 class Durations:
@@ -25,7 +25,7 @@ class Durations:
     """
 
     def __init__(self, kind: Kind) -> None:
-        """Start without measurements; `kind` is `Placement.kind`."""
+        """Start without any durations; `kind` is `Placement.kind`."""
         self.is_short = kind == "task"
         self.longest_response_seconds = 0.0
         self._is_automatic = kind == "auto"
@@ -37,7 +37,7 @@ class Durations:
         return bool(self._latest) and self._mean() < VERY_SHORT_SECONDS
 
     def learn(self, outcome: Outcome, response_seconds: float) -> None:
-        """Record a success, which came `response_seconds` after its submission."""
+        """Record a success that arrived `response_seconds` after its submission."""
         if not isinstance(outcome, Success):
             return
         self.longest_response_seconds = max(self.longest_response_seconds, response_seconds)

@@ -1,13 +1,11 @@
-"""The consequences of a reference that has resolved.
+"""The consequences of a resolved reference.
 
-| the reference resolved to | the attempt | its worker actor |
-| --- | --- | --- |
-| `ActorUnavailableError`: the connection broke | stays in flight | is asked for the outcome again |
-| the death of a process that had refused the attempt | is queued again | – |
-| the death of a worker that had written the outcome | has this outcome | is gone |
-| any other error of Ray | fails | is gone |
-| None: the worker never received the attempt | fails (`NODE_LOST`) | is killed |
-| an outcome | has this outcome | is free, or ended if it seems damaged |
+| the reference resolved to | the attempt | its worker actor | | --- | --- | --- | |
+`ActorUnavailableError`: the connection broke | stays in flight | is asked for the outcome again | |
+the death of a process that had refused the attempt | is queued again | – | | the death of a worker
+that had written the outcome | has this outcome | is gone | | any other error of Ray | fails | is
+gone | | None: the worker never received the attempt | fails (`NODE_LOST`) | is killed | | an
+outcome | has this outcome | is free, or ended if it seems damaged |
 """
 
 import time
@@ -29,7 +27,7 @@ from workers.surroundings import Streak
 
 @dataclass(frozen=True, slots=True)
 class AskAgain:
-    """The attempt may still run: ask its worker for the outcome."""
+    """The attempt may still be running: ask its worker for the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The attempt has ended. A worker that is not healthy evaluates no other attempt."""
+    """The attempt has ended. An unhealthy worker evaluates no further attempt."""
 
     outcome: Outcome
     is_worker_healthy: bool
@@ -65,7 +63,7 @@ class Endings:
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
 
     def of(self, attempt: RunningAttempt, result: Result) -> Ending:
-        """Return the consequence of a result for its attempt and its worker."""
+        """Return the consequence of a result for the attempt and its worker."""
         match result:
             case ActorUnavailableError():
                 return AskAgain()
@@ -86,7 +84,7 @@ class Endings:
                 return QueueAgain()
             case HeldAttempt(started=started):
                 seconds = time.time() - started
-            case None:  # tasks write an entry only if they begin late
+            case None:  # tasks write an entry only if they start late
                 seconds = attempt.age_seconds() if attempt.is_task else 0.0
             case written:
                 return Ended(written, is_worker_healthy=False)
@@ -98,7 +96,7 @@ class Endings:
         return _failed(attempt, kind, describe_error(error))
 
     def _has_met_hard_deadline(self, attempt: RunningAttempt, seconds: float) -> bool:
-        """Return whether the hard deadline must have ended the process of this attempt.
+        """Return whether the hard deadline must have killed the process of this attempt.
 
         Ray reports only that a process has ended. `seconds` is the time since the evaluation began.
         """

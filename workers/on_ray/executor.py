@@ -1,13 +1,13 @@
 """Evaluates on a Ray cluster: an attempt is a Ray task, or a call of a worker actor that outlives
 this process.
 
-Ray's own retries are off: the campaign alone counts attempts. The outcome is built on the worker
-(`workers.evaluate`), so that no exception of an objective has to be pickled. An exception that Ray
+Ray's own retries are off: only the campaign counts attempts. The outcome is created on the worker
+(`workers.evaluate`), so no exception of an objective has to be pickled. An exception that Ray
 itself raises means that the worker, its node or the connection failed, and becomes a `Failure`.
 
 The work is divided among four objects: `Admission` has the queue and the capacity of the cluster,
-`InFlight` the attempts that Ray has, `Endings` interprets results, and `Watch` finds attempts whose
-result will never come.
+`InFlight` the attempts that were passed to Ray, `Endings` interprets results, and `Watch` finds
+attempts whose result will never arrive.
 """
 
 import itertools
@@ -40,10 +40,10 @@ _TURN_SECONDS = 0.1  # between two checks whether another campaign has taken its
 class RayExecutor:
     """Runs at most `slots` evaluations at a time on the cluster that this process is connected to.
 
-    `slots` follows the capacity of the cluster as nodes join and leave, up to the number that the
-    constructor was given. Further attempts wait here and not in Ray's queue. The objective is put
-    into the object store once; its arrays reach the workers without a copy, and each worker process
-    unpickles it once. Use an executor from one thread.
+    `slots` follows the capacity of the cluster as nodes join and leave, up to the constructor's
+    `slots`. Further attempts wait here, not in Ray's queue. The objective is put into the object
+    store once; its arrays reach the workers without a copy, and each worker process unpickles it
+    once. Only one thread may use an executor.
     """
 
     def __init__(
@@ -58,14 +58,14 @@ class RayExecutor:
 
         Args:
             objective: evaluates one configuration; must be picklable.
-            slots: the maximal number of concurrent evaluations.
-            limits: of one evaluation.
+            slots: the largest number of concurrent evaluations.
+            limits: the limits of one evaluation.
             placement: the resources of one evaluation.
-            allocation: workers that were started early for the same slots, limits and placement.
-                This executor takes them over and ends them.
+            allocation: workers that were started early with the same slots, limits and placement.
+                This executor takes them over and kills them at its end.
 
         Raises:
-            ExecutorError: if the objective cannot be pickled, or no node can hold one evaluation.
+            ExecutorError: if the objective cannot be pickled, or no node can hold an evaluation.
         """
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
@@ -81,16 +81,16 @@ class RayExecutor:
         self._endings = Endings(limits, placement)
         self._watch = Watch(limits, placement, self._pool)
         self._clock = SteadyClock()
-        self._outcomes: list[Outcome] = []  # not returned yet
+        self._outcomes: list[Outcome] = []  # those not yet returned
 
     @property
     def slots(self) -> int:
-        """The number of concurrent evaluations that the cluster has capacity for."""
+        """The number of concurrent evaluations that fit into the cluster."""
         return self._admission.slots
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Take over the attempts that worker actors of an earlier session still hold, and end the
-        other workers of that session. Returns the trials of these attempts."""
+        """Take over the attempts that worker actors of an earlier session still hold, and kill that
+        session's other workers. Returns the trials of these attempts."""
         finished, running = self._pool.adopt(attempts)
         self._outcomes += finished
         if finished or running:
@@ -113,7 +113,7 @@ class RayExecutor:
         self._watch.listen(take)
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Queue these attempts, and submit to Ray as many as there are slots."""
+        """Queue these attempts, and submit as many to Ray as there are slots."""
         self._admission.add(attempts)
         if any(attempt.can_be_stopped for attempt in attempts):
             self._watch.expect_reports()
@@ -139,7 +139,7 @@ class RayExecutor:
         return outcomes
 
     def cancel(self, trials: Iterable[int]) -> None:
-        """Kill the workers of these trials. Attempts that have ended already keep their outcome."""
+        """Kill the workers of these trials. Attempts that have already ended keep their outcome."""
         cancelled = tuple(dict.fromkeys(trials))
         now = time.time()
         for attempt in self._admission.withdraw(cancelled):
@@ -153,21 +153,21 @@ class RayExecutor:
         time.sleep(seconds)
 
     def now(self) -> float:
-        """Return wall-clock seconds since the epoch. Outcomes have the times of the worker's
+        """Return wall-clock seconds since the epoch. The times of outcomes are on the worker's
         clock."""
         return self._clock()
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Let the ledger forget the outcomes of these attempts."""
+        """Remove the outcomes of these attempts from the ledger."""
         self._pool.acknowledge(attempts)
 
     def close(self, leave_running: bool = False) -> None:
         """Kill the attempts in flight and release the objective.
 
-        With `leave_running` worker actors continue for another session. Tasks end with this
+        With `leave_running`, worker actors continue for another session. Tasks end with this
         process in any case.
         """
-        if ray.is_initialized():  # otherwise these calls would start Ray again
+        if ray.is_initialized():  # without this check, these calls would start Ray again
             for reference, attempt in self._in_flight.items():
                 if attempt.is_task:
                     self._tasks.end(reference)
@@ -203,14 +203,14 @@ class RayExecutor:
                 self._give_up(Loss(reference, kind, message))
             case Ended(outcome, is_worker_healthy):
                 if not is_worker_healthy:
-                    self._watch.check_nodes_soon()  # the node may be lost, with its slots
+                    self._watch.check_nodes_soon()  # the node and its slots may be lost
                 self._release_worker(reference, is_worker_healthy)
                 self._durations.learn(outcome, attempt.age_seconds())
                 self._end_attempt(reference, outcome)
 
     def _release_worker(self, reference: Reference, is_healthy: bool) -> None:
-        """Make the attempt's worker actor idle, or end it if it is unhealthy or its slot is needed
-        by another campaign."""
+        """Make the attempt's worker actor idle. End it if it is unhealthy or another campaign needs
+        its slot."""
         if self._in_flight[reference].is_task:
             return
         if is_healthy and not self._admission.is_crowded:
@@ -221,7 +221,7 @@ class RayExecutor:
             self._admission.give_turn()
 
     def _queue_again(self, reference: Reference) -> None:
-        """Return an attempt that has not begun to the queue, before all others."""
+        """Return an attempt that has not begun to the front of the queue."""
         request = self._in_flight.remove(reference).request
         assert request is not None, "an adopted attempt has begun"
         self._admission.put_back(request)
@@ -235,7 +235,7 @@ class RayExecutor:
         self._start()
 
     def _give_up(self, loss: Loss) -> None:
-        """Kill an attempt and end it at once: its reference may never resolve."""
+        """Kill an attempt and record its end at once: its reference may never resolve."""
         attempt = self._in_flight[loss.reference]
         _LOGGER.warning(
             "marked the attempt as lost (%s): %s",
@@ -247,7 +247,7 @@ class RayExecutor:
         self._end_attempt(loss.reference, attempt.failure(loss.kind, loss.message))
 
     def _check_attempts(self) -> None:
-        """Give up attempts that are late or lost, and follow the capacity of the cluster."""
+        """Give up attempts that are late or lost, and update the number of slots."""
         for loss in self._watch.late(self._in_flight):
             self._give_up(loss)
         if not self._watch.is_node_check_due:
@@ -257,7 +257,7 @@ class RayExecutor:
             self._give_up(loss)
 
     def _update_slots(self) -> None:
-        """Follow the capacity of the cluster: queue attempts again if they have lost their slot."""
+        """Update the number of slots. Attempts that have lost their slot are queued again."""
         before = self.slots
         if not self._admission.update_slots():
             return
@@ -270,7 +270,7 @@ class RayExecutor:
         self._start()
 
     def _patience_seconds(self, deadline: float | None) -> float:
-        """Return how long to wait for a result, up to `deadline` on the monotonic clock."""
+        """Return the time to wait for a result, up to `deadline` on the monotonic clock."""
         patience = self._watch.patience_seconds
         if self._admission.is_held_back:
             patience = min(patience, _TURN_SECONDS)

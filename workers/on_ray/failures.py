@@ -22,20 +22,20 @@ from workers.results import printable
 
 _COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
-# The first row that fits counts: Ray derives one exception from both TaskCancelledError and
+# The first matching row applies: Ray derives one exception from both TaskCancelledError and
 # RayTaskError.
 _KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
     (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
-    # The campaign ends the attempts that it cancels itself. Any other cancellation is a
-    # KeyboardInterrupt that was raised on the worker.
+    # The campaign itself ends the attempts that it cancels. Any other cancellation is a
+    # KeyboardInterrupt raised on the worker.
     (TaskCancelledError, FailureKind.ERROR),
     (RuntimeEnvSetupError, FailureKind.ERROR),
-    (RayTaskError, FailureKind.ERROR),  # the objective cannot be unpickled or imported there
+    (RayTaskError, FailureKind.ERROR),  # the worker cannot unpickle or import the objective
     (WorkerCrashedError, FailureKind.WORKER_LOST),
     (ActorDiedError, FailureKind.WORKER_LOST),
     (RayError, FailureKind.NODE_LOST),  # node died, object or owner lost, unschedulable, …
 )
-# Texts of Ray for causes of an actor's death outside of its process; Ray has no types for them.
+# Ray's texts for external causes of an actor's death; Ray has no types for them.
 _NODE_DIED = (
     "node has died",
     "node was terminated",
@@ -49,9 +49,9 @@ _OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "memory monitor", "memory pres
 
 
 def kind_of(error: RayError) -> FailureKind:
-    """Return the kind of failure that Ray's exception means."""
+    """Return the kind of failure for an exception of Ray."""
     if isinstance(error, RayTaskError) and isinstance(error.cause, ObjectLostError):
-        return FailureKind.NODE_LOST  # the campaign's process died before the worker had got the objective
+        return FailureKind.NODE_LOST  # the campaign died before the worker had the objective
     kind = next(kind for exception, kind in _KINDS if isinstance(error, exception))
     if kind is not FailureKind.WORKER_LOST:
         return kind
@@ -78,7 +78,7 @@ def describe_error(error: RayError) -> str:
 def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
     """Return the result of each reference, or the error that Ray raises for it.
 
-    If Ray raises nothing, which is the common case, one call gets all results.
+    If Ray raises nothing, the usual case, a single call gets all results.
     """
     try:
         return list(ray.get(references))

@@ -1,4 +1,4 @@
-"""The attempts in flight: Ray has them, and they have no outcome yet."""
+"""The attempts in flight: they were passed to Ray and have no outcome yet."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -25,12 +25,12 @@ Result: TypeAlias = Outcome | RayError | None
 class RunningAttempt:
     """An attempt in flight.
 
-    trial: the trial's number.
+    trial: the trial's index.
     attempt: the attempt's number within its trial.
-    runner: runs it, as a task or on a worker actor.
+    runner: the tasks or the worker pool that runs it.
     request: the attempt as it was submitted; None if it was adopted from an earlier session.
-    submitted: time of submission on the monotonic clock, for its age.
-    started: the wall-clock time of submission, for the failure's message.
+    submitted: the time of its submission, on the monotonic clock.
+    started: the wall-clock time of its submission, for the message of a failure.
     suspected: since when its node may be dead, on the monotonic clock; None if no node has died.
     """
 
@@ -91,11 +91,11 @@ class InFlight:
         return frozenset(self._references)
 
     def items(self) -> list[tuple[Reference, RunningAttempt]]:
-        """Return a copy of the entries, so that the caller may add and remove attempts."""
+        """Return a copy of the entries, so that the caller can add and remove attempts."""
         return list(self._attempts.items())
 
     def add(self, reference: Reference, attempt: RunningAttempt) -> None:
-        """Add an attempt as the newest."""
+        """Add an attempt as the newest one."""
         self._attempts[reference] = attempt
         self._references[attempt.trial] = reference
 
@@ -106,7 +106,7 @@ class InFlight:
         return attempt
 
     def replace(self, reference: Reference, successor: Reference) -> None:
-        """Let an attempt, which keeps its rank, have another reference."""
+        """Change the reference of an attempt, which keeps its position."""
         self._references[self._attempts[reference].trial] = successor
         names = {reference: successor}
         self._attempts = {names.get(key, key): attempt for key, attempt in self.items()}
@@ -120,7 +120,7 @@ class InFlight:
                 yield reference
 
     def unresolved(self, trials: Iterable[int]) -> list[Reference]:
-        """Return the references of these trials that have not resolved yet."""
+        """Return the unresolved references of these trials."""
         references = [self._references[trial] for trial in trials if trial in self._references]
         if not references:
             return []
@@ -128,8 +128,8 @@ class InFlight:
         return list(unresolved)
 
     def wait(self, seconds: float) -> Iterable[tuple[Reference, Result]]:
-        """Wait up to `seconds` for the first result, and return all results that are available."""
-        if not self._attempts:  # every attempt is queued, until other campaigns have had their turn
+        """Wait up to `seconds` for the first result, and return all available results."""
+        if not self._attempts:  # every attempt is queued while other campaigns take their turns
             time.sleep(seconds)
             return []
         ready, unready = ray.wait(list(self._attempts), num_returns=1, timeout=seconds)
@@ -138,6 +138,6 @@ class InFlight:
         return zip(ready, fetch(ready), strict=True)
 
     def clear(self) -> None:
-        """Forget all attempts."""
+        """Remove all attempts."""
         self._attempts.clear()
         self._references.clear()

@@ -1,9 +1,9 @@
-"""The record of attempts in the cluster itself, so that a later session can find them.
+"""The record of attempts in the cluster, in which a later session can find them.
 
 The worker actor writes an entry for its attempt into the key-value store of Ray's head: first its
-node, then its outcome, which stays until it is acknowledged. Reading an entry needs neither the
+node, then its outcome, which remains until it is acknowledged. Reading an entry needs neither the
 worker's main thread, which is busy evaluating, nor the process that requested the evaluation, which
-may be dead. Ray has no public interface to this store; its own libraries use this one.
+may be dead. Ray has no public interface to this store; its own libraries use the same private one.
 """
 
 import pickle
@@ -14,7 +14,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from workers.messages import Outcome
 
-NAMESPACE = "bbkb"  # of all that we name in a cluster: entries here, and named actors
+NAMESPACE = "bbkb"  # of everything that bbkb names in a cluster: these entries, and named actors
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class HeldAttempt:
 
     worker: the name of its worker actor; empty for a task.
     node: Ray's id of its node.
-    started: when it began, on the worker's wall clock.
+    started: its start, on the worker's wall clock.
     """
 
     worker: str
@@ -33,7 +33,7 @@ class HeldAttempt:
 
 @dataclass(frozen=True, slots=True)
 class RefusedAttempt:
-    """An attempt that reached a process which was about to end: it was not evaluated there."""
+    """An attempt that arrived at a process which was about to exit, and was not evaluated there."""
 
 
 Entry: TypeAlias = HeldAttempt | RefusedAttempt | Outcome
@@ -41,8 +41,8 @@ Entry: TypeAlias = HeldAttempt | RefusedAttempt | Outcome
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The entries of one campaign. All methods may be called from any process and thread; they
-    raise RpcError when Ray's head does not answer."""
+    """The entries of one campaign. Any process and thread may call the methods; they raise RpcError
+    if Ray's head does not respond."""
 
     campaign: str
 
@@ -68,11 +68,11 @@ class Ledger:
         _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)
 
     def touch(self, sign_of_life: str) -> None:
-        """Renew the lease of the campaign's workers with a text that differs from call to call."""
+        """Renew the lease of the campaign's workers by writing a different text with each call."""
         _internal_kv_put(self._lease, sign_of_life, overwrite=True, namespace=NAMESPACE)
 
     def sign_of_life(self) -> bytes | None:
-        """Return the value of the last `touch`."""
+        """Return the text that the last `touch` wrote."""
         sign: bytes | None = _internal_kv_get(self._lease, namespace=NAMESPACE)
         return sign
 

@@ -1,5 +1,5 @@
-"""The objective on its way to Ray's workers: pickled once a campaign, unpickled once a worker
-process."""
+"""Transport of the objective to Ray's workers: it is pickled once per campaign and unpickled once
+per worker process."""
 
 from functools import lru_cache
 from typing import TypeAlias
@@ -10,16 +10,16 @@ from objectives.objective import Objective
 from workers.executor import ExecutorError
 from workers.messages import Outcome
 
-Box: TypeAlias = "list[ray.ObjectRef[Objective]]"  # of one
+Box: TypeAlias = "list[ray.ObjectRef[Objective]]"  # a list with one reference
 Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to the outcome of an attempt
 
 
 def put_objective(objective: Objective) -> Box:
     """Put the objective into the object store. Raises ExecutorError if it cannot be pickled.
 
-    The reference comes in a list because Ray would fetch and unpickle a bare one for every call: a
-    third of the throughput of cheap evaluations, and whatever an objective loads when first used
-    would be loaded each time.
+    The reference is in a list because Ray would fetch and unpickle a bare one for every call. That
+    would take a third of the throughput of cheap evaluations, and objectives that load data on
+    first use would load it each time.
     """
     try:
         return [ray.put(objective)]

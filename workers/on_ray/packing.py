@@ -1,9 +1,9 @@
 """Packs evaluations onto nodes as Ray does, to count how many fit.
 
-Ray counts resources in steps of 1/10000. A part of an evaluation lies on one node. A share of less
-than one graphics processor comes from one of them: 0.4 fits twice on each, and a fifth of it is not
-used. Larger amounts are whole processors that nothing else uses. Processor cores and memory are
-sums, and can be divided freely.
+Ray counts resources in steps of 1/10000. Each part of an evaluation is on one node. A share of less
+than one graphics processor is taken from a single one: 0.4 fits twice on each, and a fifth of it
+remains unused. Larger amounts are whole processors that are not shared. Processor cores and memory
+can be divided arbitrarily.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,9 +21,9 @@ class Need:
     """The resources of one evaluation.
 
     cpus: logical processor cores on each of its machines.
-    gpus: graphics processors on each of its machines; whole above 1.
+    gpus: graphics processors on each of its machines; a whole number above 1.
     memory: bytes on each of its machines.
-    machines: the number of parts, each of which lies on one node.
+    machines: the number of parts, each of which is on one node.
     is_spread: whether each part must be on a separate node.
     """
 
@@ -34,7 +34,7 @@ class Need:
     is_spread: bool = True
 
     def resources(self) -> dict[str, float]:
-        """Return the amounts on one machine that are not 0, by Ray's names of resources."""
+        """Return the nonzero amounts on one machine, by Ray's names of resources."""
         amounts = {"CPU": self.cpus, "GPU": self.gpus, "memory": self.memory}
         return {name: amount for name, amount in amounts.items() if amount > 0.0}
 
@@ -65,7 +65,7 @@ class _Room:
         return min(by_cpus, by_gpus, _most(self.memory, int(need.memory)))
 
     def take(self, need: Need) -> None:
-        """Put one part of `need` here, which must fit."""
+        """Place one part of `need` here. It must fit."""
         self.cpus -= _steps(need.cpus)
         self.memory -= int(need.memory)
         gpus = _steps(need.gpus)
@@ -77,12 +77,12 @@ class _Room:
 
 
 def slots_on(nodes: Iterable[Node], need: Need) -> int:
-    """Return the number of evaluations with this need that fit on empty nodes together."""
+    """Return how many evaluations with this need fit together on empty nodes."""
     copies = [_room_of(node).copies(need) for node in nodes]
     if need.machines == 1 or not need.is_spread:
         return sum(copies) // need.machines
-    # k evaluations fit exactly when the nodes, each used at most once by an evaluation, have k *
-    # machines parts
+    # k evaluations fit exactly if the nodes have k * machines parts, counting each node at most
+    # once per evaluation
     low, high = 0, sum(copies) // need.machines
     while low < high:
         middle = (low + high + 1) // 2
@@ -94,7 +94,7 @@ def slots_on(nodes: Iterable[Node], need: Need) -> int:
 
 
 def fits(nodes: Iterable[Node], needs: Iterable[Need]) -> bool:
-    """Return whether evaluations with these needs fit on empty nodes together.
+    """Return whether evaluations with these needs fit together on empty nodes.
 
     The largest ones are placed first, on the first nodes with enough resources.
     """
@@ -106,7 +106,7 @@ def fits(nodes: Iterable[Node], needs: Iterable[Need]) -> bool:
 
 
 def _put(rooms: list[_Room], need: Need) -> bool:
-    """Place all parts of an evaluation. Returns whether they fit."""
+    """Place all parts of an evaluation, and return whether they fit."""
     part = replace(need, machines=1)
     filled: list[_Room] = []
     for _ in range(need.machines):
@@ -117,8 +117,8 @@ def _put(rooms: list[_Room], need: Need) -> bool:
         ]
         if not free:
             return False
-        # parts on nodes of their own take the nodes with the most room, which leaves the largest
-        # number of nodes
+        # parts on separate nodes take the nodes with the most free resources, which leaves the
+        # largest number of nodes
         room = max(free, key=lambda node: node.copies(part)) if need.machines > 1 else free[0]
         room.take(part)
         filled.append(room)

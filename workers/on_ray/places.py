@@ -17,7 +17,7 @@ from workers.on_ray.sharing import Sharing
 Kind = Literal["task", "actor", "auto"]
 
 _CHECK_SECONDS = 3.0  # between two reads of the list of nodes
-_SHOWN_NODES = 8  # names of equal nodes in a message
+_SHOWN_NODES = 8  # names of equivalent nodes in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,17 @@ class NamedNode:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The resources of the evaluations of a campaign, and the way they run.
+    """The resources of a campaign's evaluations, and the way in which they run.
 
-    campaign: the beginning of the names of worker actors; unique on the cluster.
-    label: the name of all tasks in Ray's dashboard. There is one for each campaign, because each
-        distinct name becomes a series of metrics.
-    kind: tasks, worker actors, or a choice by the durations.
+    campaign: the prefix of the names of worker actors; unique on the cluster.
+    label: the name of all tasks in Ray's dashboard. It is the same for all tasks of a campaign,
+        because each distinct name becomes a series of metrics.
+    kind: tasks, worker actors, or a choice that depends on the durations.
     cpus: logical CPUs of one evaluation, on each of its machines.
     gpus: logical GPUs of one evaluation, on each of its machines.
-    keep_seconds: how long worker actors wait for a session after their campaign's process has died.
-    largest: the largest share if trials determine their shares; None if all have the same.
+    keep_seconds: the time that worker actors wait for a session after their campaign's process
+        died.
+    largest: the largest share if trials determine their shares; None if all shares are equal.
     machines: the number of nodes of one evaluation.
     is_spread: whether these must be different nodes.
     crew: the processes of an evaluation.
@@ -69,8 +70,8 @@ class Placement:
 def memory_request(limits: Limits, factor: float) -> int | None:
     """Return the memory that an attempt reserves, in bytes.
 
-    An attempt that may use more than the others reserves at most the memory of the largest node:
-    Ray would queue it forever otherwise.
+    An attempt that may use more than the others reserves at most the memory of the largest node;
+    otherwise Ray would queue it forever.
     """
     if limits.memory_bytes is None or factor == 1.0:
         return limits.memory_bytes
@@ -95,19 +96,19 @@ def largest_need(placement: Placement, limits: Limits) -> Need:
 
 
 class Capacity:
-    """The number of evaluations that the cluster can run at the same time, as nodes join and leave.
+    """The number of evaluations that the cluster can run concurrently, as nodes join and leave.
 
     Other campaigns on the cluster get their fair share (`workers.on_ray.sharing`).
 
     Attributes:
-        slots: the number. It is at least one, so that an attempt waits for the next node.
+        slots: this number. It is at least one, so that an attempt waits for the next node.
     """
 
     def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
-        """Count up to `most` slots. An autoscaler is asked for all of them."""
+        """Count up to `most` slots, and request all of them from an autoscaler."""
         self._placement = placement
         self._limits = limits
-        # if trials have different shares, this is their common maximum: `has_room` checks each one
+        # if trials have different shares, their common maximum; `has_room` then checks each attempt
         self._need = need_of(placement, limits, placement.share_of(None))
         self._largest_need = largest_need(placement, limits)
         self._most = most
@@ -128,8 +129,8 @@ class Capacity:
 
     @property
     def is_crowded(self) -> bool:
-        """Whether campaigns on the cluster take turns, because there are more campaigns than slots
-        for the evaluations of one of them."""
+        """Whether campaigns on the cluster take turns, because it has fewer slots for the
+        evaluations of one of them than there are campaigns."""
         return self._sharing.is_crowded
 
     @property
@@ -138,8 +139,8 @@ class Capacity:
         return self._sharing.others
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
-        """Return whether this attempt fits beside those that run. This is always true if all
-        trials have the same share: slots limit their number."""
+        """Return whether this attempt fits beside the running ones. Always true if all trials have
+        the same share, because the slots limit their number."""
         if self._placement.largest is None:
             return True
         needs = [self._need_of(attempt) for attempt in running]
@@ -169,7 +170,7 @@ class NodeWatch:
         return max(0.0, self._next_check - time.monotonic())
 
     def check_soon(self) -> None:
-        """Let the next check be due now."""
+        """Make the next check due now."""
         self._next_check = 0.0
 
     def newly_dead(self) -> frozenset[str]:
@@ -185,13 +186,13 @@ def _dead_nodes() -> frozenset[str]:
 
 
 def check_feasible(placement: Placement, limits: Limits) -> None:
-    """Raise ExecutorError if no node can ever hold an evaluation: Ray would queue it forever."""
+    """Raise ExecutorError if no node can ever hold an evaluation, which Ray would queue forever."""
     if not _can_grow():
         check_fits(largest_need(placement, limits), nodes_here())
 
 
 def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
-    """Raise ExecutorError, with a list of the nodes, if they can never hold an evaluation."""
+    """Raise ExecutorError with a list of the nodes if they can never hold an evaluation."""
     if slots_on([node.resources for node in nodes], need) > 0:
         return
     lines = "; ".join(f"{names}: {amounts}" for names, amounts in _group_nodes(need, nodes)) or "none"
@@ -213,7 +214,7 @@ def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:
 
 
 def _group_nodes(need: Need, nodes: Iterable[NamedNode]) -> Iterable[tuple[str, str]]:
-    """Yield the names of nodes with the same amounts of the needed resources, and the amounts."""
+    """Yield the names of nodes with equal amounts of the needed resources, and these amounts."""
     groups: dict[str, list[str]] = {}
     for node in nodes:
         amounts = {name: node.resources.get(name, 0.0) for name in need.resources()}
@@ -234,7 +235,7 @@ def _resources() -> list[Node]:
 
 
 def is_saturated(placement: Placement, slots: int) -> bool:
-    """Return whether the cluster itself limits these evaluations to `slots` at a time."""
+    """Return whether the cluster itself limits the number of these evaluations to `slots`."""
     if placement.largest is not None:
         return False
     cpus = sum(node.get("CPU", 0.0) for node in _resources())
@@ -251,9 +252,9 @@ def amounts_text(resources: Node) -> str:
 
 
 def _can_grow() -> bool:
-    """Return whether an autoscaler manages this cluster: it may add a larger node.
+    """Return whether an autoscaler manages this cluster and may add a larger node.
 
-    Only this private API of Ray reports it.
+    Only a private API of Ray reports this.
     """
     configuration = ray._private.state.state.get_cluster_config()
     return configuration is not None and bool(configuration.node_group_configs)

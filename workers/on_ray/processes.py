@@ -1,9 +1,9 @@
-"""Ends the process of a worker actor, even if it is stopped or hangs.
+"""Kills the process of a worker actor, even if it is suspended or hangs.
 
-`ray.kill` asks the worker to exit. A process that was stopped (SIGSTOP, SIGTTIN) for more than half
-a minute has lost its connection; Ray lists it as dead, and it keeps its CPUs forever. SIGKILL ends
-a stopped process, so the process is also killed by its pid: directly on this node, and by a task
-without CPUs on another one.
+`ray.kill` asks the worker to exit. A process that was suspended (SIGSTOP, SIGTTIN) for more than
+half a minute has lost its connection. Ray lists it as dead, but it keeps its CPUs forever. SIGKILL
+ends a suspended process. So the process is also killed by its pid: directly on this node, or by a
+task without CPUs on another node.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-_TITLE = b"ray::"  # of every worker process
+_TITLE = b"ray::"  # of the name of every worker process
 _PROC = Path("/proc")
 
 
@@ -25,7 +25,7 @@ class ActorProcess:
     """The process of an actor.
 
     node: Ray's id of the node.
-    pid: the process's number there.
+    pid: its process id there.
     """
 
     node: str
@@ -35,8 +35,8 @@ class ActorProcess:
 def end_actor(actor: Any, reaches_other_nodes: bool) -> None:
     """Kill `actor` and its process.
 
-    `reaches_other_nodes`: also when the process is on another node and cannot hear Ray. It costs a
-    task there, so it is for workers that may hang.
+    `reaches_other_nodes`: whether to kill a process on another node, too, if it does not respond to
+    Ray. This takes a task on that node, so it is meant for workers that may hang.
     """
     process = process_of(actor)
     ray.kill(actor)
@@ -49,15 +49,15 @@ def end_actor(actor: Any, reaches_other_nodes: bool) -> None:
 
 
 def process_of(actor: Any) -> ActorProcess | None:
-    """Return the process of `actor` by the tables of Ray's head, which has no public method for it;
-    None before it has started."""
+    """Return the process of `actor` from the tables of Ray's head, since Ray has no public method
+    for it; None if it has not started."""
     entry = ray._private.state.state.actor_table(actor._actor_id.hex(), None, None)
     pid, node = entry.get("Pid", 0), entry.get("Address", {}).get("NodeID", "")
     return ActorProcess(node, pid) if pid and node else None
 
 
 def kill_worker(pid: int) -> bool:
-    """Send SIGKILL to this process if it is one of Ray's workers; returns whether it was sent."""
+    """Send SIGKILL to this process if it is a Ray worker, and return whether it was sent."""
     if not _is_worker(pid):
         return False
     with contextlib.suppress(ProcessLookupError):
@@ -67,7 +67,7 @@ def kill_worker(pid: int) -> bool:
 
 
 def _kill_remotely(process: ActorProcess) -> None:
-    """Let a task on its node kill it. Nothing waits for the task: the node may not answer."""
+    """Let a task on its node kill it. Does not wait for the task: the node may not respond."""
     affinity = NodeAffinitySchedulingStrategy(process.node, soft=False)
     remote: Any = ray.remote(kill_worker)
     remote.options(name="bbkb end worker", num_cpus=0, max_retries=0, scheduling_strategy=affinity).remote(process.pid)

@@ -1,10 +1,10 @@
-"""Ray's settings for campaigns: of a Ray that `bbkb` starts, and in every script and manifest that
-it writes.
+"""Ray's settings for campaigns, for a Ray instance that `bbkb` starts and for every script and
+manifest that it writes.
 
-`deploy/ray.env` holds the same and explains each of them.
+`deploy/ray.env` contains the same settings with explanations.
 """
 
-# A node that stops answering is noticed soon, output is bounded, no usage reports.
+# Detect unresponsive nodes soon, limit output, send no usage reports.
 RAY_SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_health_check_period_ms": "3000",

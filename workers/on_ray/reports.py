@@ -1,15 +1,15 @@
-"""Carries intermediate values from workers to the coordinator, and its answers back, over Ray's
-key-value store.
+"""Carries intermediate values from workers to the coordinator, and its responses back, through
+Ray's key-value store.
 
-A worker has at most one unanswered entry there, with the values since the entry before (at most
-`BUFFERED`). The coordinator takes the entry, decides whether the trial stops, writes the request to
-stop, and removes the entry: that is the answer. If the campaign may stop the trial, the worker
-waits for the answer for a bounded time, because an unnecessary step costs more. A slow or
+A worker has at most one unanswered entry there, with the values since the previous entry (at most
+`BUFFERED`). The coordinator reads the entry, decides whether the trial stops, writes a stop request
+if so, and removes the entry. The removal is the response. If the campaign may stop the trial, the
+worker waits for the response for a limited time, because an unnecessary step costs more. A slow or
 unavailable coordinator therefore loses intermediate values but no results, and evaluations without
 reports have no overhead.
 
-The answer is advisory: it may come some steps late. A limit that is known in advance is sent with
-the attempt (`Attempt.step_limit`), and the worker enforces it exactly.
+The response is advisory: it may arrive a few steps late. A limit that is known in advance is sent
+with the attempt (`Attempt.step_limit`), and the worker enforces it exactly.
 """
 
 import math
@@ -35,12 +35,12 @@ from workers.on_ray.ledger import NAMESPACE
 BUFFERED = 200
 POLL_SECONDS = 0.5  # the longest time between two polls of either side
 SEND_SECONDS = 0.02  # the shortest time between two entries of an attempt
-WAIT_SECONDS = 0.3  # how long a worker waits for one answer
-WAIT_SHARE = 0.1  # the largest share of an attempt's time that its worker waits for answers
+WAIT_SECONDS = 0.3  # the longest wait of a worker for one response
+WAIT_SHARE = 0.1  # the largest share of an attempt's time that its worker waits for responses
 POLL_SHARE = 0.2  # the largest share of the coordinator's time that it spends on reports
 _FIRST_POLL_SECONDS = 0.002  # after a worker has sent an entry
-_SHORTEST_POLL_SECONDS = 0.005  # the shortest interval of a coordinator whose workers wait
-_PROMPTNESS = 20.0  # a coordinator polls again after this fraction of the time since the last entry
+_SHORTEST_POLL_SECONDS = 0.005  # the shortest interval while workers wait
+_PROMPTNESS = 20.0  # a coordinator polls again after the time since the last entry divided by this
 
 
 class _Entries:
@@ -51,7 +51,7 @@ class _Entries:
         self._stop_key = _stop_key(campaign, trial, attempt)
 
     def put(self, number: int, reports: tuple[Reported, ...]) -> None:
-        """Write the reports up to the one with this number."""
+        """Write the reports up to the one with this index."""
         key = f"{self._prefix}{number}"
         _internal_kv_put(key, pickle.dumps(reports), overwrite=True, namespace=NAMESPACE)
 
@@ -65,10 +65,10 @@ class _Entries:
 
 
 class _WaitBudget:
-    """How long an attempt may wait for answers: a bounded share of its time.
+    """The time that an attempt may wait for responses: a limited share of its duration.
 
     Attributes:
-        latency: seconds that the last answer took; infinite if it did not come during a wait.
+        latency: seconds that the last response took; infinite if it did not arrive during a wait.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _WaitBudget:
         self._waited = 0.0
 
     def seconds(self) -> float:
-        """Return how long to wait for the next answer; 0 if it will probably take longer."""
+        """Return the time to wait for the next response; 0 if it will probably take longer."""
         share = WAIT_SHARE * (time.monotonic() - self._began) - self._waited
         patience = min(WAIT_SECONDS, share)
         return patience if self.latency <= patience else 0.0
@@ -90,9 +90,9 @@ class _WaitBudget:
 class ReportSender:
     """The worker's side, for one attempt. Used as `publish`; a separate thread sends.
 
-    With `waits`, a call waits for the answer: at most `WAIT_SECONDS`, and only if the last answer
-    came faster than that. The thread starts with the first report, and ends after a last delivery
-    when the sender is closed.
+    With `waits`, a call waits for the response: at most `WAIT_SECONDS`, and only if the last
+    response took less time than that. The thread starts with the first report, and ends after a
+    last delivery when the sender is closed.
     """
 
     def __init__(self, campaign: str, trial: int, attempt: int, waits: bool) -> None:
@@ -100,7 +100,7 @@ class ReportSender:
         self._budget = _WaitBudget() if waits else None
         self._unsent: deque[Reported] = deque(maxlen=BUFFERED)
         self._reported = 0  # number of reports
-        self._answered = 0  # number of reports that the coordinator has answered
+        self._answered = 0  # the number of reports with a response from the coordinator
         self._next_entry = 0.0  # monotonic clock
         self._is_stopped = False
         self._is_closed = False
@@ -108,7 +108,7 @@ class ReportSender:
         self._thread: threading.Thread | None = None
 
     def __call__(self, reported: Reported | None) -> bool:
-        """Queue a report; None if it is not to be recorded. Returns whether the campaign stops the
+        """Queue a report, or nothing if `report` is None. Return whether the campaign stops the
         trial."""
         if reported is None:
             return self._is_stopped
@@ -133,7 +133,7 @@ class ReportSender:
             self._thread.join(POLL_SECONDS)
 
     def _wait(self, budget: _WaitBudget) -> None:
-        """Wait for the answer to the latest report, if it will probably come in time."""
+        """Wait for the response to the latest report, if it will probably arrive in time."""
         began = time.monotonic()
         seconds = budget.seconds()
         if seconds <= 0.0 or began < self._next_entry:
@@ -164,7 +164,7 @@ class ReportSender:
                 self._next_entry = time.monotonic() + POLL_SECONDS
 
     def _deliver(self, reports: tuple[Reported, ...], number: int) -> None:
-        """Write an entry, and wait until it is answered or the attempt has ended."""
+        """Write an entry, and wait until the coordinator has responded or the attempt has ended."""
         sent = time.monotonic()
         pause = _FIRST_POLL_SECONDS
         self._entries.put(number, reports)
@@ -188,14 +188,14 @@ class ReportReceiver:
     """The coordinator's side, for all attempts of a campaign.
 
     Attributes:
-        is_awaited: whether workers wait for answers. The receiver then polls the sooner, the
-            shorter ago the last entry came, so that an answer takes a small part of a step.
+        is_awaited: whether workers wait for responses. The receiver then polls more often shortly
+            after an entry has arrived, so that a response takes a small part of a step.
     """
 
     def __init__(self, campaign: str) -> None:
         self.is_awaited = False
         self._campaign = campaign
-        self._taken: list[bytes] = []  # keys of the entries that are not answered yet
+        self._taken: list[bytes] = []  # keys of the entries without a response yet
         self._began = 0.0  # the last poll, monotonic clock
         self._next_poll = 0.0
         self._last_entry = -math.inf
@@ -206,14 +206,14 @@ class ReportReceiver:
         return max(0.0, self._next_poll - time.monotonic())
 
     def take(self) -> list[IntermediateValue]:
-        """Return the values that have arrived since the last poll; `answer` must follow.
+        """Return the values that have arrived since the last poll. Must be followed by `answer`.
 
         Returns nothing if it is too early for the next poll.
         """
         if time.monotonic() < self._next_poll:
             return []
         self._began = time.monotonic()
-        prefix = f"{self._campaign}\nreports\n"  # older versions wrote others below "report"
+        prefix = f"{self._campaign}\nreports\n"  # older versions wrote other entries below "report"
         self._taken = _internal_kv_list(prefix, namespace=NAMESPACE)
         values: list[IntermediateValue] = []
         for key in sorted(self._taken, key=_numbers):
@@ -228,7 +228,7 @@ class ReportReceiver:
         return values
 
     def answer(self, stopped: Iterable[tuple[int, int]]) -> None:
-        """Answer the entries that were taken: these (trial, attempt) stop, the others continue."""
+        """Respond to the entries that were read: these (trial, attempt) stop, others continue."""
         for identity in stopped:
             stop_key = _stop_key(self._campaign, *identity)
             _internal_kv_put(stop_key, b"1", overwrite=True, namespace=NAMESPACE)
@@ -237,7 +237,7 @@ class ReportReceiver:
         self._plan()
 
     def forget(self, attempts: Iterable[tuple[int, int]]) -> None:
-        """Remove the requests that these attempts stop: they have ended."""
+        """Remove the stop requests of these attempts, which have ended."""
         for identity in attempts:
             _internal_kv_del(_stop_key(self._campaign, *identity), namespace=NAMESPACE)
 
@@ -250,7 +250,7 @@ class ReportReceiver:
 
 
 def _stop_key(campaign: str, trial: int, attempt: int) -> str:
-    """Return the key of the request that an attempt stop."""
+    """Return the key of an attempt's stop request."""
     return f"{campaign}\nstop\n{trial}\n{attempt}"
 
 

@@ -2,16 +2,16 @@
 
 Each campaign has an entry in the key-value store of Ray's head, with its demand as a fraction of
 the cluster, and a counter that changes at every check. If an entry does not change for a while, its
-campaign has died and is ignored. No process decides for the others: all compute the same division
-from the same entries.
+campaign is considered dead and ignored. No process decides for the others: all of them compute the
+same division from the same entries.
 
-An entry also has the number of the campaign's largest evaluations that fit on the cluster together.
-If this number is smaller in any entry than the number of campaigns, all campaigns take turns: an
-evaluation on all nodes cannot start while another campaign holds one of them.
+An entry also contains the number of the campaign's largest evaluations that fit together on the
+cluster. If this number is smaller in any entry than the number of campaigns, all campaigns take
+turns, because an evaluation on all nodes cannot start while another campaign occupies one of them.
 
 The division is max-min fair: a campaign with a demand below an equal part gets its demand, and the
-others divide the remaining capacity equally. To get whole slots, the cumulated fractions, in the
-order of the campaigns' names, are rounded down.
+others divide the remaining capacity equally. Whole slots result from rounding down the cumulative
+fractions, in the order of the campaigns' names.
 """
 
 import itertools
@@ -22,14 +22,14 @@ from dataclasses import dataclass
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 
-LOST_SECONDS = 15.0  # without a change of its entry, after which a campaign is ignored
+LOST_SECONDS = 15.0  # the time without a change of its entry after which a campaign is ignored
 SHARES = "bbkb sharing"  # namespace of the entries
 _ROUNDING = 1e-9
 
 
 def fair_parts(demands: Mapping[str, float]) -> dict[str, float]:
-    """Return the max-min fair part of the cluster for each campaign, by name, in the order of
-    names; `demands`: parts of the whole cluster, from 0 to 1."""
+    """Return the max-min fair part of the cluster for each campaign, sorted by name. `demands`:
+    fractions of the whole cluster, from 0 to 1."""
     parts: dict[str, float] = {}
     free_share = 1.0
     for number, name in enumerate(sorted(demands, key=lambda name: (demands[name], name))):
@@ -39,8 +39,8 @@ def fair_parts(demands: Mapping[str, float]) -> dict[str, float]:
 
 
 def slots_of(name: str, total: int, demands: Mapping[str, float]) -> int:
-    """Return how many of `total` slots belong to the campaign `name`. Each slot that is demanded
-    belongs to exactly one campaign."""
+    """Return how many of `total` slots belong to the campaign `name`. Each requested slot belongs
+    to exactly one campaign."""
     parts = fair_parts(demands)
     ends = dict(zip(parts, itertools.accumulate(parts.values()), strict=True))
     last = ends[name]
@@ -53,15 +53,15 @@ class _Entry:
     """The entry of a campaign.
 
     part: its demand as a fraction of the cluster, from 0 to 1.
-    fewest: the number of its largest evaluations that fit on the cluster together; 0 if none fits,
-        so that taking turns does not help, and in entries of older versions.
+    fewest: the number of its largest evaluations that fit together on the cluster. It is 0 in
+        entries of older versions, and if none fits, since turns would not help then.
     """
 
     part: float
     fewest: int
 
     def text(self, look: int) -> str:
-        """Return the entry as text, for `_entry_of`; `look` is a counter."""
+        """Return the entry as text, for `_entry_of`. `look` is a counter."""
         return f"{self.part!r} {look} {self.fewest}"
 
 
@@ -74,7 +74,7 @@ class Sharing:
     """One campaign's view of the others on its cluster."""
 
     def __init__(self, campaign: str, clock: Callable[[], float] = time.monotonic, namespace: str = SHARES) -> None:
-        """`namespace`: of the entries; campaigns in another one do not count."""
+        """`namespace`: the namespace of the entries; campaigns in another namespace are ignored."""
         self._campaign = campaign
         self._namespace = namespace
         self._clock = clock
@@ -84,7 +84,7 @@ class Sharing:
         self.is_crowded = False  # whether the campaigns take turns
 
     def own(self, total: int, demand: int, fewest: int | None = None) -> int:
-        """Publish the demand of this campaign, and return the number of its slots.
+        """Publish this campaign's demand, and return the number of slots that belong to it.
 
         Args:
             total: the number of slots of the cluster.
@@ -102,7 +102,7 @@ class Sharing:
         return slots_of(self._campaign, total, {name: entry.part for name, entry in entries.items()})
 
     def leave(self) -> None:
-        """Withdraw this campaign's demand, so that others get its slots."""
+        """Withdraw this campaign's demand, so that the others get its slots."""
         _internal_kv_del(self._campaign, namespace=self._namespace)
 
     def _others(self) -> dict[str, _Entry]:

@@ -23,10 +23,10 @@ from workers.on_ray.places import Placement, memory_request
 from workers.on_ray.reports import ReportSender
 from workers.surroundings import Streak
 
-_STREAK = Streak()  # the streak of this worker process
+_STREAK = Streak()  # the failures in a row of this worker process
 _EVALUATING = threading.Lock()
 _RETIRING = threading.Event()  # set when this worker process is about to end itself
-_LAST_SEND_SECONDS = 0.5  # how long a process that ends itself waits until its last outcome is sent
+_LAST_SEND_SECONDS = 0.5  # the time in which a process that ends itself can send its last outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class _Campaign:
 
 @dataclass(frozen=True, slots=True)
 class _Submission:
-    """An attempt, and when it was passed to Ray (wall clock)."""
+    """An attempt, and the time of its submission to Ray (wall clock)."""
 
     attempt: Attempt
     time: float
@@ -48,8 +48,8 @@ class _Submission:
 class RayTasks:
     """Submits attempts to Ray as tasks. Ray's own retries are off: the campaign counts attempts.
 
-    Arguments are pickled here. Ray's own pickling, which is made for functions and arrays, would
-    take a quarter of the loop's time for four small values.
+    Arguments are pickled here. Ray's own pickling, made for functions and arrays, would take a
+    quarter of the loop's time for four small values.
     """
 
     def __init__(self, box: Box, limits: Limits, placement: Placement) -> None:
@@ -70,13 +70,13 @@ class RayTasks:
         return reference
 
     def end(self, reference: Reference) -> None:
-        """Kill the process that evaluates it."""
+        """Kill the process that evaluates the attempt."""
         ray.cancel(reference, force=True)
 
     def last_entry(self, trial: int, attempt: int) -> Entry | None:
         """Remove the ledger's entry of an attempt whose process has died, and return it.
 
-        There is one if the attempt began late or was refused.
+        There is an entry if the attempt began late or was refused.
         """
         ledger = Ledger(self._placing.campaign)
         entry = ledger.read(trial, attempt)
@@ -124,16 +124,16 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
                 _RETIRING.set()
                 threading.Thread(target=_retire, daemon=True).start()
             return outcome
-    while True:  # until this process ends: after an answer, Ray would send it the next task
+    while True:  # until this process ends: if this call returned, Ray would send it the next task
         time.sleep(_LAST_SEND_SECONDS)
 
 
 @contextlib.contextmanager
 def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[None]:
-    """Record the beginning of an attempt in the ledger if it waited long for this process.
+    """Record the beginning of an attempt in the ledger if it has waited long for this process.
 
-    Otherwise, if the process died, the attempt's age would suggest that the time-out ended it. A
-    prompt start, which is usual, needs no entry.
+    Otherwise, if the process died, the attempt's age would suggest that it was killed at the
+    time-out. A prompt start, the usual case, needs no entry.
     """
     now = time.time()
     limit = campaign.limits.timeout_seconds
@@ -152,7 +152,7 @@ def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[N
 def _retire() -> None:
     """End this process shortly after its last evaluation.
 
-    Attempts that arrive meanwhile are refused, and run elsewhere.
+    Attempts that arrive in the meantime are refused, and run elsewhere.
     """
     time.sleep(_LAST_SEND_SECONDS)
     with _EVALUATING:

@@ -9,27 +9,27 @@ _TURN_SECONDS = 5.0  # Ray tries to place a pending group at least once a second
 
 
 class Turns:
-    """Lets other campaigns have the resources that this one released before it requests them again.
+    """Lets other campaigns use the resources that this one released before it requests them again.
 
-    Ray tries a new request at once and an older one after a pause, so a campaign that requests them
-    again without waiting is always first.
+    Ray tries a new request at once and an older one only after a pause, so a campaign that requests
+    again without waiting would always be first.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._prefixes: tuple[str, ...] = ()  # of the names of the others' groups
+        self._prefixes: tuple[str, ...] = ()  # prefixes of the names of the other campaigns' groups
         self._waiting: set[str] = set()  # names of the groups that come first
-        self._deadline = 0.0  # on the clock
+        self._deadline = 0.0  # on the clock passed to the methods
 
     def give(self, prefixes: Iterable[str]) -> None:
-        """Record that resources were released: pending groups whose names begin with one of
-        `prefixes` come first."""
+        """Record that resources were released. Pending groups whose names begin with one of
+        `prefixes` then come first."""
         self._prefixes = tuple(prefixes)
         self._waiting = self._still_waiting()
         self._deadline = self._clock() + _TURN_SECONDS
 
     def is_of_others(self) -> bool:
-        """Return whether these groups still come first: for a short time, and until one of them was
+        """Return whether these groups still come first: for a short time, or until one of them is
         placed."""
         if self._waiting and (self._clock() >= self._deadline or not self._waiting <= self._still_waiting()):
             self._waiting = set()

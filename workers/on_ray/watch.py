@@ -1,7 +1,7 @@
-"""The watch over the attempts in flight: their deadlines, their nodes and their reports.
+"""The supervision of the attempts in flight: their deadlines, nodes and reports.
 
-A reference may never resolve: its node is silent, its worker hangs, or the cluster has no room for
-its task. The watch finds such attempts, and the executor gives them up.
+A reference may never resolve: its node does not respond, its worker hangs, or the cluster has no
+capacity for its task. This module finds such attempts, and the executor gives them up.
 """
 
 import logging
@@ -23,7 +23,7 @@ _LOGGER = logging.getLogger("bbkb.executor")
 
 # the part of a task's lease for the start of a worker process and the unpickling of the objective
 START_UP_SECONDS = 30.0
-# for tasks after the death of a node, in addition to the longest response time so far
+# added to the longest response time so far: the time limit for tasks after the death of a node
 NODE_GRACE_SECONDS = 10.0
 
 
@@ -53,7 +53,7 @@ class Watch:
         return self._nodes.patience_seconds == 0.0
 
     def check_nodes_soon(self) -> None:
-        """Let the next check of the nodes be due now."""
+        """Make the next check of the nodes due now."""
         self._nodes.check_soon()
 
     def listen(self, take: TakeReports) -> None:
@@ -61,11 +61,11 @@ class Watch:
         self._listener = take
 
     def expect_reports(self) -> None:
-        """Check for reports often: a worker waits for the answer to each of them."""
+        """Check for reports often, because a worker waits for the response to each of them."""
         self._reports.is_awaited = True
 
     def relay_reports(self, in_flight: InFlight) -> None:
-        """Pass the reports that have arrived to the listener, and answer them."""
+        """Pass the reports that have arrived to the listener, and respond to them."""
         if self._listener is None or not (values := self._reports.take()):
             return
         stopped = self._listener(values)
@@ -73,7 +73,7 @@ class Watch:
         self._reports.answer((trial, attempts[trial]) for trial in stopped if trial in attempts)
 
     def forget_stop(self, trial: int, attempt: int) -> None:
-        """Remove the request that this attempt stop: it has stopped."""
+        """Remove the stop request of this attempt, which has stopped."""
         self._reports.forget([(trial, attempt)])
 
     def late(self, in_flight: InFlight) -> list[Loss]:
@@ -88,10 +88,10 @@ class Watch:
         return [*self._deadlines.late(on_actors), *self._expired_leases(in_flight)]
 
     def lost(self, in_flight: InFlight, longest_response_seconds: float) -> list[Loss]:
-        """Return the attempts whose node has died: Ray may not say so for minutes.
+        """Return the attempts whose node has died, which Ray may not report for minutes.
 
         The node of a task is unknown. After the death of any node, tasks are given up if they take
-        longer than `longest_response_seconds` and `NODE_GRACE_SECONDS` from then on.
+        longer than `longest_response_seconds` plus `NODE_GRACE_SECONDS` from then on.
         """
         nodes = self._nodes.newly_dead()
         for node in nodes:
@@ -110,10 +110,10 @@ class Watch:
         """Return the loss of an attempt, if it is lost.
 
         Args:
-            reference: of the attempt.
+            reference: the reference of the attempt.
             attempt: an attempt in flight.
             nodes: the nodes that have died since the last check.
-            patience: seconds that a task may run after the death of some node.
+            patience: the seconds that a task may run after the death of a node.
         """
         now = time.monotonic()
         if nodes and not attempt.is_task:

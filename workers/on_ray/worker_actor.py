@@ -1,12 +1,12 @@
-"""A process that evaluates one attempt after the other and survives the process that asks it to: a
-detached Ray actor.
+"""A detached Ray actor: a process that evaluates attempts one at a time and survives the process
+that submits them.
 
-Ray ends a task together with the process that submitted it, but lets a call of a detached actor's
-method run to its end. So an evaluation here continues when the campaign's process dies; its outcome
-is written into the ledger, where the next session finds it. Methods run one at a time and in the
-process's main thread, which the time-out's alarm needs; that is why Ray's concurrency groups are
-not used (with them no method runs in the main thread), and why nothing here has to answer while it
-evaluates.
+Ray ends a task together with the process that submitted it, but completes a method call of a
+detached actor. So an evaluation here continues if the campaign's process dies. Its outcome is
+written into the ledger, where the next session finds it. Methods run one at a time, in the
+process's main thread, which the time-out's alarm needs. This is why Ray's concurrency groups are
+not used (with them, no method runs in the main thread), and why no method has to respond during an
+evaluation.
 """
 
 import contextlib
@@ -27,13 +27,13 @@ from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.objective import Box, get_objective
 from workers.on_ray.reports import ReportSender
 
-_LOOKS = 20.0  # the number of checks of the lease while it lasts
+_LOOKS = 20.0  # the number of checks during one lease
 _LONGEST_LOOK_SECONDS = 60.0
 
 
 class WorkerActor:
-    """Evaluates for `campaign` under the name `name`, with the processes of `crew`; ends itself
-    `keep_seconds` after the last sign of life."""
+    """Evaluates for `campaign` under the name `name` with the processes of `crew`. Exits
+    `keep_seconds` after the last renewal of the lease."""
 
     def __init__(self, name: str, campaign: str, keep_seconds: float, crew: Crew) -> None:
         self._name = name
@@ -82,8 +82,8 @@ class WorkerActor:
         return outcome
 
     def outcome(self, trial: int, attempt: int) -> Outcome | None:
-        """Return the outcome of this attempt if it was the last one, after a running one has
-        ended."""
+        """Return the outcome of this attempt if it was the last one. If an attempt is running, wait
+        for its end first."""
         key, outcome = self._last
         return outcome if key == (trial, attempt) else None
 
@@ -91,10 +91,10 @@ class WorkerActor:
         self._tell(lambda: self._ledger.write(attempt.trial, attempt.attempt, entry))
 
     def _tell(self, write: Callable[[], None]) -> None:
-        """Write into the ledger, if Ray's head answers.
+        """Write into the ledger if Ray's head responds.
 
         An unreachable head is no reason to lose an evaluation: only a session that takes over at
-        this moment would miss the entry, and evaluate again.
+        this moment would miss the entry and evaluate again.
         """
         try:
             write()
@@ -102,9 +102,9 @@ class WorkerActor:
             print(f"bbkb: the ledger could not be written: {error}", file=sys.stderr, flush=True)
 
     def _watch_lease(self, keep_seconds: float) -> None:
-        """End this process if the lease was not renewed for `keep_seconds`.
+        """Exit this process if the lease was not renewed for `keep_seconds`.
 
-        A renewal that Ray's head cannot report does not count.
+        Renewals that Ray's head cannot report are ignored.
         """
         last_sign: bytes | None = None
         since = time.monotonic()

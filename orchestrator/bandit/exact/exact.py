@@ -1,4 +1,4 @@
-"""The dense exact Gaussian process, O(p³): the oracle of the sparse posterior."""
+"""The dense exact Gaussian process, O(p³): the test oracle of the sparse posterior."""
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -11,8 +11,8 @@ from orchestrator.bandit.pulls import Pulls
 def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> tuple[Floats, Floats]:
     """Return exact mean and variance (1/λ scale) of every arm (A,): BBKB eq. 1.
 
-    n pulls of one arm are one pull of their mean reward with λ/n, so the matrix has one row per arm
-    pulled.
+    n pulls of one arm are equivalent to one pull of their mean reward with λ/n, so the matrix has
+    one row per pulled arm.
     """
     prior = kernel.diagonal(arms)
     if pulls.total == 0:

@@ -1,10 +1,10 @@
-"""Improvement on the best belief, the common part of EI and PI (Salgia, Vakili, Zhao 2021, Appendix
-D.1, after Nguyen et al. 2017, "Regret for expected improvement over the best-observed value and
-stopping condition").
+"""Improvement over the best belief, the common part of EI and PI (Salgia, Vakili, Zhao 2021,
+Appendix D.1, after Nguyen et al. 2017, "Regret for expected improvement over the best-observed
+value and stopping condition").
 
-With f* the largest posterior mean and ε the margin, both rank the arms by how far f may be above f*
-+ ε. Both use the Bayesian scale, on which the prior variance is k(x, x) and the noise variance is
-λ. Their standard deviation is √λ σ, with the σ² of the 1/λ scale. Each has a file in `strategies`.
+With the largest posterior mean f* and the margin ε, both rank arms by how far f may exceed f* + ε.
+Both use the Bayesian scale, on which the prior variance is k(x, x) and the noise variance is λ. The
+standard deviation is √λ σ, with the σ² of the 1/λ scale. Each has a file in `strategies`.
 """
 
 import math
@@ -31,12 +31,12 @@ from orchestrator.bandit.strategy import Decision
 
 @dataclass(frozen=True)
 class Improvement(ExactStrategy[ExactState]):
-    """Hyper-parameters shared by EI and PI; the defaults are the paper's. The belief is the exact
-    Gaussian process.
+    """The hyperparameters of EI and PI, with the paper's defaults. The belief is the exact Gaussian
+    process.
 
-    f* is the largest posterior mean of the arms that may be chosen, pulled or not. `is_sequential`:
-    no arm is chosen while a reward is missing. Raises ValueError, which names the field, if a value
-    is out of range.
+    f* is the largest posterior mean of the arms that may be chosen, whether pulled or not.
+    `is_sequential`: whether no arm is chosen while a reward is missing. Raises ValueError, with the
+    field's name, if a value is out of range.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -56,8 +56,8 @@ class Improvement(ExactStrategy[ExactState]):
 
     @abstractmethod
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
-        """Return the acquisition of beliefs (n,), Bayesian scale, over `target` = f* + ε, up to an
-        increasing function."""
+        """Return an increasing function of the acquisition over `target` = f* + ε, for beliefs (n,)
+        on the Bayesian scale."""
 
     def scores(self, state: ExactState) -> Floats:
         """Return the acquisition of every arm (A,)."""
@@ -70,7 +70,7 @@ class Improvement(ExactStrategy[ExactState]):
         return math.nan
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: first the warm start's arms, then the argmax."""
+        """Return one arm unless one is pending: first the warm start's arms, then the argmax."""
         return next_pull(state, pending, limit, self.scores, self.width_at(state), self.verify)
 
 
@@ -78,10 +78,10 @@ def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:
     """Return log(σφ(z) + (μ − y)Φ(z)), z = (μ − y)/σ, σ = `deviation`, y = `target`, of beliefs
     (n,): (n,) (eq. 2.6).
 
-    The logarithm has the same argmax and stays finite where the improvement itself is below the
-    smallest float.
+    The logarithm has the same argmax, and stays finite if the improvement is below the smallest
+    float.
     """
-    deviation = np.maximum(deviation, 1e-100)  # a certain arm improves by max(μ − y, 0)
+    deviation = np.maximum(deviation, 1e-100)  # without uncertainty: max(μ − y, 0)
     z = (mean - target) / deviation
     middle = np.clip(z, -1e3, -1.0)
     far = np.minimum(z, -1e3)

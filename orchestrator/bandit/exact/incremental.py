@@ -1,7 +1,7 @@
 """The exact Gaussian process, updated for each pull at a cost of O(p² + pA) instead of O(p³ + p²A).
 
-p is the number of distinct arms pulled: n pulls of one arm are one row with λ/n on the diagonal.
-The first pull of an arm adds a row to the Cholesky factor. Another pull of the arm is a rank-one
+p is the number of distinct pulled arms: n pulls of an arm are one row, with λ/n on the diagonal.
+The first pull of an arm appends a row to the Cholesky factor. Another pull of the arm is a rank-one
 downdate, which changes λ/n to λ/(n + 1).
 
 With c = k(·, x) − k_p(·)ᵀ (K_p + λN⁻¹)⁻¹ k_p(x), which is λ times the posterior covariance with x,
@@ -35,8 +35,8 @@ class ExactPosterior:
     factor: Floats  # (p, p), R upper triangular with Rᵀ R = K_p + λ diag(1/counts)
     mean: Floats  # (A,), the posterior mean
     variance: Floats  # (A,), the posterior variance on the 1/λ scale
-    # Σ log(1 + σ²) over the pulls, each with its variance just before: log det(I + K/λ) over the
-    # multiset of pulls
+    # Σ log(1 + σ²) over the pulls, each with its variance just before the pull: log det(I + K/λ)
+    # over the multiset of pulls
     information_gain: float
 
     def __eq__(self, other: object) -> bool:
@@ -63,7 +63,7 @@ class ExactPosterior:
     def of(model: SparseModel, pulls: Pulls, order: Indices, counts: Indices | None = None) -> "ExactPosterior":
         """Return the belief after `pulls` of the arms `order` (p,), all at once.
 
-        `counts` (p,): the number of pulls of each arm that count; None for all.
+        `counts` (p,): the number of pulls to include for each arm; None for all.
         """
         prior = ExactPosterior.prior(model)
         lam = model.regularization
@@ -91,8 +91,8 @@ class ExactPosterior:
         )
 
     def rescore(self, pulls: Pulls) -> "ExactPosterior":
-        """Return the belief with the mean for the current scores of `pulls`, which are all pulls.
-        Costs O(p² + pA)."""
+        """Return the belief with the mean for the current scores of `pulls`, which are all pulls so
+        far. Costs O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
         weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
         mean = np.empty(len(self.mean))
@@ -120,7 +120,7 @@ class ExactPosterior:
         )
 
     def pull_without_reward(self, arm: int) -> "ExactPosterior":
-        """Return the belief after a pull of `arm` without a reward. The mean does not change, bit
+        """Return the belief after a pull of `arm` without a reward. The mean remains the same, bit
         for bit."""
         return self.pull(arm, float(self.mean[arm]))
 

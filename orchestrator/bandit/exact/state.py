@@ -16,18 +16,18 @@ from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import Observation, Pick, Posterior, Record
 
-# the number of first pulls from which one factorization is faster than an update for each pull
+# from this number of first pulls on, one factorization is faster than an update for each pull
 _MANY = 64
 
 
 @dataclass(frozen=True, eq=False)
 class ExactState:
     """State of the strategies with an exact posterior: `base`, the observations, and the `belief`
-    after them. A strategy with more state adds fields in a subclass, and the methods of this class
-    keep them.
+    after them. A strategy with more state adds fields in a subclass; the methods of this class
+    preserve them.
 
-    The belief is a function of the rewards in the order of the `tell`s. It is stored because each
-    belief is an update of the previous one. There is no dictionary.
+    The belief is a function of the rewards and of the order of the `tell`s. It is stored because
+    each belief is an update of the previous one. There is no dictionary.
     """
 
     base: SparseState
@@ -48,7 +48,7 @@ class ExactState:
 
     @property
     def pulls(self) -> Pulls:
-        """The pulls with a reward."""
+        """The pulls that have a reward."""
         return self.base.pulls
 
     @property
@@ -58,7 +58,7 @@ class ExactState:
 
     @property
     def set_aside(self) -> Indices:
-        """Arms that could not be evaluated, ascending."""
+        """The arms that could not be evaluated, ascending."""
         return self.base.set_aside
 
     @property
@@ -67,10 +67,10 @@ class ExactState:
         return self.base.dictionary
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """Return the next round's state with these pulls and set-aside arms.
+        """Return the state of the next round, with these pulls and set-aside arms.
 
-        `model`: the strategy's calibrated model, which is checked against these results, and fitted
-        to them if a fit is due.
+        `model`: the strategy's calibrated model. It is checked against these results, and fitted to
+        them if a fit is due.
         """
         base = calibrate(self.base.observe(observations), self.base, observations, model, self.moments)
         arms, rewards = arms_and_rewards(observations)
@@ -96,7 +96,7 @@ class ExactState:
         return replace(self, base=base, belief=belief)
 
     def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
-        """Return the belief with these pulls added."""
+        """Return the belief after these additional pulls."""
         belief = self.belief
         if len(arms) > _MANY and not len(belief.order):  # existing data
             return ExactPosterior.after(belief.model, arms, rewards)
@@ -105,7 +105,7 @@ class ExactState:
         return belief
 
     def _score(self, base: SparseState, arms: Sequence[int]) -> ExactPosterior:
-        """Return the belief at `base`, which has further pulls of `arms`, with new scores of all
+        """Return the belief at `base`, which has additional pulls of `arms`, with new scores of all
         arms and, after a fit, a new kernel."""
         belief = self.belief
         if not base.pulls.total:
@@ -133,14 +133,14 @@ class ExactState:
         )
 
     def without_set_aside(self, scores: Floats) -> Floats:
-        """Return `scores` (A,), −∞ for the arms that may never be chosen."""
+        """Return `scores` (A,) with −∞ for the arms that may never be chosen."""
         masked = scores.copy()
         masked[self.base.blocked_arms()] = -np.inf
         return masked
 
     def best(self, scores: Floats, blocked: Indices) -> int:
-        """Return the arm with the largest of `scores` (A,) that is not `blocked`. Ties go to the
-        lowest index."""
+        """Return the unblocked arm with the largest of `scores` (A,). Ties go to the lowest
+        index."""
         masked = scores.copy()
         masked[blocked] = -np.inf
         return int(np.argmax(masked))

@@ -1,4 +1,4 @@
-"""The common part of strategies with an exact posterior: everything except the choice."""
+"""The common part of strategies with an exact posterior: everything except the choice of arms."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -41,21 +41,22 @@ class ExactStrategy(ABC, Generic[E]):
 
     @abstractmethod
     def width_at(self, state: E) -> float:
-        """Return the factor on σ (1/λ scale) in the upper bounds at `state`; NaN if there are no
+        """Return the factor on σ (1/λ scale) of the upper bounds at `state`; NaN if there are no
         upper bounds."""
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ExactState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
-        bad arms."""
+        """Return the state before any pull of `arms` (A, d), and draw the arms of the warm start.
+        Raises ValueError for invalid arms."""
         return ExactState.begin(self.base_state(arms, rng))
 
     def base_state(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
-        """Return the state before any pull of `arms` (A, d), without the belief; draws the warm
-        start's arms."""
+        """Return the state before any pull of `arms` (A, d), without the belief, and draw the arms
+        of the warm start."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def tell(self, state: E, observations: Sequence[Observation], rng: np.random.Generator) -> E:
-        """State after these pulls; draws nothing. If the warm start failed, the prior decides."""
+        """Return the state after these pulls; draws nothing. After a failed warm start, the prior
+        decides."""
         return state.observe(observations, self.model)
 
     def recorded(self, state: E) -> Record:
@@ -71,7 +72,7 @@ class ExactStrategy(ABC, Generic[E]):
         return state.recommend()
 
     def posterior(self, state: E) -> Posterior:
-        """Return the belief over all arms at `state`. The bounds are NaN if there is no width."""
+        """Return the belief over all arms at `state`. Its bounds are NaN if there is no width."""
         return state.posterior(self.width_at(state))
 
 
@@ -83,12 +84,12 @@ def next_pull(
     width: float,
     verify: float = 0.0,
 ) -> Decision:
-    """Return the warm start's next arm, then the arm with the largest `score`; no arm while a
+    """Return the next arm of the warm start, then the arm with the largest `score`; no arm while a
     reward is missing.
 
-    `score` gives (A,), −∞ for arms that may not be chosen; arms that are set aside are always
-    excluded. Ties go to the lowest index. `width`: the width of the pick, a factor on σ of the 1/λ
-    scale, NaN for none; `verify`: see `next_arm`. Raises ValueError if `limit` is below 1.
+    `score` returns (A,), with −∞ for arms that may not be chosen; arms that were set aside are
+    always excluded. Ties go to the lowest index. `width`: the pick's width, a factor on σ of the
+    1/λ scale, NaN if none; `verify`: see `next_arm`. Raises ValueError if `limit` is below 1.
     """
     wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
     if wait:

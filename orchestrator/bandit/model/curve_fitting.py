@@ -1,5 +1,5 @@
-"""Kernel and noise of the model over steps fitted to learning curves: the maximum a posteriori
-estimate.
+"""The kernel and noise of the model over steps, fitted to learning curves by maximum a posteriori
+estimation.
 
 With z the scores of all values of some trials and S = K_g + blockdiag(K_r) + v I (`curve_kernel`),
 the fit minimizes over θ, the logarithms of all lengthscales and variances,
@@ -8,7 +8,7 @@ the fit minimizes over θ, the logarithms of all lengthscales and variances,
 
 with m = 1ᵀS⁻¹z/(1ᵀS⁻¹1 + 1), its minimizer. With a = S⁻¹(z − m1), ∂L/∂θ = ½ Σ_{ab} (S⁻¹ − a
 aᵀ)_{ab} ∂S_ab/∂θ plus the prior's term (Rasmussen and Williams 2006, eq. 5.9). A fit uses complete
-trials with at most `MOST_VALUES` values in total, which bounds its time.
+trials with at most `MOST_VALUES` values in total, which limits its duration.
 """
 
 import math
@@ -32,7 +32,7 @@ from orchestrator.bandit.model.fitting import (
 )
 
 FIRST_TRIALS = 8  # the number of trials with a value at the first fit
-TRIALS_GROWTH = 1.25  # the ratio of the numbers of trials at a fit and at the previous fit
+TRIALS_GROWTH = 1.25  # the ratio between the numbers of trials at a fit and at the previous one
 MOST_VALUES = 320
 STEPS = 30
 # logarithms of s_g, s_h, s_m, s_r, v and the lengthscales of k_t and k_q: medians, standard
@@ -50,13 +50,13 @@ def prior_numbers(first: float, last: float) -> CurveNumbers:
 
 
 def is_fit_due(trials: int, known: int) -> bool:
-    """Return whether a fit is due with this number of trials, `known` at the last fit: at 8 trials,
-    then at each growth by a quarter."""
+    """Return whether a fit is due with this number of trials, given the number `known` at the last
+    fit: at 8 trials, then after each growth by a quarter."""
     return trials >= max(FIRST_TRIALS, math.ceil(TRIALS_GROWTH * known))
 
 
 def chosen_trials(last_scores: Floats, sizes: Indices) -> Indices:
-    """Return positions (k,), ascending, of the trials to fit to: the best quarter by their latest
+    """Return the ascending positions (k,) of the trials to fit: the best quarter by their latest
     scores (n,), and others spread evenly by rank, with at most `MOST_VALUES` values in total.
     `sizes` (n,): the number of values of each trial."""
     if sizes.sum() <= MOST_VALUES:
@@ -91,11 +91,11 @@ def fit_curves(
 
     Args:
         given: the trials.
-        start: the lengthscales and numbers at which the search begins.
+        start: the initial lengthscales and numbers of the search.
         span: the steps at t = 0 and t = 1.
     """
-    # imported here, because the import takes a fifth of a session's start, and the first fit is
-    # made while workers evaluate
+    # imported here, because the import takes a fifth of a session's start, and the first fit
+    # happens while workers evaluate
     from scipy.optimize import minimize
 
     objective = CurveObjective(given, span)

@@ -1,7 +1,6 @@
-"""The covariance of a training's value at a step, over configurations x and logarithmic steps t in
-[0, 1].
+"""The covariance of a training's values, over configurations x and logarithmic steps t in [0, 1].
 
-A trial i that trains configuration x has at step t the score
+A trial i of configuration x has this score at step t:
 
     y_i(t) = m + g(x, t) + r_i(t) + ε
 
@@ -30,7 +29,7 @@ from orchestrator.bandit.model.curve_numbers import CurveNumbers
 
 
 def log_times(steps: Floats, first: float, last: float) -> Floats:
-    """Return t of `steps` (n,): 0 at `first`, 1 at `last` and beyond it."""
+    """Return t of `steps` (n,): 0 at `first`, 1 from `last` on."""
     times: Floats = np.minimum(np.log(steps / first) / math.log(last / first), 1.0)
     return times
 
@@ -47,7 +46,8 @@ def step_correlations(times: Floats, others: Floats, lengthscale: float) -> Floa
 class CurveKernel:
     """cov(g(x, t), g(x', t')), see the module.
 
-    A row of d features is a candidate at the last step. The last of d + 1 features is the step.
+    A row of d features is a candidate at the last step. With d + 1 features, the last one is the
+    step.
     """
 
     base: AnyKernel  # k_x, a stationary kernel of variance 1
