@@ -30,7 +30,7 @@ def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], li
 
 def further_rewards(observations: Sequence[Observation], count: int) -> list[tuple[float, ...]]:
     """Return the `count` further rewards of each observation that has a reward. Raises ValueError
-    if their number differs, or if one is not finite."""
+    if the number of rewards differs from `count`, or one is not finite."""
     pairs = [(observation.arm, observation.further) for observation in observations if observation.reward is not None]
     for arm, further in pairs:
         if len(further) != count or not all(map(math.isfinite, further)):
@@ -39,6 +39,6 @@ def further_rewards(observations: Sequence[Observation], count: int) -> list[tup
 
 
 def with_set_aside(set_aside: Indices, observations: Sequence[Observation]) -> Indices:
-    """Return `set_aside` with the arms that could not be evaluated, ascending."""
+    """Return `set_aside` and the arms that could not be evaluated, ascending."""
     failed = [observation.arm for observation in observations if observation.reward is None]
     return read_only(np.union1d(set_aside, np.array(failed, np.intp)), np.intp) if failed else set_aside

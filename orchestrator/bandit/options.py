@@ -2,8 +2,9 @@
 
 A field is written `Annotated[float, Gt(0), Doc("what it means")]`: bounds are those of
 `annotated_types`, the text is `typing_extensions.Doc`. The JSON Schema and the list of strategies
-use both, and `check_options` rejects values of another type or out of range. Options of several
-strategies are declared here once; kernel, model and warm start are declared beside their classes.
+use both. `check_options` rejects values that have another type or are out of range. Options of
+several strategies are declared once, here; those of kernels, models and warm starts with their
+classes.
 """
 
 import math
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _SHOWN = 80  # the largest number of characters of a value in a message
 _LARGEST = 2.0**63  # larger integers exceed NumPy's range
 _NOUNS: Mapping[type, str] = {bool: "True or False", str: "a text", Mapping: "a mapping", NoneType: "left out"}
-# for each kind of bound: its notation, its test, and its attribute
+# for each kind of bound: its symbol, its test, and its attribute
 _BOUNDS: Mapping[type, tuple[str, Callable[[float, float], bool], str]] = {
     Gt: (">", operator.gt, "gt"),
     Ge: (">=", operator.ge, "ge"),
@@ -83,19 +84,19 @@ VerifiedShare = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class AnyNumber:
-    """Metadata of a number that may be infinite. The class of the field checks its range."""
+    """Metadata of a number that may be infinite. The class that has the field checks its range."""
 
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """Metadata of a part, such as a kernel, that may be an object of the caller with the methods of
-    the runtime-checkable `protocol`."""
+    """Metadata of an option, such as a kernel, that may be any object with the methods of the
+    runtime-checkable `protocol`."""
 
     protocol: type
 
 
 class _RefusedError(ValueError):
-    """A value is rejected. The message follows "must be"."""
+    """A value is rejected. The message continues "must be"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,18 +129,17 @@ def check_options(options: "DataclassInstance", section: str = "strategy") -> No
 
 
 def excerpt(value: object) -> str:
-    """Return a value in a message: its `repr` on one line, cut at 80 characters."""
+    """Return a value for a message: its `repr` on one line, cut to 80 characters."""
     text = " ".join(repr(value).split())
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def documentation_of(cls: type) -> dict[str, str]:
-    """Return the meaning of each field of a class with a `Doc`; the outermost `Doc` if there are
-    several."""
+    """Return the meaning of each field that has a `Doc`, the outermost one if there are several."""
     hints = get_type_hints(cls, include_extras=True)
     return {
         name: entry.documentation
-        for name in getattr(cls, "__dataclass_fields__", hints)  # inherited ones first, as in the constructor
+        for name in getattr(cls, "__dataclass_fields__", hints)  # inherited fields first
         for entry in getattr(hints[name], "__metadata__", ())
         if isinstance(entry, Doc)
     }
@@ -170,7 +170,7 @@ def _rule(annotation: object) -> _Rule:
 
 
 def _number(metadata: tuple[object, ...], is_whole: bool) -> _Rule:
-    """Return the rule of a number with the bounds among `metadata`."""
+    """Return the rule for a number with the bounds in `metadata`."""
     bounds = [
         (sign, holds, float(getattr(entry, name)))
         for entry in metadata
@@ -194,7 +194,7 @@ def _number(metadata: tuple[object, ...], is_whole: bool) -> _Rule:
 
 
 def _plain_number(value: object, is_whole: bool) -> float | None:
-    """Return a number of Python or NumPy (also an array ()) as Python's; else None."""
+    """Return a Python or NumPy number (or a 0-d array) as a Python number; otherwise None."""
     plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     if isinstance(plain, bool | np.bool_) or not isinstance(plain, Integral if is_whole else Real):
         return None
@@ -206,7 +206,7 @@ def _plain_number(value: object, is_whole: bool) -> float | None:
 
 
 def _choice(values: tuple[object, ...]) -> _Rule:
-    """Return the rule of one of `values`: texts, or the members of an enumeration."""
+    """Return the rule for one of `values`: strings, or the members of an enumeration."""
     noun = f"one of {', '.join(map(str, values))}"
 
     def take(value: object) -> object:
@@ -218,7 +218,7 @@ def _choice(values: tuple[object, ...]) -> _Rule:
 
 
 def _instance(cls: type) -> _Rule:
-    """Return the rule of an instance of a class or of a protocol."""
+    """Return the rule for an instance of a class or a protocol."""
     noun = _NOUNS.get(cls, f"a {cls.__name__}")
 
     def take(value: object) -> object:
@@ -231,7 +231,7 @@ def _instance(cls: type) -> _Rule:
 
 
 def _either(members: Sequence[_Rule]) -> _Rule:
-    """Return the rule of a value that satisfies one of several rules."""
+    """Return the rule for a value that satisfies any one of several rules."""
     noun = " or ".join(member.noun.removeprefix("one of ") for member in members)
 
     def take(value: object) -> object:

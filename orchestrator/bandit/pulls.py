@@ -1,5 +1,5 @@
-"""The sufficient statistics of a bandit: the number of pulls of each arm, the sum of their rewards,
-and the spread of the rewards."""
+"""The sufficient statistics of a bandit: each arm's number of pulls, their sum of rewards, and the
+spread of the rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,14 +10,14 @@ import numpy as np
 from orchestrator.bandit.arrays import Flags, Floats, Indices, freeze, read_only, same
 from orchestrator.bandit.results import LARGEST_REWARD
 
-# the number of repeated pulls with equal rewards after which rewards count as deterministic
+# the number of repeated pulls with equal rewards from which on rewards count as deterministic
 ENOUGH = 3
-ROUNDING = 1e-12  # the relative rounding error of a mean of equal rewards
+ROUNDING = 1e-12  # the relative rounding error of the mean of equal rewards
 
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Some of the pulls of each arm. All arrays are read-only."""
+    """Statistics of some of the pulls of each arm. All arrays are read-only."""
 
     counts: Indices  # (A,), the number of these pulls
     sums: Floats  # (A,), the sum of their rewards
@@ -35,11 +35,11 @@ class Tally:
 
     @staticmethod
     def none(arms: int) -> "Tally":
-        """Return no pull of `arms` arms."""
+        """Return the statistics of `arms` arms without pulls."""
         return Tally(freeze(np.zeros(arms, np.intp)), freeze(np.zeros(arms)), freeze(np.zeros(arms)))
 
     def add(self, arms: Indices, rewards: Floats) -> "Tally":
-        """Return these pulls and one more of each of `arms` (n,) with its reward."""
+        """Return the statistics after one more pull of each of `arms` (n,) with its reward."""
         if not len(arms):
             return self
         counts = self.counts.copy()
@@ -48,7 +48,7 @@ class Tally:
 
     def _squares_with(self, arms: Indices, rewards: Floats, after: Indices) -> Floats:
         """Return `squares` after one more pull of each of `arms` (n,), in order; `after` (A,): the
-        counts then. The result has the same bits for any grouping of the pulls (Welford 1962)."""
+        new counts. Any grouping of the pulls gives the same result, bit for bit (Welford 1962)."""
         again = np.flatnonzero(after[arms] > 1)
         if not len(again):
             return self.squares
@@ -63,7 +63,7 @@ class Tally:
         return freeze(squares)
 
     def extend(self, arms: int) -> "Tally":
-        """Return these pulls, with `arms` further arms that were not pulled."""
+        """Return the statistics with `arms` additional arms without pulls."""
         return Tally(
             freeze(np.append(self.counts, np.zeros(arms, np.intp))),
             freeze(np.append(self.sums, np.zeros(arms))),
@@ -73,20 +73,19 @@ class Tally:
 
 @dataclass(frozen=True, eq=False)
 class Pulls:
-    """The pulls of each arm and the sums of their rewards. Pulls without a reward are not included.
+    """The pulls of each arm and their rewards. Pulls without a reward are not included.
 
-    As soon as one pull of an arm has finished, the arm's pulls that were stopped early count with
-    the mean reward of its finished pulls. Rewards of finished and stopped pulls differ even without
-    noise, so arms with stopped pulls affect neither `varies` nor `repeats`. All arrays are
-    read-only.
+    As soon as one pull of an arm has finished, the arm's early-stopped pulls count with the mean
+    reward of its finished pulls. Rewards of finished and stopped pulls differ even without noise,
+    so arms with stopped pulls affect neither `varies` nor `repeats`. All arrays are read-only.
     """
 
     finished: Tally  # the pulls that were not stopped early
     stopped: Tally  # the pulls that were stopped early
-    # (K, A), sums of the rewards of further objectives and constraints, if there are any
+    # (K, A), sums of the rewards for further objectives and constraints, if there are any
     further_sums: Floats
-    varies: bool = False  # whether two pulls of one arm gave different rewards
-    # the number of evaluations of an arm that was pulled before; rows of existing data do not count
+    varies: bool = False  # whether two pulls of one arm had different rewards
+    # the number of repeated evaluations of an arm, without rows of existing data
     repeats: int = 0
 
     def __eq__(self, other: object) -> bool:
@@ -94,8 +93,8 @@ class Pulls:
 
     @staticmethod
     def of(counts: Indices, reward_sums: Floats) -> "Pulls":
-        """Return pulls without early stops from the number of pulls (A,) and the sum of rewards
-        (A,) of each arm. All rewards of an arm are equal."""
+        """Return pulls without early stops, from the number of pulls (A,) and the sum of rewards
+        (A,) of each arm. All rewards of an arm are assumed to be equal."""
         return Pulls(
             Tally(counts, reward_sums, freeze(np.zeros(len(counts)))),
             Tally.none(len(counts)),
@@ -104,7 +103,7 @@ class Pulls:
 
     @staticmethod
     def none(arms: int, further: int = 0) -> "Pulls":
-        """Return no pull of `arms` arms yet; a pull has `further` rewards beyond the first."""
+        """Return the statistics of `arms` arms without pulls, with `further` rewards per pull."""
         return Pulls(Tally.none(arms), Tally.none(arms), freeze(np.zeros((further, arms))))
 
     @cached_property
@@ -114,8 +113,8 @@ class Pulls:
 
     @cached_property
     def reward_sums(self) -> Floats:
-        """The sum of the rewards of each arm's pulls (A,), in which stopped pulls count with the
-        mean of the finished ones, if there are any."""
+        """The sum of the rewards of each arm's pulls (A,). Stopped pulls count with the mean of the
+        finished ones, if there are any."""
         if not self._is_any_stopped:
             return self.finished.sums
         sums = self.finished.sums + self.stopped.sums
@@ -144,16 +143,16 @@ class Pulls:
 
     @property
     def looks_deterministic(self) -> bool:
-        """Whether at least `ENOUGH` evaluations repeated an arm, and each gave the arm's reward
+        """Whether at least `ENOUGH` evaluations repeated an arm, and each returned the arm's reward
         again.
 
-        Existing data do not count, because rows of a table may have been copied.
+        Existing data do not count, because rows of a table may be copies.
         """
         return not self.varies and self.repeats >= ENOUGH
 
     @cached_property
     def outputs(self) -> tuple["Pulls", ...]:
-        """These pulls once for each reward of a pull, starting with the first objective."""
+        """These pulls, once for each reward of a pull, starting with the first objective."""
         if not len(self.further_sums):
             return (self,)
         return tuple(Pulls.of(self.counts, sums) for sums in (self.reward_sums, *self.further_sums))
@@ -166,12 +165,12 @@ class Pulls:
         existing: Sequence[bool] | None = None,
         stopped: Sequence[bool] | None = None,
     ) -> "Pulls":
-        """Return these pulls and one more of each of `arms` (n,), with its reward and its `further`
-        rewards (n, K).
+        """Return these pulls and one more pull of each of `arms` (n,), with its reward and its
+        `further` rewards (n, K).
 
         A reward beyond ±`LARGEST_REWARD` is clipped. `existing` (n,): the mask of existing data.
-        `stopped` (n,): the mask of pulls that were stopped early. None: no pull. Raises ValueError
-        if the sum of an arm's rewards exceeds the range of floats.
+        `stopped` (n,): the mask of pulls that were stopped early. None: there are no such pulls.
+        Raises ValueError if the sum of an arm's rewards exceeds the range of floats.
         """
         pulled = np.asarray(arms, np.intp)
         values = bounded(rewards)
@@ -195,8 +194,8 @@ class Pulls:
         """Return `varies` and `repeats` after further pulls of `arms` (n,) with `rewards` (n,).
 
         An arm's rewards are compared with their mean so far, or with the first one. Pulls without
-        `is_comparable` (n,), of arms that were ever stopped, are not compared. Pulls without
-        `is_counted` (n,) are no repeats.
+        `is_comparable` (n,) are not compared, because some pulls of their arms were stopped early.
+        Pulls without `is_counted` (n,) do not count as repeats.
         """
         varies = self.varies
         repeats = self.repeats
@@ -219,7 +218,7 @@ class Pulls:
         return varies, repeats
 
     def extend(self, arms: int) -> "Pulls":
-        """Return these pulls, with `arms` further arms that were not pulled."""
+        """Return these pulls with `arms` additional arms without pulls."""
         further = freeze(np.hstack((self.further_sums, np.zeros((len(self.further_sums), arms)))))
         return replace(
             self, finished=self.finished.extend(arms), stopped=self.stopped.extend(arms), further_sums=further
@@ -227,13 +226,14 @@ class Pulls:
 
 
 def bounded(rewards: float | Sequence[float] | Sequence[Sequence[float]] | Floats) -> Floats:
-    """Return clipped rewards, whose differences and sums do not overflow."""
+    """Return clipped rewards, whose differences and sums cannot overflow."""
     bounded: Floats = np.clip(np.asarray(rewards, np.float64), -LARGEST_REWARD, LARGEST_REWARD)
     return bounded
 
 
 def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
-    """Return `sums` (…, A) plus rewards (n, …) of `arms` (n,). Raises ValueError if not finite."""
+    """Return `sums` (…, A) plus the rewards (n, …) of `arms` (n,). Raises ValueError if not
+    finite."""
     after = sums.copy()
     with np.errstate(over="ignore"):
         for row, values in zip(np.atleast_2d(after), np.atleast_2d(rewards.T), strict=True):  # views

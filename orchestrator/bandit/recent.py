@@ -1,5 +1,5 @@
-"""A bounded cache of values that are expensive to compute. It changes the duration of an answer,
-never the answer."""
+"""A bounded cache of values that are expensive to compute. It changes the duration of a
+computation, never its result."""
 
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
@@ -16,7 +16,7 @@ class Recent(Generic[K, V]):
         self._values: dict[K, V] = {}  # the last one is the most recently used
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of `key`. `make` computes it if it is not in the cache."""
+        """Return the value of `key`. If it is not in the cache, `make` computes it."""
         value = self._values.pop(key) if key in self._values else make()
         self.put(key, value)
         return value

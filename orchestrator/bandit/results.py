@@ -1,13 +1,13 @@
-"""The results that strategies learn from: of a pull that has ended, and of a training at its steps.
+"""The results from which strategies learn: of completed pulls, and of trainings at their steps.
 
-This module imports no numpy, so that the commands that only read a log start quickly.
+This module does not import numpy, so that commands that only read a log start quickly.
 """
 
 import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-LARGEST_REWARD = 1e300  # larger magnitudes, up to the largest float, count as this value
+LARGEST_REWARD = 1e300  # larger magnitudes, up to the largest float, are reduced to this value
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,13 +16,12 @@ class Observation:
 
     Attributes:
         arm: the arm pulled.
-        reward: larger is better; None if the arm could not be evaluated, and is therefore set
-            aside.
+        reward: larger is better; None if the arm could not be evaluated and is therefore set aside.
         further: rewards of further objectives, then margins of constraints, if there are any
             (`goals`).
-        is_existing: whether it comes from existing data, which may contain copies, and not from
+        is_existing: whether it is from existing data, which may contain copies, rather than from
             this search.
-        is_stopped: whether it was stopped early; its reward is then that of an unfinished
+        is_stopped: whether it was stopped early; its reward is then that of an incomplete
             evaluation.
     """
 
@@ -35,13 +34,13 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class TrialCurve:
-    """The values of one trial that a model learns."""
+    """The values of a trial that a model learns."""
 
-    trial: int  # the trial's number, ≥ 0
+    trial: int  # the trial's index, ≥ 0
     arm: int  # the candidate that it trains
     steps: tuple[int, ...] = ()  # steps ≥ 1, ascending
     rewards: tuple[float, ...] = ()  # the reward at each of these steps (larger is better)
-    is_finished: bool = False  # whether the last of them is the trial's final value
+    is_finished: bool = False  # whether the last reward is the trial's final value
     has_diverged: bool = False  # whether a later report was not finite
 
     @property
@@ -54,7 +53,7 @@ class TrialCurve:
 
         A step that is not larger than the latest one changes nothing, because a trial that
         continues from a checkpoint repeats steps. A reward that is not finite is not added as a
-        value, but is remembered until the next finite one.
+        value, but is recorded until the next finite one.
         """
         if step <= self.step or step < 1:
             return self
@@ -69,8 +68,8 @@ class TrialCurve:
         )
 
     def is_continued_at(self, step: int) -> bool:
-        """Return whether a training whose first report is at `step` continues this curve, and does
-        not begin anew. A curve of one value is taken to be continued."""
+        """Return whether a training whose first report is at `step` continues this curve, rather
+        than restarting. A curve with a single value is assumed to be continued."""
         return bool(self.steps) and (len(self.steps) == 1 or step > self.steps[0])
 
     def end(self, reward: float, last_step: int | None = None) -> Self:

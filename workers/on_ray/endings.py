@@ -1,11 +1,13 @@
 """The consequences of a resolved reference.
 
-| the reference resolved to | the attempt | its worker actor | | --- | --- | --- | |
-`ActorUnavailableError`: the connection broke | stays in flight | is asked for the outcome again | |
-the death of a process that had refused the attempt | is queued again | – | | the death of a worker
-that had written the outcome | has this outcome | is gone | | any other error of Ray | fails | is
-gone | | None: the worker never received the attempt | fails (`NODE_LOST`) | is killed | | an
-outcome | has this outcome | is free, or ended if it seems damaged |
+| the reference resolved to | the attempt | its worker actor |
+| --- | --- | --- |
+| `ActorUnavailableError`: the connection broke | stays in flight | is asked for the outcome again |
+| the death of a process that had refused the attempt | is queued again | – |
+| the death of a worker that had written the outcome | has this outcome | is gone |
+| any other error of Ray | fails | is gone |
+| None: the worker never received the attempt | fails (`NODE_LOST`) | is killed |
+| an outcome | has this outcome | is free, or ended if it seems damaged |
 """
 
 import time

@@ -60,7 +60,7 @@ class CurveKernel:
         return self.numbers.lasting + self.numbers.bending + self.numbers.shared
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
-        """Return covariances of all rows of X (n, d or d + 1) and Y (p, d or d + 1): (n, p)."""
+        """Return the covariances of all rows of X (n, d or d + 1) and Y (p, d or d + 1): (n, p)."""
         correlations = self.base.cross(X[:, : self.dimension], Y[:, : self.dimension])
         numbers = self.numbers
         rows = self._times(X)
@@ -79,8 +79,8 @@ class CurveKernel:
         return log_times(steps, self.numbers.first, self.numbers.last)
 
     def within_trial(self, times: Floats, others: Floats) -> Floats:
-        """Return covariances of g at `times` (…, n, 1) and `others` (…, 1, p) of one
-        configuration."""
+        """Return the covariances of g for one configuration, at `times` (…, n, 1) and `others` (…,
+        1, p)."""
         numbers = self.numbers
         steps = step_correlations(times, others, numbers.step_lengthscale)
         covariances: Floats = numbers.lasting + (numbers.bending + numbers.shared) * steps
@@ -92,7 +92,7 @@ class CurveKernel:
 
 
 def own_covariance(numbers: CurveNumbers, times: Floats, others: Floats) -> Floats:
-    """Return cov(r_i(t), r_i(t')) at `times` (…, n, 1) and `others` (…, 1, p) of one trial."""
+    """Return cov(r_i(t), r_i(t')) for one trial, at `times` (…, n, 1) and `others` (…, 1, p)."""
     correlations = step_correlations(times, others, numbers.own_lengthscale)
     covariances: Floats = numbers.own * 0.5 * (1.0 + correlations)
     return covariances

@@ -1,6 +1,6 @@
 """The fitted numbers of the covariance of `curve_kernel`, whose docstring explains the symbols.
 
-This module imports no numpy, so that the commands that only read a log start quickly.
+This module does not import numpy, so that commands that only read a log start quickly.
 """
 
 from collections.abc import Mapping

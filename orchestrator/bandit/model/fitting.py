@@ -1,5 +1,5 @@
-"""Kernel and noise fitted to scores: the maximum a posteriori estimate of lengthscales and noise
-variance.
+"""The kernel and the noise, fitted to scores: the maximum a posteriori estimate of lengthscales and
+noise variance.
 
 With n_i pulls of the i-th of p distinct arms, t_i its score, K the stationary kernel with one
 lengthscale per parameter and k(x, x) = 1, S = K + diag(v/n_i) and a constant mean m ~ N(0, 1), the
@@ -8,9 +8,9 @@ fit minimizes over θ = (log ℓ, log v)
     L(θ) = ½ (t − m1)ᵀ S⁻¹ (t − m1) + ½ log det S + ½ m² + Σ_j ½ (log ℓ_j − log ℓ₀)² + ½ ((log v −
     log v₀)/τ)²
 
-with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimizer, so that its derivative does not matter. Several
-objectives and constraints share kernel and noise. The terms in t are summed over them, with a
-separate mean for each. With a = S⁻¹(t − m1),
+with m = 1ᵀS⁻¹t/(1ᵀS⁻¹1 + 1), its minimizer, whose derivative therefore has no effect. Several
+objectives and constraints share the kernel and the noise. The terms in t are summed over them, with
+a separate mean for each. With a = S⁻¹(t − m1),
 
     ∂L/∂log ℓ_j = ½ Σ_{ab} (S⁻¹ − a aᵀ)_{ab} g(r_ab) D_j,ab/ℓ_j² + (log ℓ_j − log ℓ₀)
 
@@ -34,9 +34,9 @@ from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FIRST_FIT = 16  # the number of results at the first fit
-EARLY_FIT = 8  # the same number if no arm is pulled twice, for a short start
-GROWTH = 1.3  # the ratio of the numbers of results at a fit and at the previous fit
-MOST_ARMS = 400  # the largest number of distinct arms in a fit, which bounds its time
+EARLY_FIT = 8  # the same if arms do not repeat, for a short start
+GROWTH = 1.3  # the ratio between the numbers of results at a fit and at the previous one
+MOST_ARMS = 400  # the largest number of distinct arms in a fit, which limits its duration
 STEPS = 25
 LENGTHSCALES = (0.02, 30.0)
 NOISES = (1e-3, 1.0)
@@ -47,8 +47,8 @@ NEAREST = 32  # the number of arms around the best one in a local fit
 CLOSE_LENGTHSCALE = 0.05
 CLOSE_DISTANCE = 0.02
 CLOSE_NOISE = 0.1
-_JITTER = 1e-8  # for near-duplicates of an arm that was pulled very often
-# the number of digits of fitted numbers, because the last digits differ between machines
+_JITTER = 1e-8  # for near-duplicates of a frequently pulled arm
+# the number of digits of fitted numbers; further digits differ between machines
 _DIGITS = 6
 
 
@@ -56,15 +56,15 @@ _DIGITS = 6
 class Fitted:
     """The fitted numbers of the calibrated model."""
 
-    lengthscales: tuple[float, ...]  # one for each parameter, in units of the features
-    # v, the variance of a score; if learning curves are modeled, of a final value given its
-    # configuration's quality
+    lengthscales: tuple[float, ...]  # one per parameter, in units of its features
+    # v, the variance of a score; if learning curves are modeled, the variance of a final value
+    # given its configuration's quality
     noise: float
-    # the number of results in the fit; 0 before any fit, when the values are the prior's medians
+    # the number of results in the fit; 0 before any fit, when the values are the prior's
     results: int
     # the numbers of the model over steps; None if learning curves are not modeled
     curve: CurveNumbers | None = None
-    curve_trials: int = 0  # the number of trials in the last fit over steps; 0 before the first fit
+    curve_trials: int = 0  # the number of trials in the last fit over steps; 0 before the first one
 
     def kernel(self, family: AnyKernel, layout: Layout) -> AnyKernel | CurveKernel:
         """Return the kernel of the given family with these lengthscales, one per feature, and
@@ -75,25 +75,25 @@ class Fitted:
 
 
 def prior(layout: Layout, noise: float | None) -> Fitted:
-    """Return the prior's medians: lengthscales of ½√p in the parameters' extents, and `noise` if it
-    is known."""
+    """Return the prior's medians: lengthscales of ½√p in units of the parameters' extents, and the
+    `noise` unless it is given."""
     typical = 0.5 * math.sqrt(layout.parameter_count)
     lengthscales = tuple(shorten(typical * extent) for extent in layout.extents.tolist())
     return Fitted(lengthscales, PRIOR_NOISE if noise is None else noise, 0)
 
 
 def is_due(results: int, last: Fitted, first: int = FIRST_FIT) -> bool:
-    """Return whether a fit is due: at `first` results, then at each growth by 30 %."""
+    """Return whether a fit is due: at `first` results, then after each growth by 30 %."""
     return results >= max(first, GROWTH * last.results)
 
 
 def keep_close_values(fitted: Fitted, last: Fitted, layout: Layout) -> Fitted:
-    """Return `fitted`, with the lengthscales and the noise of `last` if they are close.
+    """Return `fitted` with the lengthscales and the noise of `last` wherever they are close.
 
     A new kernel invalidates all results computed with the old one, and hundreds of results
     determine a lengthscale only to about 5 %. Lengthscales are kept if each is within 5 % or
     changes no distance between arms by more than 0.02, and the noise if it is within 10 %. `last`
-    is always an adopted fit, so small changes do not accumulate.
+    is always a fit that was adopted, so small changes do not accumulate.
     """
     if not last.results:
         return fitted
@@ -112,13 +112,13 @@ class Evidence:
     """The input of a fit."""
 
     features: Floats  # (p, d), the features of distinct arms
-    scores: Floats  # (p,), the arms' mean scores; (J, p) with further objectives and constraints
+    scores: Floats  # (p,), the arms' mean scores; (J, p) with further objectives or constraints
     counts: Indices  # (p,), the number of pulls of each arm
     results: int  # the number of all pulls
 
 
 def chosen_for_fit(scores: Floats) -> Indices:
-    """Return positions (m,), ascending, of at most `MOST_ARMS` of the arms with `scores` (p,): a
+    """Return the ascending positions (m,) of at most `MOST_ARMS` of the arms with `scores` (p,): a
     quarter of them are the best arms, and the others are spread evenly by rank."""
     if len(scores) <= MOST_ARMS:
         return np.arange(len(scores))
@@ -129,9 +129,9 @@ def chosen_for_fit(scores: Floats) -> Indices:
 
 
 def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
-    """Return the fit, which starts at `start`. `noise`: v if it is known and not fitted."""
-    # imported here: it takes a fifth of a session's start, and the first fit is made while workers
-    # evaluate
+    """Return the fit that starts at `start`. `noise`: v if it is known, not fitted."""
+    # imported here: it takes a fifth of a session's start, and the first fit happens during
+    # evaluations
     from scipy.optimize import minimize
 
     objective = _Objective(evidence, layout, family, noise)
@@ -152,13 +152,13 @@ def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, no
 
 
 def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKernel) -> float:
-    """Return the noise variance of a fit to only the `NEAREST` arms around the best one, on the
-    scale of their scores.
+    """Return the noise variance of a fit to only the `NEAREST` arms around the best one, relative
+    to the scale of their scores.
 
     In a converged search, the distances between most arms are far below the shortest lengthscale,
-    and the fit to all arms mistakes their differences for noise. On the scale of these arms, a
-    function without noise is smooth again. `features` (p, d) and `rewards` (p,) are those of
-    distinct arms, p ≥ 2.
+    and a fit to all arms mistakes the differences between their scores for noise. On the scale of
+    the nearest arms, a noise-free function is smooth again. `features` (p, d) and `rewards` (p,)
+    are those of distinct arms, p ≥ 2.
     """
     at = features / layout.extents[layout.parameters]
     squared = np.sum((at - at[np.argmax(rewards)]) ** 2, axis=1)
@@ -172,7 +172,7 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
 
 
 def shorten(number: float) -> float:
-    """Return `number` with six digits, because the last digits differ between machines."""
+    """Return `number` with six digits; further digits differ between machines."""
     return float(f"{number:.{_DIGITS}g}")
 
 

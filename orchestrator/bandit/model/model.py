@@ -35,7 +35,7 @@ from orchestrator.bandit.pulls import Pulls
 
 
 class ScoredCurves(Protocol):
-    """The values of trials with their scores; see `sparse.curve_fit.CurveEvidence`."""
+    """The values of trials with their scores: the interface of `sparse.curve_fit.CurveEvidence`."""
 
     @property
     def values(self) -> CurveValues:
@@ -50,14 +50,14 @@ class ScoredCurves(Protocol):
         """The score of each value (N,)."""
 
 
-# maps arms (n,) to their features (n, d), which may be in another process
+# maps arms (n,) to their features (n, d), which another process may hold
 FindFeatures = Callable[[Indices], Floats]
 
 
 class Mean(StrEnum):
     """The prior mean of the scores."""
 
-    CONSTANT = "constant"  # one estimated number
+    CONSTANT = "constant"  # a single estimated number
     ZERO = "zero"
 
 
@@ -70,8 +70,8 @@ class Fitting(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """The options of the model of rewards. Raises ValueError, which names the field, if a value is
-    out of range."""
+    """The options of the reward model. Raises ValueError, with the field's name, if a value is out
+    of range."""
 
     kernel: Annotated[
         AnyKernel,
@@ -124,12 +124,12 @@ class Model:
         return prior(layout, self.noise)
 
     def kernel_of(self, fitted: Fitted, layout: Layout) -> AnyKernel | CurveKernel:
-        """Return the kernel with the fitted numbers, or as it was given."""
+        """Return the kernel with the fitted numbers, or the given kernel if nothing is fitted."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
     def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
-        """Return the fit to all `pulls` if a fit is due, with the values of `fitted` that are close
-        to the new ones; otherwise `fitted`.
+        """Return a fit to all `pulls` if one is due; values of `fitted` that are close to the new
+        ones are kept. Otherwise return `fitted`.
 
         `look_up` returns the features of arms.
         """
@@ -142,8 +142,8 @@ class Model:
         return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
 
     def refit_curves(self, fitted: Fitted, evidence: ScoredCurves, layout: Layout, span: tuple[float, float]) -> Fitted:
-        """Return the fit of the model over steps to the trials of `evidence` if a fit is due;
-        otherwise `fitted`. `span`: the first and the last step."""
+        """Return a fit of the model over steps to the trials of `evidence` if one is due, else
+        `fitted`. `span`: the first and the last step."""
         numbers = prior_numbers(*span) if fitted.curve is None else replace(fitted.curve, first=span[0], last=span[1])
         lengthscales = fitted.lengthscales
         trials = len(evidence.values.sizes)
@@ -171,8 +171,8 @@ def model_of(strategy: object) -> Model | None:
 
 
 def scores_among(pulls: Pulls, model: Model | None, rewards: ArrayLike) -> Floats:
-    """Return the scores (n,) of `rewards` (n,) among those of `pulls`; the rewards themselves if
-    there is no model."""
+    """Return the scores (n,) of `rewards` (n,) relative to those of `pulls`, or the rewards
+    themselves if there is no model."""
     numbers = np.asarray(rewards, np.float64)
     if model is None or model.outputs is Outputs.RAW:
         return numbers

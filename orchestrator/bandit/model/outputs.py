@@ -1,25 +1,25 @@
 """Scores: the transformed rewards to which the model is fitted.
 
 Rewards have any scale: accuracies that differ by 0.01, losses near 3000, diverged runs at 1e30. A
-Gaussian process with prior variance 1 and a fixed width suits none of these scales. Scores are
-computed from the mean rewards of the *distinct* arms, each counted once, however often it was
-pulled, and again whenever rewards come in:
+Gaussian process with prior variance 1 and a fixed width fits none of these scales. Scores are
+computed from the mean rewards of the *distinct* arms, and are recomputed with each new result. Each
+arm counts once, however often it was pulled:
 
-* `half_rank`: linear above the median, (y − median)/s with s the root mean square of what is above
-  it, so that gaps between good arms are kept; below the median Φ⁻¹((rank − ½)/n), so that the
-  values of bad arms have no influence.
-* `rank`: Φ⁻¹((rank − ½)/n) of all; invariant to every increasing map of the rewards.
+* `half_rank`: above the median, (y − median)/s, where s is the root mean square of the deviations
+  above it, so that gaps between good arms are preserved; below the median, Φ⁻¹((rank − ½)/n), so
+  that the values of bad arms have no influence.
+* `rank`: Φ⁻¹((rank − ½)/n) for all arms; invariant under every increasing map of the rewards.
 * `standardise`: (y − median)/MAD, clipped at ±3 normal standard deviations.
 * `raw`: the rewards, as in the papers.
 
-All but `raw` are then standardized to mean 0 and variance 1 over the n arms, and they are invariant
+All except `raw` are then standardized to mean 0 and variance 1 over the n arms. They are invariant
 to the scale and shift of the rewards: deviations from the median, in units of their spread, are
 rounded to a multiple of 2⁻²⁰, which is far below the model's least noise and far above the rounding
-errors of the rewards' arithmetic. So equal problems on different scales give the same bits, and the
-same picks.
+errors of the rewards. So equal problems on different scales have the same scores, bit for bit, and
+the same picks.
 
-A single wild high value must not flatten the others: an arm whose deviation above the median is
-more than `JUMP` times that of every other arm is scored as the best of these, and is not
+A single extreme value must not flatten the others: an arm whose deviation above the median is more
+than `JUMP` times that of every other arm gets the score of the second-best arm, and is not
 recommended. Two such arms confirm each other, so a search for rare high values is not hindered.
 """
 
@@ -34,9 +34,9 @@ from orchestrator.bandit.pulls import Pulls
 
 RESOLUTION = 2.0**20
 JUMP = 30.0
-# the smallest number of arms above the median with which one can be called far from the others
+# the smallest number of arms above the median for which one can be an outlier
 LEAST_ABOVE = 3
-LARGEST = 1e15  # deviations in units of their spread
+LARGEST = 1e15  # deviations, in units of their spread
 LOWEST_SHARE = 1e-3  # of the ranks below the median: Φ⁻¹ of it is −3.1
 WINSOR = 3.0  # normal standard deviations
 MAD_TO_DEVIATION = 1.482602218505602  # of a normal distribution
@@ -74,7 +74,7 @@ def scores_of(means: Floats, outputs: Outputs) -> Floats:
 
 
 def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
-    """Return `pulls` with the score of an arm times its count in place of its sum of rewards."""
+    """Return `pulls`, with each arm's sum of rewards replaced by its score times its count."""
     if outputs is Outputs.RAW:
         return pulls
     sums = np.zeros(len(pulls.counts))
@@ -84,7 +84,7 @@ def score_pulls(pulls: Pulls, outputs: Outputs) -> Pulls:
 
 def is_outlier(means: Floats) -> NDArray[np.bool_]:
     """Return a mask of the arm whose mean reward in `means` (p,) is implausibly far above all
-    others, if any."""
+    others, if there is one."""
     deviations = means - np.median(means)
     return deviations > _limit(np.sort(deviations[deviations >= 0]))
 
@@ -104,14 +104,13 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
 
 
 def _limit(above: Floats) -> float:
-    """Return the largest deviation that is not clipped, given the deviations `above` the median
-    (n,)."""
+    """Return the largest unclipped deviation, given the deviations `above` the median (n,)."""
     is_alone = len(above) > LEAST_ABOVE and above[-1] / JUMP > above[-2] > 0
     return float(above[-2] if is_alone else above[-1])
 
 
 def _round(deviations: Floats, spread: float, median: float) -> Floats:
-    """Return rounded deviations in units of `spread`; zeros if the spread is only due to
+    """Return rounded deviations in units of `spread`; zeros if the spread is due only to
     rounding."""
     if spread <= _ROUNDING * abs(median):
         return np.zeros(len(deviations))
@@ -121,7 +120,7 @@ def _round(deviations: Floats, spread: float, median: float) -> Floats:
 
 
 def _ranks(values: Floats) -> Floats:
-    """Return ranks 1 … n (n,), the mean rank among values equal up to rounding errors."""
+    """Return the ranks 1 … n (n,). Values equal up to rounding errors share their mean rank."""
     order = np.argsort(values, kind="stable")
     ascending = values[order]
     tolerance = 4 * np.finfo(np.float64).eps * np.maximum(np.abs(ascending[1:]), np.abs(ascending[:-1]))
@@ -143,7 +142,7 @@ def _standardize(scores: Floats) -> Floats:
 
 
 class Scale:
-    """The map between rewards and scores that the pulled arms determine. It is increasing and
+    """The map between rewards and scores, determined by the pulled arms. It is increasing and
     piecewise linear.
 
     Above the largest mean reward it continues with the slope between the best arms; below the
@@ -151,7 +150,7 @@ class Scale:
     """
 
     def __init__(self, means: Floats, outputs: Outputs) -> None:
-        """`means` (p,), p ≥ 1: each pulled arm's mean reward, or a reference of each trial."""
+        """`means` (p,), p ≥ 1: the mean reward of each pulled arm, or one reward of each trial."""
         scores = scores_of(means, outputs)
         order = np.argsort(means, kind="stable")
         self._means, first = np.unique(means[order], return_index=True)
@@ -179,4 +178,4 @@ class Scale:
         middle = len(self._means) // 2
         rise = float(self._means[-1] - self._means[middle])
         slope = float(self._scores[-1] - self._scores[middle]) / rise if rise > 0 else 0.0
-        return slope if np.isfinite(slope) else 0.0  # rewards that differ by less than 10⁻³⁰⁸
+        return slope if np.isfinite(slope) else 0.0  # if rewards differ by less than 10⁻³⁰⁸

@@ -1,17 +1,17 @@
-"""How well the value at a step predicts the final value, from learning curves alone.
+"""Estimates how well the value at a step predicts the final value, from learning curves alone.
 
-A link is the correlation ρ of the values at a step with those at twice this step. It is the rank
-correlation r among the trials that reached both, corrected for selection, because mostly good
-trials continue. With normal scores, and u the ratio of their standard deviation among all trials to
-that among the trials that continued,
+A link is the correlation ρ between the values at a step and those at twice this step. It is the
+rank correlation r among the trials that reached both steps, corrected for selection, because mostly
+good trials continue. With normal scores, and with u the ratio between their standard deviation
+among all trials and among the trials that continued,
 
     ρ = r u / √(1 + r² (u² − 1))        (Thorndike 1949, case 2).
 
 With the variance 1/u² before a link, the trials that continued have the variance ρ²/u² + 1 − ρ²
-after it. Fisher's z of ρ is averaged with that of a typical link, which counts as much as
-`TYPICAL_TRIALS`. A typical link is `TYPICAL_LINK` averaged with the earlier links. The correlation of
-a step with the end is the product of the links between them, as if each value depended only on the
-previous one.
+after it. Fisher's z of ρ is averaged with that of a typical link, which has the weight of
+`TYPICAL_TRIALS` trials. A typical link is `TYPICAL_LINK` averaged with the earlier links. The
+correlation between the values at a step and at the end is the product of the links between them, as
+if each value depended only on the previous one.
 """
 
 import math
@@ -29,13 +29,13 @@ from orchestrator.bandit.results import TrialCurve
 
 TYPICAL_LINK = 0.95
 TYPICAL_TRIALS = 8
-_LEAST_TRIALS = 4  # of a rank correlation
-_LARGEST = 0.99  # correlation, so that its z is finite
-_LARGEST_RATIO = 4.0  # u
+_LEAST_TRIALS = 4  # for a rank correlation
+_LARGEST = 0.99  # the largest correlation, whose z must be finite
+_LARGEST_RATIO = 4.0  # the largest u
 
 
 def reliability(curves: Curves) -> list[list[float]]:
-    """Return [step, correlation with the final value] of …, ¼, ½ and the whole of the last step."""
+    """Return pairs [step, correlation with the final value] for …, ¼, ½ and 1 of the last step."""
     steps = [curves.end]
     while steps[-1] > max(2, curves.first):
         steps.append(math.ceil(curves.end / 2 ** len(steps)))
@@ -55,26 +55,26 @@ def reliability(curves: Curves) -> list[list[float]]:
 
 @dataclass(frozen=True, slots=True)
 class _Pooled:
-    """Fisher's z of a correlation, from so many trials."""
+    """Fisher's z of a correlation, estimated from a number of trials."""
 
     z: float = 0.0
     trials: int = 0
 
     def averaged(self, other: "_Pooled") -> "_Pooled":
-        """Return the average with `other`, weighted by the trials, of which one has some."""
+        """Return the average with `other`, weighted by trials, of which one or both have some."""
         trials = self.trials + other.trials
         return _Pooled((self.trials * self.z + other.trials * other.z) / trials, trials)
 
 
 def _link(trials: Sequence[TrialCurve], step: int, later: int, variance: float) -> tuple[_Pooled, float]:
-    """Return the correlation of the values at `step` and `later`, and the variance of the values at
-    `step` among the trials that reached `later`.
+    """Return the correlation between the values at `step` and `later`, and the variance of the
+    values at `step` among the trials that reached `later`.
 
     Args:
         trials: all curves.
         step: a step.
         later: a later step.
-        variance: of the values at `step` among the trials that reached it. It is 1 among all trials.
+        variance: that of the values at `step` among the trials that reached it; 1 among all trials.
     """
     reached = [curve for curve in trials if _has_reached(curve, step)]
     continued = [_has_reached(curve, later) for curve in reached]
@@ -90,7 +90,7 @@ def _link(trials: Sequence[TrialCurve], step: int, later: int, variance: float) 
 
 
 def _corrected(correlation: float, variance: float) -> float:
-    """Return ρ of the module's text; `variance`: 1/u²."""
+    """Return ρ as defined in the module's docstring; `variance` is 1/u²."""
     ratio = min(_LARGEST_RATIO, 1.0 / math.sqrt(variance))
     corrected = correlation * ratio / math.sqrt(1.0 + correlation**2 * (ratio**2 - 1.0))
     return min(_LARGEST, max(-_LARGEST, corrected))
@@ -106,6 +106,6 @@ def _value_at(curve: TrialCurve, step: int) -> float:
 
 
 def _normal_scores(values: Sequence[float] | Floats) -> Floats:
-    """Return the normal quantiles (n,) of the ranks of `values` (n,), with mean 0 and variance 1, or
-    0 if all are equal."""
+    """Return the normal quantiles (n,) of the ranks of `values` (n,), with mean 0 and variance 1,
+    or all 0 if the values are equal."""
     return scores_of(np.asarray(values, np.float64), Outputs.RANK)

@@ -1,5 +1,5 @@
-"""Strategies that reproduce published methods, for comparisons, and the parts that only they use.
+"""Strategies that reproduce published methods, for comparisons, and their exclusive parts.
 
-The core never imports this room: the table `STRATEGIES` names its classes as strings. A part that
-`bbkb` or another strategy of the core needs belongs in the rooms beside this one.
+The core never imports this package: the table `STRATEGIES` names its classes as strings. A part
+that `bbkb` or another core strategy needs belongs in the packages beside this one.
 """

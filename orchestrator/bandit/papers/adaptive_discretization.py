@@ -1,8 +1,8 @@
 """Adaptive discretization (Shekhar and Javidi 2018, Algorithm 1): cells that are fine near possible
 maxima.
 
-"Gaussian process bandits with adaptive discretization". The algorithm maintains a tree of boxes.
-Each leaf, a cell, represents one arm.
+Title: "Gaussian process bandits with adaptive discretization". The algorithm maintains a tree of
+boxes. Each leaf, a cell, represents one arm.
 """
 
 import math
@@ -42,7 +42,7 @@ class TreeCell:
     depth: int  # h, the depth as a number of halvings
     arm: int  # the arm nearest to its center
     parent: int | None  # the arm of the parent cell; None for the root
-    members: tuple[int, ...]  # the arms in the box that may be chosen, ascending
+    members: tuple[int, ...]  # the selectable arms in the box, ascending
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +51,11 @@ class CellState(ExactState):
 
     boxed: BoxedArms
     cells: tuple[TreeCell, ...]  # a partition of the domain, without cells that contain no arm
-    # the splits of the last `tell`: the positions of the cells that were split together
+    # the splits of the last `tell`: positions of cells that were split together
     splits: tuple[tuple[int, ...], ...]
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """Return the next round's state, without splits. A cell whose arm failed gets another
+        """Return the state of the next round, without splits. A cell whose arm failed gets another
         arm."""
         after = replace(super().observe(observations, model), splits=())
         failed = {observation.arm for observation in observations if observation.reward is None}
@@ -84,7 +84,7 @@ class CellState(ExactState):
         return replace(self, cells=tuple(cells), splits=(*self.splits, tuple(positions)))
 
     def _held_cells(self, box: Box, like: TreeCell, members: Sequence[int]) -> list[TreeCell]:
-        """Return `like` with this box and the `members` in it; None if it contains no member."""
+        """Return a cell like `like` with this box and its `members`; None if there are none."""
         inside = self.boxed.inside(box, np.asarray(members, np.intp))
         if not len(inside):
             return []
@@ -93,31 +93,31 @@ class CellState(ExactState):
 
 @dataclass(frozen=True)
 class AdaptiveDiscretization:
-    """Hyperparameters of adaptive discretization. Raises ValueError, which names the field, if a
-    value is out of range.
+    """The hyperparameters of adaptive discretization. Raises ValueError, with the field's name, if
+    a value is out of range.
 
     Each step selects the cell with the largest index min(U(x), U(x_parent) + V_{h−1}) + V_h with U
     = μ + β σ at the arm nearest to its center. The cell is halved if β σ ≤ V_h, because its size
     then dominates the uncertainty; otherwise its arm is pulled.
 
-    It works on the box spanned by the arms' features, and snaps a cell's center to the nearest arm
-    in the cell. Cells without an arm are dropped. One pull at a time: no arm is chosen while a
-    reward is missing.
+    The domain is the box spanned by the arms' features, and a cell's center is replaced by the
+    nearest arm in the cell. Cells without an arm are dropped. Arms are pulled one at a time: no arm
+    is chosen while a reward is missing.
 
     β = B + R √(2 (γ + 1 + log 1/δ)), as in GP-ThreDS. V_h = `variation` · d_k(h), d_k(h) the kernel
     distance √(k(x,x) + k(y,y) − 2k(x,y)) from the center of a cell at depth h to its corner: |f(x)
     − f(y)| ≤ ‖f‖ d_k(x, y), so B is a valid bound for every f to which the width applies.
 
-    `constants: chaining` assumes instead that f is a draw of the Gaussian process, as the authors
-    do, with the constants of the experiment that Salgia et al. 2021 released: with h_max = log₂ T,
-    and ℓ in units of the domain's edges,
+    `constants: chaining` assumes instead that f is a sample of the Gaussian process, as the authors
+    do, and uses the constants of the experiment that Salgia et al. 2021 released: with h_max = log₂
+    T, and ℓ in units of the domain's edges,
 
         β = √(2 (2 + log(T h_max) + d h_max log 2 + log 2))
         V_h = 4 · 2^{−h/d} (√(4 + C + h log 2 + 4 d log(2^{h/d} / ℓ)) + 1 + 2.7 √(2 log 2))
         C = 2 log(4 π²/3) + 2 log(T² π²/6)
 
     and no cell more than h_max halvings deep. `norm_bound`, `noise_scale`, `delta` and `variation`
-    are not used then.
+    are then ignored.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -138,9 +138,9 @@ class AdaptiveDiscretization:
         require(self, "kernel", "rbf, matern32 or matern52 with constants: chaining", has_scale)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CellState:
-        """State before any pull of `arms` (A, d), split as far as the prior allows; draws nothing.
+        """Return the state before any pull of `arms` (A, d), split as far as the prior allows.
 
-        Raises ValueError on bad arms.
+        Raises ValueError for invalid arms.
         """
         model = SparseModel(self.kernel, check_arms(arms), self.regularization)
         boxed = BoxedArms(model.features)
@@ -151,8 +151,8 @@ class AdaptiveDiscretization:
         return self._settle(start)
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the arm of the cell with the largest index (the first among equals), if no arm is
-        pending."""
+        """Return the arm of the cell with the largest index (the first of equal ones) unless an arm
+        is pending."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -162,7 +162,8 @@ class AdaptiveDiscretization:
         return Choose((pick,), "one pull at a time")
 
     def tell(self, state: CellState, observations: Sequence[Observation], rng: np.random.Generator) -> CellState:
-        """State after these pulls, split until the best cell's arm is due. Draws nothing."""
+        """Return the state after these pulls, split until the best cell's arm is due. Draws
+        nothing."""
         return self._settle(state.observe(observations))
 
     def recorded(self, state: CellState) -> Record:
@@ -171,7 +172,7 @@ class AdaptiveDiscretization:
         return {"splits": [list(positions) for positions in state.splits]}
 
     def restore(self, state: CellState, observations: Sequence[Observation], record: Record) -> CellState:
-        """`tell` with the splits of `record`."""
+        """Like `tell`, with the splits of `record`."""
         after = state.observe(observations)
         for positions in record["splits"]:
             after = after.split([int(position) for position in positions])
@@ -182,7 +183,7 @@ class AdaptiveDiscretization:
         return state.posterior(self.width(state))
 
     def width(self, state: CellState) -> float:
-        """Return β √λ: the factor on σ of the 1/λ scale."""
+        """Return β √λ, the factor on σ of the 1/λ scale."""
         if self.constants == "chaining":
             deepest = math.log2(self.horizon)
             d = state.boxed.dimension
@@ -232,29 +233,30 @@ class AdaptiveDiscretization:
         depths = np.array([cell.depth for cell in state.cells])
         parents = np.array([cell.arm if cell.parent is None else cell.parent for cell in state.cells])
         ucb = belief.mean + width * np.sqrt(belief.variance)
-        # the root has no parent; its own bound plus a positive term is never the minimum
+        # the root has no parent; its own bound plus a positive number is never the minimum
         inherited = ucb[parents] + variations[np.maximum(depths - 1, 0)]
         return np.asarray(np.minimum(ucb[arms], inherited) + variations[depths])
 
     def splittable(self, state: CellState) -> NDArray[np.bool_]:
-        """Return whether β σ ≤ V_h for every cell (n,), if it is above the features' resolution."""
+        """Return a mask (n,) of the cells with β σ ≤ V_h, down to the resolution of the
+        features."""
         arms = np.array([cell.arm for cell in state.cells])
         depths = np.array([cell.depth for cell in state.cells])
         deviation = self.width(state) * np.sqrt(state.belief.variance[arms])
         _, firsts, level = np.unique(depths, return_index=True, return_inverse=True)
-        # cells of the same depth have the same edges, and there are thousands of cells but only a
-        # few dozen depths
+        # cells of the same depth have the same edges, and thousands of cells have only a few dozen
+        # depths
         is_long = np.array([state.boxed.can_halve(state.cells[first].box) for first in firsts])[level]
         if self.constants == "chaining":
             is_long &= depths + 1 <= math.log2(self.horizon)
         return np.asarray(is_long & (deviation <= self.variations(state)[depths]))
 
     def _settle(self, state: CellState) -> CellState:
-        """Return the state after the splits before the next pull: the best cell is split as long as
-        it may be.
+        """Return the state after the splits before the next pull: the best cell is split while its
+        split is due.
 
-        Before any pull no half is better than its parent, so cells that tie are split together,
-        because in high dimensions there are thousands.
+        Before any pull, no half is better than its parent. Cells with equal indices are then split
+        together, because in high dimensions there are thousands.
         """
         while state.cells:
             may = self.splittable(state)

@@ -1,12 +1,12 @@
 """The binary tree of boxes over the candidates, for strategies made for a continuous domain.
 
-The domain is the smallest box around all arms: min..max of every feature. A box is halved across
-its longest edge, in feature units (ties: the first feature), as in GP-ThreDS §3.1. Its points are
-arms: each arm lies in exactly one box of every partition, and a point of the continuous domain is
-snapped to the nearest arm in its box.
+The domain is the smallest box around all arms, from the minimum to the maximum of every feature. A
+box is halved across its longest edge, in feature units (for equal edges: the first feature), as in
+GP-ThreDS §3.1. Its points are arms: each arm is in exactly one box of every partition, and a point
+of the continuous domain is replaced by the nearest arm in its box.
 
-Boxes are stored in unit coordinates, in which halving is exact; arms are rounded there to 2⁻⁴⁰ of
-the domain.
+Boxes have unit coordinates, in which halving is exact. The coordinates of arms are rounded to 2⁻⁴⁰
+of the domain.
 """
 
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from scipy.spatial.distance import cdist
 
 from orchestrator.bandit.arrays import Floats, Indices, same
 
-FINEST = 2.0**-40  # an edge this short is not halved, because it cannot separate two arms
+FINEST = 2.0**-40  # an edge this short is not halved, because that cannot separate two arms
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """The box [`low`, `high`) in unit coordinates; an upper end of 1 belongs to it."""
+    """The box [`low`, `high`) in unit coordinates. It includes an upper end of 1."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
@@ -65,7 +65,7 @@ class BoxedArms:
         return np.asarray(np.rint((self.arms - self.arms.min(axis=0)) / scales / FINEST) * FINEST)
 
     def inside(self, box: Box, arms: Indices) -> Indices:
-        """Return the members of `arms` (n,) in the box, in their order."""
+        """Return those of `arms` (n,) that are in the box, in their order."""
         return np.asarray(arms[box.contains(self.coordinates[arms])])
 
     def can_halve(self, box: Box) -> bool:
@@ -81,13 +81,13 @@ class BoxedArms:
         return lower, Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high)
 
     def is_point(self, box: Box) -> bool:
-        """Return whether all arms of the box are at the same point, so that halving cannot separate
-        them."""
+        """Return whether all arms of the box have the same coordinates, so that halving cannot
+        separate them."""
         inside = self.coordinates[box.contains(self.coordinates)]
         return bool((inside == inside[:1]).all())
 
     def leaf(self, box: Box, arm: int, generations: int) -> Box:
-        """Return the descendant of `box` that holds `arm` after `generations` halvings; boxes of
+        """Return the descendant of `box` that contains `arm` after `generations` halvings; boxes of
         one point are not halved."""
         for _ in range(generations):
             if self.is_point(box):
@@ -96,13 +96,13 @@ class BoxedArms:
         return box
 
     def nearest(self, box: Box, arms: Indices) -> int:
-        """Return the member of `arms` (n ≥ 1) nearest to the box's center. Ties go to the first."""
+        """Return the arm of `arms` (n ≥ 1) nearest to the box's center. Ties go to the first."""
         return int(arms[self._snap(np.full((1, self.dimension), 0.5), box, arms)[0]])
 
     def grid(self, box: Box, points: int, arms: Indices) -> Indices:
         """Return D_g: the `arms` in the box that represent it, ascending (GP-ThreDS §3.2.2).
 
-        They are all arms in the box if there are at most `points`; otherwise the arms nearest to
+        These are all arms in the box if there are at most `points`, otherwise the arms nearest to
         the centers of a regular grid of at least `points` cells.
         """
         members = np.sort(self.inside(box, arms))
@@ -116,8 +116,8 @@ class BoxedArms:
         """Return the number of cells along each feature's edge (d,): as even as possible, with at
         least `points` in total.
 
-        400 cells in five dimensions are 4 · 4 · 3 · 3 · 3; the longest edges are cut more often,
-        and an edge of length 0 is not cut.
+        400 cells in five dimensions are 4 · 4 · 3 · 3 · 3. The longest edges have the most cells,
+        and an edge of length 0 has one.
         """
         edges = self.half_edges(box)
         cut = np.flatnonzero(edges > 0)
@@ -135,7 +135,8 @@ class BoxedArms:
         return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
 
     def _snap(self, fractions: Floats, box: Box, arms: Indices) -> Indices:
-        """Return positions (n,) of the `arms` nearest to points (n, d), fractions of the edges."""
+        """Return the positions (n,) of the `arms` nearest to points (n, d), in fractions of the
+        edges."""
         places = np.asarray(box.low) + fractions * (np.asarray(box.high) - box.low)
         return np.asarray(cdist(places * self.spans, self.coordinates[arms] * self.spans).argmin(axis=1))
 

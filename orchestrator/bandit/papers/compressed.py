@@ -1,26 +1,26 @@
-"""Compressed Gaussian-process bandits: the exact posterior over the informative pulls only.
+"""Compressed Gaussian-process bandits: the exact posterior, given only the informative pulls.
 
 Bedi, Peddireddy, Aggarwal, Koppel 2020, "Efficient large-scale Gaussian process bandits by
-believing only informative actions", Algorithm 1: the absolute test, in which every action is
+believing only informative actions", Algorithm 1: the absolute test, for which every action is
 evaluated. The long version, with Sadler, "Regret and belief complexity trade-off in Gaussian
-process bandits via information thresholding": has the relative test, which is made before the
-evaluation. Equations are numbered as in the long version.
+process bandits via information thresholding", has the relative test, which precedes the evaluation.
+The numbers of equations are those of the long version.
 
 The papers' variances σ²_D are Bayesian: the prior variance is k(x, x). The belief, `Pick` and
-`Posterior` are on the 1/λ scale as in all strategies, with σ² in the role of λ, so their variances
+`Posterior` are on the 1/λ scale as for all strategies, with σ² in the role of λ, so their variances
 are σ²_D/σ².
 
 An acquisition chooses x_t; the pair (x_t, y_t) enters the dictionary D only if its conditional
 entropy H = ½ log(2πe(σ² + σ²_D(x_t))) passes a test. H does not depend on y_t, so the test can also
-be made before the evaluation, which is then avoided. This module contains the common part of the
-acquisitions, each of which is in a separate module.
+precede the evaluation, and the evaluation be avoided. This module contains the common part of the
+acquisitions, which have separate modules.
 
-With a calibrated model σ² is the fitted noise variance of a score, and the prior variance of a
-score is 1. Scores, kernel and noise come from *all* results, as for every other strategy; the
-stored pairs determine the posterior. A stored arm has the score of its mean reward over all its
-pulls, with the weight of its stored ones. When a refit changes kernel or noise, the stored pairs do
-not change, and the posterior over them is computed again. The test of later pairs uses the new
-variances.
+With a calibrated model, σ² is the fitted noise variance of a score, and the prior variance of a
+score is 1. Scores, kernel and noise are derived from *all* results, as for every other strategy,
+and the posterior from the stored pairs. A stored arm has the score of its mean reward over all its
+pulls, weighted by the number of its stored pulls. A refit that changes the kernel or the noise does
+not change the stored pairs; the posterior given them is recomputed. Later pairs are tested with the
+new variances.
 """
 
 import math
@@ -58,12 +58,12 @@ EntropyTest = Literal["absolute", "relative"]
 
 @dataclass(frozen=True, eq=False)
 class CompressedState(ExactState):
-    """The state of a compressed bandit. `base` has all pulls, stored or not, and the arms of its
-    `initial` are distinct. `belief` is a function of the stored pairs in their order."""
+    """The state of a compressed bandit. `base` has all pulls, stored or not; the arms in its
+    `initial` are distinct. `belief` is a function of the stored pairs and their order."""
 
-    # the largest stored reward, or score with a calibrated model; −∞ if nothing is stored
+    # the largest stored reward (score, with a calibrated model); −∞ if nothing is stored
     largest: float
-    stored: tuple[int, ...]  # positions, among the last `tell`'s observations, of the pairs that entered
+    stored: tuple[int, ...]  # positions of new pairs in the last `tell`'s observations
     skipped: int  # the number of skipped steps so far
 
     @cached_property
@@ -83,7 +83,8 @@ class CompressedState(ExactState):
 
     @property
     def step(self) -> int:
-        """t of β_t: one more than the rewards so far, initial points and skipped steps included."""
+        """t of β_t: one more than the rewards so far, including initial points and skipped
+        steps."""
         return 1 + self.pulls.total + self.skipped
 
     @property
@@ -92,9 +93,9 @@ class CompressedState(ExactState):
         return self.belief.model.regularization
 
     def store(self, observation: Observation, model: Model | None) -> Self:
-        """Return the state with this pair, which has a reward, in its belief.
+        """Return the state after storing this pair, which has a reward, in its belief.
 
-        With a calibrated `model` the mean follows in `learn`, where all scores are computed again.
+        With a calibrated `model`, the mean is updated by `learn`, which recomputes all scores.
         """
         if observation.reward is None:
             raise ValueError(f"a stored pull must have a reward, got none for arm {observation.arm}: not its record")
@@ -104,17 +105,17 @@ class CompressedState(ExactState):
         return replace(self, belief=self.belief.pull(observation.arm, reward), largest=max(self.largest, reward))
 
     def learn(self, before: "CompressedState", observations: Sequence[Observation], model: Model | None) -> Self:
-        """Return the next round's state: with all `observations` in its pulls, and with a
-        calibrated `model` fitted to them.
+        """Return the state of the next round, with all `observations` in its pulls and, with a
+        calibrated `model`, a fit to them.
 
-        This state is `before` with the pairs that entered the belief.
+        This state is `before` with the stored pairs in its belief.
         """
         base = before.base.observe(observations)
         fitted = calibrate(base, before.base, observations, model, before.moments)
         return replace(self, base=fitted).with_scores(model)
 
     def with_scores(self, model: Model | None) -> Self:
-        """Return the state with the scores, kernel and noise of `base`, if there is a `model`."""
+        """Return the state with the scores, kernel and noise of `base` if there is a `model`."""
         if model is None:
             return self
         belief = self.belief
@@ -132,24 +133,24 @@ class CompressedState(ExactState):
 
 @dataclass(frozen=True)
 class Compressed(ABC):
-    """Hyper-parameters shared by the compressed strategies. The defaults are the papers' settings,
+    """The hyperparameters of the compressed strategies. The defaults are the papers' settings,
     except for the kernel's lengthscale: 1 suits the papers' domains, which are several units wide.
-    Over features in [0, 1] it leaves so little variance that the absolute test, which ignores
+    For features in [0, 1], it leaves so little variance that the absolute test, which ignores
     values known to ±0.24, stores few pairs besides the initial points.
 
-    Sequential: one pull at a time, and `Wait` while its reward is missing. Failed pulls do not
-    affect the belief. Raises ValueError, which names the field, if a value is out of range.
+    Arms are pulled one at a time; `ask` returns `Wait` while a reward is missing. Failed pulls do
+    not affect the belief. Raises ValueError, with the field's name, if a value is out of range.
 
-    The test, solved for the variance: `relative` stores a pair while σ²_D > σ² (e^{2ε} − 1), which
-    has no scale. After n stored pulls of one arm σ²_D is about σ²/n, so an arm is stored about
-    1/(e^{2ε} − 1) times, and its neighbors count for it. `absolute` stores one while σ²_D >
-    e^{2ε}/(2πe) − σ²: in squared units of the rewards, or of the scores, whose prior variance is 1.
+    The test, solved for the variance: `relative` stores a pair if σ²_D > σ² (e^{2ε} − 1), which has
+    no scale. After n stored pulls of one arm, σ²_D is about σ²/n, so an arm is stored about
+    1/(e^{2ε} − 1) times, counting stored pulls of its neighbors. `absolute` stores one if σ²_D >
+    e^{2ε}/(2πe) − σ², in squared units of the rewards, or of the scores, whose prior variance is 1.
 
-    Skipping. A skipped step only moves t, and with it β_t. The wider the bound, the larger the
-    variance of the arm that wins, so the step that ends the skipping is found by bisection. EI,
-    MPI, and UCB with a fixed `width` do not depend on t, so after their first uninformative step
-    all further steps are uninformative, too. If every step up to `max_skipped` would be skipped,
-    `ask` reports that the run is exhausted.
+    Skipping. A skipped step only increments t, and thereby changes β_t. The wider the bound, the
+    larger the variance of the selected arm, so the first step that is not skipped is found by
+    bisection. EI, MPI, and UCB with a fixed `width` do not depend on t, so after their first
+    uninformative step all further steps are uninformative, too. If every step up to `max_skipped`
+    would be skipped, `ask` reports that the run is exhausted.
     """
 
     kernel: KernelOption = defaults.COMPRESSED
@@ -186,30 +187,30 @@ class Compressed(ABC):
         require(self, "epsilon", "a number below infinity", self.epsilon < math.inf)
 
     def deviation(self, state: CompressedState) -> Floats:
-        """Return σ_D of the available arms, on the Bayesian scale."""
+        """Return σ_D of the available arms on the Bayesian scale."""
         return np.sqrt(state.noise * state.belief.variance[state.available])
 
     @abstractmethod
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """Return the acquisition of the available arms at step t = `step`, in ascending order of
-        the arms."""
+        """Return the acquisition of the available arms, in ascending order of the arms, at step t =
+        `step`."""
 
     def width_at(self, state: CompressedState, step: int) -> float:
-        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN if there is
-        none."""
+        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN if there is no
+        bound."""
         return math.nan
 
     def informative_variance(self, noise: float) -> float:
         """Return the σ²_D above which a pair is stored: the entropy test with σ² = `noise`."""
-        doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # e^700 is finite, and larger than any variance
+        doubled = math.exp(min(2.0 * self.epsilon, 700.0))  # finite, and above any variance
         if self.entropy_test == "absolute":  # H > ε
             return doubled / (2.0 * math.pi * math.e) - noise
         # H > log √(2πeσ²) + ε (eq. 2.12); at ε = 0 it is σ²_D > 0, which always holds
         return noise * (doubled - 1.0) if self.epsilon > 0 else -math.inf
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:
-        """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError on
-        bad arms."""
+        """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError for
+        invalid arms."""
         count, d = check_arms(arms).shape
         start: RandomStart | SpreadStart
         if self.model is None:
@@ -220,7 +221,7 @@ class Compressed(ABC):
         return CompressedState(base, ExactPosterior.prior(base.model), -math.inf, (), 0)
 
     def ask(self, state: CompressedState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm: an initial point, or the next step of the acquisition to be evaluated."""
+        """Return one arm: an initial point, or the next step of the acquisition to evaluate."""
         refused = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
         if refused is not None:
             return refused
@@ -245,8 +246,8 @@ class Compressed(ABC):
         )
 
     def _next_step(self, state: CompressedState) -> tuple[int, int] | None:
-        """Return the next arm to evaluate and the number of steps skipped before it; None if there
-        are too many."""
+        """Return the next arm to evaluate and the number of steps skipped before it; None if too
+        many would be skipped."""
 
         blocked = OpenArms.of(state.base, (), self.verify).blocked
         is_blocked = np.isin(state.available, blocked)
@@ -271,8 +272,8 @@ class Compressed(ABC):
     ) -> CompressedState:
         """Return the state after these newly finished pulls, tested one by one in their order.
 
-        Steps skipped before a pull count when `tell` gets its arm. If all initial points failed,
-        another uniform arm is added.
+        Steps skipped before a pull are counted when `tell` receives its arm. If all initial points
+        failed, another random arm is added.
         """
         after = state
         stored = list[int]()
@@ -291,7 +292,7 @@ class Compressed(ABC):
 
     def _count_skipped(self, state: CompressedState, observations: Sequence[Observation]) -> int:
         """Return the number of steps skipped before the pull that `tell` receives; 0 if `ask` chose
-        another arm."""
+        a different arm."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
         if state.base.remaining_start():

@@ -10,10 +10,10 @@ from orchestrator.bandit.papers.compressed import Compressed, CompressedState
 
 @dataclass(frozen=True)
 class CompressedEI(Compressed):
-    """CEI: the arm of largest σ_D φ(z) + (μ_D − y_max)Φ(z), z = (μ_D − y_max)/σ_D.
+    """CEI: the arm with the largest σ_D φ(z) + (μ_D − y_max)Φ(z), z = (μ_D − y_max)/σ_D.
 
-    y_max is the largest *stored* reward: pairs that are not stored have no influence on the belief.
-    Sequential: one pull at a time. Ties go to the lowest index.
+    y_max is the largest *stored* reward: pairs that are not stored do not influence the belief.
+    Arms are pulled one at a time. Ties go to the lowest index.
 
     Options: those of `Compressed`.
     """

@@ -15,11 +15,11 @@ from orchestrator.bandit.papers.compressed import Compressed, CompressedState
 
 @dataclass(frozen=True)
 class CompressedUCB(Compressed):
-    """CUB: the arm of largest μ_D + √β_t σ_D, β_t = 2 log(A t² π² / (6δ)) (Corollary 3.3).
+    """CUB: the arm with the largest μ_D + √β_t σ_D, β_t = 2 log(A t² π² / (6δ)) (Corollary 3.3).
 
-    Sequential: one pull at a time. Ties go to the lowest index.
+    Arms are pulled one at a time. Ties go to the lowest index.
 
-    Options: those of `Compressed`, and
+    Options: those of `Compressed`, and:
     """
 
     delta: Annotated[

@@ -1,5 +1,5 @@
-"""ε-greedy on the exact Gaussian process (Sutton and Barto 2018, §2.2, with a posterior mean for
-the sample means)."""
+"""ε-greedy on the exact Gaussian process (Sutton and Barto 2018, §2.2, with the posterior mean in
+place of sample means)."""
 
 import math
 from collections.abc import Sequence
@@ -43,14 +43,14 @@ class EpsilonGreedyState(ExactState):
 
 @dataclass(frozen=True)
 class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
-    """Hyper-parameters of ε-greedy. Raises ValueError, naming the field, when one is out of range.
+    """The hyperparameters of ε-greedy. Raises ValueError, with the field's name, for a bad value.
 
-    The i-th pull is a uniform arm with probability ε, and argmax μ otherwise: a function of the
-    belief, the seed and i, so `ask` is pure. Before the first reward, all arms are equal and every
-    pull is uniform. Pending pulls do not change the mean, so all greedy pulls of a batch are of the
-    same arm. The method has no rule for its batches, so at most `batch_size` pulls are pending (1
-    by default). Without such a bound, a greedy pull takes the arm with the largest mean among those
-    that are not pending; otherwise all idle workers would evaluate the same arm.
+    The i-th pull is a uniformly drawn arm with probability ε, and argmax μ otherwise. It is a
+    function of the belief, the seed and i, so `ask` is pure. Before the first reward, all arms are
+    equal and every pull is uniform. Pending pulls do not change the mean, so all greedy pulls of a
+    batch choose the same arm. The method has no rule for batches, so at most `batch_size` pulls are
+    pending (1 by default). Without a limit, a greedy pull takes the arm with the largest mean among
+    those that are not pending; otherwise all idle workers would evaluate the same arm.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -69,11 +69,11 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
 
     @property
     def never_waits(self) -> bool:
-        """See `Waits`. True if nothing bounds the pending pulls."""
+        """See `Waits`. True if the number of pending pulls is unlimited."""
         return self.batch_size is None
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
-        """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
+        """State before any pull of `arms` (A, d). Raises ValueError for invalid arms."""
         base = self.base_state(arms, rng)
         return EpsilonGreedyState(base, ExactPosterior.prior(base.model), int(rng.integers(2**32)), 0)
 
@@ -102,7 +102,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
         pending: Sequence[int],
         blocked: Indices,
     ) -> int:
-        """Return the arm of the pull with the index `pull`, which is not in `blocked`."""
+        """Return the arm of the pull with the index `pull`; never one of `blocked`."""
         rng = np.random.default_rng([state.seed, pull])
         base = state.base
         exploration = self.exploration if state.pulls.total else 1.0
@@ -120,7 +120,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     def tell(
         self, state: EpsilonGreedyState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EpsilonGreedyState:
-        """State after these newly finished pulls; draws nothing."""
+        """Return the state after these newly finished pulls; draws nothing."""
         return replace(state.observe(observations, self.model), over=state.over + len(observations))
 
     def recorded(self, state: EpsilonGreedyState) -> Record:
@@ -130,7 +130,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     def restore(
         self, state: EpsilonGreedyState, observations: Sequence[Observation], record: Record
     ) -> EpsilonGreedyState:
-        """`tell` with the seed of `record`."""
+        """Like `tell`, with the seed of `record`."""
         seed = int(record["seed"])
         over = state.over + len(observations)
         return replace(state.restore(observations, self.model, record), seed=seed, over=over)

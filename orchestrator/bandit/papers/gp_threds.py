@@ -1,11 +1,11 @@
 """GP-ThreDS: thresholded domain shrinking (Salgia, Vakili, Zhao 2021, Algorithms 1 to 6).
 
 "A domain-shrinking based Bayesian optimization algorithm with order-optimal regret performance".
-Epochs of three stages on a binary tree of boxes. Prune: a box of the last epoch is searched for
-leaves, d halvings below it, that hold a value above the threshold τ. Refine: those leaves are the
-next epoch's boxes. Re-threshold: τ is the middle of [a, b], the interval in which the maximum is
-expected to be, and a rises, or the whole interval falls if no leaf is high-performing. During a
-search, the belief depends only on the rewards of the present visit.
+Epochs have three stages on a binary tree of boxes. Prune: each box of the last epoch is searched
+for leaves, d halvings below it, that contain a value above the threshold τ. Refine: these leaves
+are the next epoch's boxes. Re-threshold: τ is the middle of [a, b], the interval that should
+contain the maximum. a rises, or the whole interval falls if no leaf is high-performing. During a
+search, the belief depends only on the rewards of the current visit.
 
     β_s(ν) = B + R √(2 (γ_{s−1} + 1 + log 1/ν))              γ_s = log s (Gaussian), √s (Matérn)
     max μ − β σ ≥ τ                     high-performing
@@ -41,24 +41,24 @@ Search = Literal["random_walk", "direct"]
 
 @dataclass(frozen=True)
 class GPThreDS:
-    """Hyper-parameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, which names the
-    field, if a value is out of range.
+    """The hyperparameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, with the
+    field's name, if a value is out of range.
 
-    The defaults are those of the paper's Branin experiment, except for P and Q, which are the
-    theory's. It works on the box spanned by the arms' features and pulls arms only: the grid of a
-    box is snapped to the nearest arms in it, and when it holds no more than `grid_points`, all of
-    them are the grid. Boxes without an arm are dropped, boxes of one arm not halved. One pull at a
-    time: no arm is chosen while a reward is missing.
+    The defaults are those of the paper's Branin experiment, except for P and Q, which are from the
+    theory. The domain is the box spanned by the arms' features, and only arms are pulled: each
+    point of a box's grid is replaced by the nearest arm in the box; the grid of a box with at most
+    `grid_points` arms is all of them. Boxes without an arm are dropped, and boxes with one arm are
+    not halved. Arms are pulled one at a time: no arm is chosen while a reward is missing.
 
-    The paper does not specify x_1: it is drawn. The walk requires a draw, because it returns to a
-    box whose test may have ended after x_1, and the same x_1 would lead to an endless loop. After a
-    leaf is accepted the rest of the grid is judged before the next pull. The walk starts at the
-    root again after every leaf, and continues at the root's children when the root passes. When all
+    The paper does not specify x_1, which is drawn here. The walk requires a random x_1: it returns
+    to a box whose test may have ended after x_1, and the same x_1 would lead to an endless loop.
+    After a leaf is accepted, the remaining grid is tested before the next pull. The walk restarts
+    at the root after every leaf, and continues at the root's children if the root passes. If all
     boxes have lost their arms to failures, the next epoch starts with the whole domain. The printed
-    δ̂ has the number of nodes visited as a factor; the union bound needs it as a divisor.
+    δ̂ has the number of visited nodes as a factor; the union bound needs it as a divisor.
 
     A value of B that is too small is costly: if B alone is below the pruning line, a box is pruned
-    after x_1 unless x_1 is good, and a maximum above b cannot be found once [a, b] has fallen.
+    after x_1 unless x_1 is good, and a maximum above b cannot be found after [a, b] has fallen.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -103,7 +103,8 @@ class GPThreDS:
         require(self, "first", "random where search is random_walk", self.first == "random" or not walks)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
-        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
+        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError for invalid
+        arms."""
         boxed = BoxedArms(check_arms(arms))
         nothing = read_only((), np.intp)
         root = Box.unit(boxed.dimension)
@@ -124,7 +125,7 @@ class GPThreDS:
         )
 
     def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: x_1 first, then argmax μ + β σ on the grid."""
+        """Return one arm unless one is pending: first x_1, then argmax μ + β σ on the grid."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -132,7 +133,7 @@ class GPThreDS:
         mean, variance = self._belief(state)
         width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
         position = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
-        if not visit.pulls.total:  # x_1, with which the test is initialized
+        if not visit.pulls.total:  # x_1, which initializes the test
             position = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
         pick = Pick(int(visit.grid[position]), float(mean[position]), width, float(variance[position]))
         return Choose((pick,), "one pull at a time")
@@ -140,10 +141,10 @@ class GPThreDS:
     def tell(
         self, state: ThresholdState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> ThresholdState:
-        """State after these newly finished pulls: every test that they decide has ended. Draws
-        nothing.
+        """Return the state after these newly finished pulls, in which every test that they decide
+        has ended. Draws nothing.
 
-        Rewards of arms outside the visit's grid are counted, but do not affect its belief.
+        Rewards of arms outside the visit's grid are counted, but do not affect the visit's belief.
         """
         after = state.observe(observations).with_new_grid(self.grid_points)
         verdicts = []
@@ -158,7 +159,7 @@ class GPThreDS:
         return {"seed": state.seed, "verdicts": list(state.verdicts)}
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
-        """`tell` with the seed and the verdicts of `record`."""
+        """Like `tell`, with the seed and the verdicts of `record`."""
         after = state.observe(observations).with_new_grid(self.grid_points)
         verdicts = tuple(int(arm) for arm in record["verdicts"])
         for verdict in verdicts:
@@ -166,8 +167,8 @@ class GPThreDS:
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
 
     def posterior(self, state: ThresholdState) -> Posterior:
-        """Return the belief over all arms from all pulls, for display. The tests use only the pulls
-        of their visit."""
+        """Return the belief over all arms, given all pulls, for display. The tests use only the
+        pulls of their visit."""
         mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
         growth = information_growth(self.kernel, state.pulls.total)
         width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
@@ -176,8 +177,8 @@ class GPThreDS:
         return Posterior(mean, variance, ucb, unit=self.regularization)
 
     def verdict(self, state: ThresholdState) -> int | None:
-        """Return the end of the running test: an arm in the high-performing part, `SUB_PERFORMING`,
-        or None to continue.
+        """Return the verdict of the running test: an arm in the high-performing part,
+        `SUB_PERFORMING`, or None to continue.
 
         Figure 3, and Algorithms 4 (`leaves`), 5 (`leaf`) and 6 (`root`).
         """
@@ -201,13 +202,12 @@ class GPThreDS:
         return int(visit.grid[best]) if self._is_capped(state, last) else None
 
     def margin(self, epoch: Epoch) -> float:
-        """Return P 2^{−αρ/d}: the distance by which the upper bound of a sub-performing box is
-        below τ."""
+        """Return P 2^{−αρ/d}: how far the upper bound of a sub-performing box is below τ."""
         constant = self.c if self.pruning_constant is None else self.pruning_constant
         return constant * float(2.0 ** (-self.holder_exponent * epoch.height))
 
     def next_epoch(self, epoch: Epoch) -> Epoch:
-        """Return the epoch after this one, all of whose boxes were searched (Algorithm 1)."""
+        """Return the epoch after this one, whose boxes were all searched (Algorithm 1)."""
         if not epoch.found:
             shift = (epoch.high - epoch.low) / 2.0
             return Epoch(epoch.number + 1, epoch.low - shift, epoch.high - shift, epoch.height, epoch.roots)
@@ -251,7 +251,7 @@ class GPThreDS:
         return error <= self.margin(state.epoch) * math.sqrt(visit.since)
 
     def _belief(self, state: ThresholdState) -> tuple[Floats, Floats]:
-        """Return mean and variance (1/λ scale) of the grid's arms (n,), by the visit's rewards."""
+        """Return mean and variance (1/λ scale) of the grid's arms (n,) by the visit's rewards."""
         visit = state.progress.visit
         points = np.union1d(visit.grid, visit.pulls.arms)
         local = Pulls.of(visit.pulls.counts[points], visit.pulls.reward_sums[points])
@@ -266,7 +266,7 @@ class GPThreDS:
         return state.accept(verdict) if state.progress.stage == "leaves" else self._step(state, verdict)
 
     def _step(self, state: ThresholdState, verdict: int) -> ThresholdState:
-        """Return Algorithm 3: the walk's next box, and which test comes then."""
+        """Return the walk's next box and its test (Algorithm 3)."""
         progress = state.progress
         is_high = verdict != SUB_PERFORMING
         path = progress.path
@@ -286,7 +286,7 @@ class GPThreDS:
     def _visit(
         self, state: ThresholdState, path: tuple[Box, ...], stage: Stage, taken: tuple[Box, ...]
     ) -> ThresholdState:
-        """Return the state that begins a test of `path`'s last box, or of one of its halves."""
+        """Return the state at the start of a test of `path`'s last box, or of one of its halves."""
         node = path[-1]
         if stage in ("left", "right"):
             node = state.boxed.halves(node)[stage == "right"]
@@ -294,7 +294,7 @@ class GPThreDS:
         return replace(state, progress=RootSearch(state.progress.position, path, stage, taken, visit))
 
     def _finish(self, state: ThresholdState) -> ThresholdState:
-        """Return the search below one box has ended: the next box, or the next epoch."""
+        """Return the state after the search below one box: the next box, or the next epoch."""
         progress = state.progress
         epoch = state.epoch
         epoch = replace(epoch, found=(*epoch.found, *progress.taken))
@@ -306,7 +306,7 @@ class GPThreDS:
         return self._begin(replace(state, epoch=replace(following, roots=roots)), 0)
 
     def _begin(self, state: ThresholdState, position: int) -> ThresholdState:
-        """Return the state in which the search below `roots[position]` begins."""
+        """Return the state at the start of the search below `roots[position]`."""
         started = replace(state, progress=replace(state.progress, position=position))
         stage: Stage = "leaves" if self.search == "direct" else "root"
         return self._visit(started, (state.epoch.roots[position],), stage, ())

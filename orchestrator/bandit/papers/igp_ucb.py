@@ -1,4 +1,4 @@
-"""IGP-UCB: exact upper bounds on a grid that grows (Chowdhury and Gopalan 2017, "On kernelized
+"""IGP-UCB: exact upper bounds on a growing grid (Chowdhury and Gopalan 2017, "On kernelized
 multi-armed bandits", Algorithm 1; settings of Salgia, Vakili, Zhao 2021, Section 4 and Appendix
 D.1).
 """
@@ -48,20 +48,19 @@ class GridState(ExactState):
 
 @dataclass(frozen=True)
 class IGPUCB(ExactStrategy[GridState]):
-    """Hyper-parameters of IGP-UCB (Chowdhury and Gopalan 2017, Algorithm 1). Raises ValueError,
-    naming a bad one.
+    """The hyperparameters of IGP-UCB (Chowdhury and Gopalan 2017, Algorithm 1). Raises ValueError,
+    with the field's name, if a value is out of range.
 
-    Pull t is the argmax of μ + β_t σ over a grid of arms, under the exact posterior of the Bayesian
-    scale, with β_t = B + R √(2(γ_{t−1} + 1 + log 1/δ)). The defaults are those of Salgia et al.
-    2021 on Branin. `is_sequential`: no arm is chosen while a reward is missing, so a second worker
-    stays idle.
+    Pull t is the argmax of μ + β_t σ over a grid of arms, with the exact posterior on the Bayesian
+    scale and β_t = B + R √(2(γ_{t−1} + 1 + log 1/δ)). The defaults are those of Salgia et al. 2021
+    on Branin. `is_sequential`: no arm is chosen while a reward is missing, so a second worker would
+    be idle.
 
-    The grid of pull t is the first min(`final_points`, ⌊(√`initial_points` + `grid_growth` · (t −
-    1))²⌋) arms of a farthest-first traversal (see `farthest_first`), in which arms that are set
-    aside are replaced by the next ones. Grids are therefore nested, and a function of the
-    candidates, t and the set-aside arms. If there are fewer arms, the grid has all of them. The
-    defaults are the released experiment's on Branin, min(20 + t, 80)². The warm start may pull any
-    arm.
+    The grid of pull t consists of the first min(`final_points`, ⌊(√`initial_points` + `grid_growth`
+    · (t − 1))²⌋) arms of a farthest-first traversal (see `farthest_first`), in which the next arms
+    replace those that were set aside. Grids are therefore nested, and functions of the candidates,
+    t and the set-aside arms. If there are fewer arms, the grid has all of them. The default, min(20
+    + t, 80)², is that of the released experiment on Branin. The warm start may pull any arm.
     """
 
     kernel: KernelOption = defaults.BRANIN
@@ -90,8 +89,8 @@ class IGPUCB(ExactStrategy[GridState]):
         require(self, "final_points", rule, self.final_points >= self.initial_points)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
-        bad arms."""
+        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError
+        for invalid arms."""
         base = self.base_state(arms, rng)
         model = base.model
         # a grid of all arms needs no order
@@ -99,16 +98,16 @@ class IGPUCB(ExactStrategy[GridState]):
         return GridState(base, ExactPosterior.prior(model), farthest_first(model.features, ordered))
 
     def grid(self, state: GridState) -> Indices:
-        """Return the arms among which the next pull is chosen, (n,), ascending."""
+        """Return the arms from which the next pull is chosen, (n,), ascending."""
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
-        # 1e-9: (√20)² must be 20, for any rounding
+        # 1e-9, so that (√20)² is 20 for any rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
         may_be_chosen = ~np.isin(state.order, OpenArms.of(state.base, (), self.verify).blocked)
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: the warm start's first, then argmax μ + β σ over
-        the grid."""
+        """Return one arm unless one is pending: first those of the warm start, then argmax μ + β σ
+        over the grid."""
 
         def on_grid(observed: ExactState) -> Floats:
             grid = self.grid(state)
@@ -119,7 +118,7 @@ class IGPUCB(ExactStrategy[GridState]):
         return next_pull(state, pending, limit, on_grid, self.width_at(state), self.verify)
 
     def width_at(self, state: GridState) -> float:
-        """Return √λ β_t at `state`, on σ of the 1/λ scale (Chowdhury and Gopalan 2017, Thm 2)."""
+        """Return √λ β_t at `state`, for σ of the 1/λ scale (Chowdhury and Gopalan 2017, Thm 2)."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
         beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
@@ -133,19 +132,19 @@ class IGPUCB(ExactStrategy[GridState]):
 
 
 def farthest_first(arms: Floats, count: int) -> Indices:
-    """Return all of `arms` (A, d) in order, (A,): the first `count` by farthest-first traversal,
-    the others by index.
+    """Return all of `arms` (A, d) in order (A,): the first `count` by farthest-first traversal, the
+    others by index.
 
-    Gonzalez 1985: arm 0, then repeatedly the arm farthest from the selected arms, the lowest index
-    among equals. Every prefix, up to `count`, covers the arms with at most twice the radius of the
-    best subset of its size. On a regular grid the prefixes run through coarser regular grids. Exact
-    duplicates come last. Costs O(A d) per selected arm, without randomness.
+    Gonzalez 1985: arm 0 first, then repeatedly the arm farthest from the selected arms, the lowest
+    index among equals. Every prefix, up to `count`, covers the arms with at most twice the radius
+    of the best subset of the same size. On a regular grid the prefixes run through coarser regular
+    grids. Exact duplicates come last. Costs O(A d) per selected arm; deterministic.
     """
     taken = [0]
     distance = np.full(len(arms), np.inf)
     for _ in range(min(count, len(arms)) - 1):
         distance = np.minimum(distance, cdist(arms[taken[-1:]], arms, "sqeuclidean")[0])
-        # a duplicate of a selected arm has distance 0, but is not selected itself
+        # a duplicate of a selected arm has distance 0 but is not itself selected
         distance[taken[-1]] = -1.0
         taken.append(int(np.argmax(distance)))
     others = np.setdiff1d(np.arange(len(arms)), taken, assume_unique=True)

@@ -1,5 +1,5 @@
 """Regularized evolution (Real, Aggarwal, Huang, Le 2019, "Regularized evolution for image
-classifier architecture search", Algorithm 1): parents win tournaments in the population; the oldest
+classifier architecture search", Algorithm 1): parents win tournaments in a population whose oldest
 member is removed, whatever its reward.
 """
 
@@ -31,18 +31,18 @@ class EvolutionState(ModelFreeState):
 
 @dataclass(frozen=True)
 class RegularizedEvolution(ModelFree[EvolutionState]):
-    """Hyperparameters; the defaults are the paper's. Raises ValueError, which names the field, if a
-    value is out of range.
+    """The hyperparameters, with the paper's defaults. Raises ValueError, with the field's name, if
+    a value is out of range.
 
-    The paper mutates an architecture in its search space. Here a mutation is a step to a random
-    candidate among the nearest ones, by the Euclidean distance of the features, without the parent
-    and arms that are set aside. Candidates at the same distance are all included, so that on a grid
+    The paper mutates an architecture in its search space. Here, a mutation is a step to a random
+    candidate among the nearest ones, by the Euclidean distance of the features, excluding the
+    parent and set-aside arms. All candidates at the same distance are included, so that on a grid
     every change by one step is equally likely.
 
-    At most `batch_size` children are pending. Their parents are members whose rewards are known, as
-    with the paper's asynchronous workers. The i-th pull's draws are a function of the seed and i,
-    so `ask` is pure. A failed pull does not join the population; a random arm replaces it while the
-    first population is not complete.
+    At most `batch_size` children are pending. Their parents are members with known rewards, as with
+    the paper's asynchronous workers. The draws of the i-th pull are a function of the seed and i,
+    so `ask` is pure. A failed pull does not join the population; while the initial population is
+    incomplete, a random arm replaces it.
     """
 
     population: Annotated[
@@ -64,13 +64,14 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
-        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
+        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError for invalid
+        arms."""
         arms = check_arms(arms)
         return EvolutionState(arms=arms, seed=int(rng.integers(2**32)), pulls=Pulls.none(len(arms)))
 
     def ask(self, state: EvolutionState, pending: Sequence[int], limit: int) -> Decision:
-        """Return random arms up to the size of the population, then `batch_size` children of
-        tournament winners at a time."""
+        """Return random arms up to the size of the population, then children of tournament winners,
+        `batch_size` at a time."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
@@ -96,14 +97,14 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         squared = np.square(state.arms[other_arms] - state.arms[parent]).sum(axis=1)
         nearest = min(self.neighbours, len(other_arms))
         radius = np.partition(squared, nearest - 1)[nearest - 1]
-        # steps of one length along different features are equally far only up to rounding
+        # steps of the same length along different features differ in distance by rounding errors
         near = other_arms[squared <= radius * (1.0 + 1e-9)]
         return int(near[rng.integers(len(near))])
 
     def tell(
         self, state: EvolutionState, observations: Sequence[Observation], rng: np.random.Generator
     ) -> EvolutionState:
-        """Return the state after these finished pulls, each of which becomes the newest member in
-        turn. Draws nothing."""
+        """Return the state after these finished pulls, each of which in turn becomes the newest
+        member. Draws nothing."""
         alive = (*state.alive, *zip(*arms_and_rewards(observations), strict=True))
         return replace(state.observe(observations), alive=alive[-self.population :])  # without the oldest members

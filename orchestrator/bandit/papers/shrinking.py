@@ -1,5 +1,5 @@
-"""The state of GP-ThreDS: the epoch, the progress of its search, and the visit whose rewards are
-its belief.
+"""The state of GP-ThreDS: the epoch, the progress of its search, and the visit whose rewards
+determine the belief.
 
 Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `gp_threds`.
 """
@@ -31,7 +31,7 @@ class Epoch:
     high: float  # b_k, its upper end
     height: int  # ρ_k/d, the depth of the tree
     roots: tuple[Box, ...]  # D_{k−1}, the boxes in which the search begins
-    found: tuple[Box, ...] = ()  # the part of D_k known so far
+    found: tuple[Box, ...] = ()  # the known part of D_k
 
     @property
     def threshold(self) -> float:
@@ -44,15 +44,15 @@ class Visit:
     """A running test."""
 
     node: Box  # the box tested
-    grid: Indices  # D_g, the arms of the test, ascending
-    pulls: Pulls  # the rewards of this visit alone
-    since: int = 0  # how many of them came after the last leaf was accepted, t_loc
+    grid: Indices  # D_g, the arms in the test, ascending
+    pulls: Pulls  # the rewards of this visit only
+    since: int = 0  # t_loc, the number of them since the last leaf was accepted
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
     def observe(self, arms: Sequence[int], rewards: Sequence[float], failed: Sequence[int]) -> "Visit":
-        """Return the visit with these rewards of grid arms, and without the arms that `failed`."""
+        """Return the visit with these rewards of grid arms, without the arms that `failed`."""
         mine = [(arm, reward) for arm, reward in zip(arms, rewards, strict=True) if arm in self.grid]
         pulls = self.pulls.add([arm for arm, _ in mine], [reward for _, reward in mine])
         grid = read_only(self.grid[~np.isin(self.grid, np.asarray(failed, np.intp))], np.intp)
@@ -65,16 +65,16 @@ class RootSearch:
 
     position: int  # the root's index in `Epoch.roots`
     path: tuple[Box, ...]  # the walk's boxes from that root to the current one
-    stage: Stage  # which test the visit is
-    taken: tuple[Box, ...]  # the high-performing leaves found below this root
+    stage: Stage  # the kind of the visit's test
+    taken: tuple[Box, ...]  # the high-performing leaves already found below this root
     visit: Visit  # the running test
 
 
 @dataclass(frozen=True, eq=False)
 class ThresholdState:
-    """State of GP-ThreDS. `seed` is drawn by `init`. `verdicts`: of the tests that ended in the
-    last `tell`, an arm that made a box high-performing or `SUB_PERFORMING`; rest: see
-    `SparseState`.
+    """The state of GP-ThreDS. `seed` is drawn by `init`. `verdicts` has one entry for each test
+    that ended in the last `tell`: an arm that made a box high-performing, or `SUB_PERFORMING`.
+    Other fields: see `SparseState`.
     """
 
     boxed: BoxedArms
@@ -105,10 +105,10 @@ class ThresholdState:
         return np.setdiff1d(np.arange(len(self.arms)), self.set_aside, assume_unique=True)
 
     def first_arm(self, first: First) -> int:
-        """Return x_1, with which the visit's test is initialized: an arm of the grid, drawn or
-        nearest to the box's center.
+        """Return x_1, which initializes the visit's test: an arm of the grid, drawn or nearest to
+        the box's center.
 
-        It is a function of the state: the draw depends on the seed and the round.
+        It is a function of the state, because the draw depends only on the seed and the round.
         """
         grid = self.progress.visit.grid
         if first == "centre":
@@ -116,7 +116,7 @@ class ThresholdState:
         return int(grid[np.random.default_rng([self.seed, self.round]).integers(len(grid))])
 
     def observe(self, observations: Sequence[Observation]) -> "ThresholdState":
-        """Return the next round's state with these pulls and set-aside arms; no test has ended."""
+        """Return the state of the next round with these pulls and set-aside arms; no test ended."""
         arms, rewards = arms_and_rewards(observations)
         failed = [observation.arm for observation in observations if observation.reward is None]
         return replace(
@@ -129,8 +129,8 @@ class ThresholdState:
         )
 
     def accept(self, arm: int) -> "ThresholdState":
-        """Return the state in which the leaf with this arm is high-performing, and leaves the
-        search (Algorithm 4)."""
+        """Return the state after the leaf with this arm was accepted as high-performing and removed
+        from the search (Algorithm 4)."""
         progress = self.progress
         leaf = self.boxed.leaf(progress.path[0], arm, self.boxed.dimension)
         visit = progress.visit
@@ -139,14 +139,14 @@ class ThresholdState:
         return replace(self, progress=replace(progress, taken=(*progress.taken, leaf), visit=visit))
 
     def grid(self, node: Box, taken: Sequence[Box], points: int) -> Indices:
-        """Return D_g of `node` with at least `points` cells, without the leaves found already."""
+        """Return D_g of `node` with at least `points` cells, without the leaves already found."""
         arms = self.boxed.inside(node, self.available)
         for leaf in taken:
             arms = np.setdiff1d(arms, self.boxed.inside(leaf, arms))
         return read_only(self.boxed.grid(node, points, arms), np.intp)
 
     def with_new_grid(self, points: int) -> "ThresholdState":
-        """Return the state itself, unless every arm of the grid has failed: then with a new grid of
+        """Return this state, or, if every arm of the grid has failed, a state with a new grid of
         the box's other arms."""
         progress = self.progress
         if len(progress.visit.grid):

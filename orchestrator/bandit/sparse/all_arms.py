@@ -1,9 +1,9 @@
 """All arms, in consecutive blocks that may be in other processes. Sends queries to the blocks and
-joins their answers.
+joins their results.
 
-The rest of the bandit calls `AllArms`. `AllArms` passes a `Query`, a method of `Block` with its
-arguments, to a `Blocks`, which holds the blocks in this process (`LocalBlocks`) or sends the query
-to other processes.
+The rest of the bandit code calls `AllArms`. `AllArms` passes a `Query`, which is a method of
+`Block` with its arguments, to a `Blocks`. That object either holds the blocks in this process
+(`LocalBlocks`) or sends the query to other processes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -37,10 +37,10 @@ class Blocks(Protocol):
 
     @property
     def starts(self) -> Indices:
-        """First arm of each block, and the number of arms (k + 1,)."""
+        """The first arm of each block, followed by the number of arms (k + 1,)."""
 
     def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
-        """Return the answers to pairs (index of the block, query), in order. The blocks may work at
+        """Return the results of pairs (index of the block, query), in order. The blocks may work at
         the same time.
 
         A query must be a `functools.partial` of a method of `Block`, so that it can be sent to
@@ -53,7 +53,7 @@ class PlacedArms(Protocol):
     """Candidates in several arrays or processes. Immutable: `extend` returns a new object."""
 
     def __len__(self) -> int:
-        """Return A."""
+        """Return A, the number of arms."""
 
     def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
         """Return the blocks of these arms."""
@@ -76,7 +76,7 @@ class LocalBlocks:
     def extend(self, features: Floats) -> "LocalBlocks":
         """Return these blocks and a new one with `features` (n, d).
 
-        Preceding blocks that are not larger are merged into the new block, so A arms that are
+        Preceding blocks of at most the same size are merged into the new one, so A arms that are
         appended in small groups are in at most log₂ A blocks.
         """
         last = self.blocks[-1]
@@ -86,12 +86,12 @@ class LocalBlocks:
         return LocalBlocks([*earlier, Block(last.kernel, features, last.regularization)])
 
     def with_regularization(self, regularization: float) -> "LocalBlocks":
-        """Return these blocks with another λ. The computed kernel columns are kept."""
+        """Return these blocks with another λ. The cached kernel columns remain valid."""
         return LocalBlocks([block.with_regularization(regularization) for block in self.blocks])
 
 
 class _Dispatcher:
-    """Sends queries to the blocks that hold some arms, and joins the answers."""
+    """Sends queries to the blocks that contain some arms, and joins the results."""
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
@@ -102,17 +102,17 @@ class _Dispatcher:
         return len(self._blocks.starts) - 1
 
     def each(self, query: Query[T]) -> list[T]:
-        """Return the answers of all blocks to the same query."""
+        """Return the results of all blocks for the same query."""
         return self._blocks.ask([(number, query) for number in range(self.number)])
 
     def at(self, arms: Indices, query: Callable[[Indices], Query[Floats]]) -> Floats:
-        """Return the answer (n, …) for `arms` (n,); `query` receives positions within a block."""
+        """Return the result (n, …) for `arms` (n,). `query` receives positions within a block."""
         answers, order = self.parts(arms, query)
         return answers[0] if order is None else np.concatenate(answers)[order]
 
     def parts(self, arms: Indices, query: Callable[[Indices], Query[T]]) -> tuple[list[T], Indices | None]:
-        """Return the blocks' answers for their arms, and the permutation that orders the joined
-        rows; None if they are in order."""
+        """Return the blocks' results for their arms, and the permutation that sorts the joined
+        rows; None if they are sorted."""
         if self.number == 1:
             return self._blocks.ask([(0, query(arms))]), None
         parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]
@@ -121,7 +121,7 @@ class _Dispatcher:
         return answers, np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
 
     def _split(self, arms: Indices) -> list[Indices]:
-        """Return, for each block, the positions in `arms` (n,) of the block's arms."""
+        """Return, for each block, the positions in `arms` (n,) of those in the block."""
         block = np.searchsorted(self._blocks.starts, arms, side="right") - 1
         return [np.flatnonzero(block == number) for number in range(self.number)]
 
@@ -131,7 +131,7 @@ class _Dispatcher:
 
 
 class AllArms:
-    """Queries the blocks and joins the answers. The indices of arms count over all blocks."""
+    """Queries the blocks and joins the results. Indices of arms count over all blocks."""
 
     def __init__(self, blocks: Blocks) -> None:
         self.blocks = blocks
@@ -139,7 +139,7 @@ class AllArms:
 
     @property
     def count(self) -> int:
-        """A."""
+        """A, the number of arms."""
         return int(self.blocks.starts[-1])
 
     @property
@@ -158,7 +158,7 @@ class AllArms:
         )
 
     def kernel_entries(self, arms: Indices, columns: Points) -> Floats:
-        """Return the same as `kernel_rows`, without caching the columns: for columns that only few
+        """Return the same as `kernel_rows` without caching the columns, for columns that only few
         arms need."""
         return self._dispatcher.at(
             arms, lambda positions: partial(Block.kernel_entries, positions=positions, columns=columns)
@@ -197,7 +197,7 @@ class AllArms:
         return max(self._dispatcher.each(Block.largest_prior))
 
     def requests(self, line: BoundLine, blocked: Indices) -> list[BoundRequest]:
-        """Return the bounds of `line` for each block, −∞ for the arms `blocked`."""
+        """Return requests for the bounds of `line` to the blocks, −∞ for `blocked` arms."""
         return [BoundRequest(line, part) for part in self._dispatcher.within(blocked)]
 
     def tops(self, requests: Sequence[BoundRequest]) -> list[float]:
@@ -205,9 +205,8 @@ class AllArms:
         return self.blocks.ask([(number, partial(Block.top, request=each)) for number, each in enumerate(requests)])
 
     def take(self, requests: Mapping[int, tuple[BoundRequest, float]], best: float, least: int) -> list[TakenArms]:
-        """Return the result of `argmax_queue.take` for some blocks. The keys are the blocks'
-        indices; only bounds less than the float are taken. Positions are replaced by indices of
-        arms."""
+        """Return the results of `argmax_queue.take` for some blocks. `below` maps block indices to
+        floats; only smaller bounds are taken. Positions are replaced by indices of arms."""
         queries = [
             (number, partial(Block.take, request=request, below=below, best=best, least=least))
             for number, (request, below) in requests.items()
@@ -227,8 +226,8 @@ class AllArms:
     def arms_reaching(
         self, lines: tuple[BoundLine, ...], blocked: Indices, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """See `Block.arms_reaching`. Returns arms (n,), ascending, and their bounds (n,), without
-        the arms `blocked`."""
+        """See `Block.arms_reaching`. Returns the arms (n,), ascending, and their bounds (n,),
+        without `blocked` arms."""
         queries = [
             (
                 number,

@@ -1,9 +1,10 @@
-"""The argmax of scores that never rise, of which only a few are evaluated (lazy greedy, Minoux
-1978).
+"""The argmax of scores that never increase, found by evaluating only a few of them (lazy greedy,
+Minoux 1978).
 
-Every arm has an upper bound on its score, which stays valid as scores fall. Arms are evaluated in
-the order of their bounds, until the best evaluated score exceeds the bound of every other arm. Ties
-go to the lowest index. Scores that differ from the best by at most `ScoredArms.tie` count as ties.
+Every arm has an upper bound on its score, which remains valid as scores decrease. Arms are
+evaluated in the order of their bounds until the best evaluated score exceeds the bound of every
+other arm. Ties go to the lowest index. Scores that differ from the best by at most `ScoredArms.tie`
+count as ties.
 """
 
 from collections.abc import Callable
@@ -15,16 +16,16 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Flags, Floats, Indices
 
-FIRST_NEAR = 1024  # the smallest number of arms taken at a time, because each call has a cost
-FIRST_LOOK = 32  # the smallest number of arms evaluated in a call
-MOST_NUMBERS = 2**22  # the number of floats kept for the evaluated arms: 32 MiB
-SHARE = 8  # the largest share of `ScoredArms.most` that enters in one call
+FIRST_NEAR = 1024  # the smallest number of arms to take at a time, because each call has a cost
+FIRST_LOOK = 32  # the smallest number of arms to evaluate in one call
+MOST_NUMBERS = 2**22  # the number of floats stored for the evaluated arms: 32 MiB
+SHARE = 8  # the reciprocal of the largest share of `ScoredArms.most` that enters in one call
 SAMPLE = 4096  # the number of bounds from which a quantile is estimated
-# arms are taken down to a threshold below the best score; the distance is this share of the
-# distance by which bounds exceed it
+# arms are taken down to a threshold below the best score, at this share of the distance by which
+# bounds exceed the best score
 MARGIN = 0.25
 NOTHING = np.empty(0, np.intp)
-_LOWEST = float(np.finfo(np.float64).min)  # −∞ is reserved for arms that may not be taken
+_LOWEST = float(np.finfo(np.float64).min)  # −∞ is reserved for excluded arms
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +34,7 @@ class BoundedSet:
 
     arms: Indices = field(default_factory=lambda: NOTHING)  # (n,), distinct
     bounds: Floats = field(default_factory=lambda: np.empty(0))  # (n,)
-    # (n,), whether `tighten` has lowered the bound already
+    # (n,), whether `tighten` has already lowered the bound
     is_tight: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
 
     @cached_property
@@ -42,7 +43,7 @@ class BoundedSet:
         return float(self.bounds.max(initial=-np.inf))
 
     def join(self, arms: Indices, bounds: Floats, is_tight: bool) -> "BoundedSet":
-        """Return these arms and `arms` (n,)."""
+        """Return the union with `arms` (n,)."""
         flags = np.full(len(arms), is_tight)
         return BoundedSet(
             np.concatenate((self.arms, arms)),
@@ -51,7 +52,7 @@ class BoundedSet:
         )
 
     def tighten(self, best: float, bounds_of: Callable[[Indices], Floats]) -> "BoundedSet":
-        """Return the same arms, with loose bounds that reach `best` replaced by those of
+        """Return the same arms. Loose bounds of at least `best` are replaced by those of
         `bounds_of`."""
         loose = np.flatnonzero(~self.is_tight & (self.bounds >= best))
         if not len(loose):
@@ -63,7 +64,7 @@ class BoundedSet:
         return BoundedSet(self.arms, bounds, is_tight)
 
     def split(self, count: int) -> tuple[Indices, "BoundedSet"]:
-        """Return the `count` arms with the largest bounds, and the remaining arms."""
+        """Return the `count` arms with the largest bounds, and the other arms."""
         taken = largest(self.bounds, count)
         is_rest = np.ones(len(self.arms), np.bool_)
         is_rest[taken] = False
@@ -83,29 +84,29 @@ class ScoredArms(Protocol):
 
     @property
     def tie(self) -> float:
-        """The largest difference at which scores of about 1 count as equal; 0 if scores have the
-        same bits in any call."""
+        """The largest difference at which scores of about 1 count as equal; 0 if a score always has
+        the same bits."""
 
     def scores(self) -> Floats:
-        """Return the current scores (n,); at the positions `stale`, upper bounds on them."""
+        """Return the current scores (n,); at the positions `stale`, upper bounds on the scores."""
 
     @property
     def stale(self) -> Indices:
-        """Positions of the arms whose scores were not brought up to date (k,)."""
+        """The positions of the arms with outdated scores (k,)."""
 
     def refresh(self, positions: Indices) -> None:
-        """Bring the scores at these positions up to date."""
+        """Update the scores at these positions."""
 
     @property
     def most(self) -> int:
-        """The largest number of evaluated arms, whose values are kept. More are allowed only if
-        they are equally good."""
+        """The largest number of evaluated arms to store. More are stored only if they are equally
+        good."""
 
     def enter(self, arms: Indices) -> None:
         """Evaluate `arms`, which must be distinct and not evaluated yet."""
 
     def leave(self, positions: Indices) -> Indices:
-        """Drop the arms at these positions unless they are needed. Return the dropped positions
+        """Remove the arms at these positions unless they are needed. Return the removed positions
         (k,)."""
 
     def tighten(self, arms: Indices) -> Floats:
@@ -114,26 +115,26 @@ class ScoredArms(Protocol):
 
 
 def most_arms(numbers: int) -> int:
-    """Return `ScoredArms.most` if each evaluated arm keeps this many `numbers`."""
+    """Return `ScoredArms.most` if this many `numbers` are stored for each evaluated arm."""
     return MOST_NUMBERS // numbers
 
 
 @dataclass(frozen=True)
 class TakenArms:
-    """Arms that were taken by their bounds."""
+    """Arms that were taken because of their bounds."""
 
     arms: Indices  # (n,), the arms' positions
     bounds: Floats  # (n,), all at least `threshold`
     top: float  # the largest bound of the remaining arms, which is below `threshold`
-    threshold: float  # the smallest bound that was taken
+    threshold: float  # the smallest of the taken bounds
 
 
 def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
-    """Take arms with `bounds` (A,) less than `below`: the arms whose bounds reach `best` and some
+    """Take arms with `bounds` (A,) less than `below`: those with bounds of at least `best` and some
     more, or about `least` arms if `best` is −∞.
 
-    More arms are taken because scores fall, so that the next ones will be needed soon. An arm with
-    the bound −∞ is never taken. To continue, pass the threshold as `below`.
+    More arms are taken because scores decrease, so that the next ones will be needed soon. An arm
+    with the bound −∞ is never taken. To continue, pass the threshold as `below`.
     """
     untaken = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
     top = float(untaken.max(initial=-np.inf))
@@ -171,29 +172,29 @@ class RemainingArms(Protocol):
 
 
 class ArgmaxQueue(Protocol):
-    """Arms ordered by a score that never rises."""
+    """Arms sorted by a score that never increases."""
 
     def top(self) -> int:
-        """Return the arm with the largest current score, the lowest index among equals; −1 if no
-        arm is left."""
+        """Return the arm with the largest current score, with the lowest index among equals; −1 if
+        no arm is left."""
 
     def block(self, arm: int) -> None:
-        """Exclude `arm`, which was evaluated, from later results."""
+        """Exclude `arm`, which was evaluated, from further results."""
 
 
 class LazyQueue:
-    """Evaluates the arms whose bound reaches the top, and never returns the arms `blocked`.
+    """Evaluates the arms whose bounds reach the largest score, and never returns `blocked` arms.
 
-    The arms are in three groups: evaluated arms; `near` arms, which have the next largest bounds;
-    and remaining arms, of which only the largest bound is used. If more than `ScoredArms.most` arms
-    are evaluated, the arms with the smallest scores return to the near arms, because a current
-    score is an upper bound on later scores.
+    There are three groups: evaluated arms; `near` arms, which have the next largest bounds; and
+    remaining arms, of which only the largest bound is used. If more than `ScoredArms.most` arms are
+    evaluated, those with the smallest scores become near arms again, because a current score is an
+    upper bound on later scores.
     """
 
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored = scored
         self._remaining = remaining
-        # the scores of evaluated arms stay known
+        # the scores of evaluated arms remain known
         self._excluded = np.intersect1d(scored.arms, blocked)
         self._pending = scored.arms  # arms that were evaluated before
         self._near = BoundedSet()
@@ -216,7 +217,7 @@ class LazyQueue:
         self._excluded = np.append(self._excluded, arm)
 
     def _take_remaining(self, best: float) -> None:
-        """Move the remaining arms that reach `best` to the near ones."""
+        """Move the remaining arms with bounds of at least `best` to the near arms."""
         arms, bounds, _ = self._remaining.take(best, FIRST_NEAR)
         if len(self._pending):
             is_new = np.isin(arms, self._pending, invert=True)
@@ -225,11 +226,11 @@ class LazyQueue:
         self._near = self._near.join(arms, bounds, is_tight=False)
 
     def _look_at_more(self, best: float) -> None:
-        """Tighten near bounds that reach `best`, then evaluate the arms whose bounds still do, and
-        as many again.
+        """Tighten near bounds of at least `best`. Then evaluate the arms whose bounds are still
+        that large, and as many again.
 
-        At least as many arms are evaluated as before, so that the number of calls grows with the
-        logarithm, but no more at a time than fit into memory.
+        Each call evaluates at least as many arms as were evaluated before, so that the number of
+        calls grows logarithmically, but never more at a time than fit into memory.
         """
         near = self._near.tighten(best, self._scored.tighten)
         reaching = int(np.count_nonzero(near.bounds >= best)) if best > -np.inf else 0
@@ -240,10 +241,10 @@ class LazyQueue:
             self._send_back()
 
     def _send_back(self) -> None:
-        """Return the arms with the smallest scores to the near arms, until half of
+        """Move the arms with the smallest scores back to the near arms, until half of
         `ScoredArms.most` are left.
 
-        The best arms stay, including equal ones, so each iteration of `top` evaluates new arms.
+        The best arms and their equals remain, so each iteration of `top` evaluates new arms.
         """
         scores = _scores(self._scored, self._excluded)
         best = least_equal(float(scores.max()), self._scored.tie)
@@ -254,14 +255,14 @@ class LazyQueue:
 
 
 def _quantile(bounds: Floats, count: int) -> float:
-    """Return a value that about the `count` largest bounds reach, estimated from a sample."""
+    """Return a value reached by about the `count` largest bounds, estimated from a sample."""
     sample = bounds[:: max(1, len(bounds) // SAMPLE)]
     rank = min(len(sample), max(1, count * len(sample) // len(bounds)))
     return float(np.partition(sample, len(sample) - rank)[len(sample) - rank])
 
 
 def largest(bounds: Floats, count: int) -> Indices:
-    """Return the positions of the `count` largest bounds, without bounds of −∞."""
+    """Return the positions of the `count` largest bounds, excluding bounds of −∞."""
     order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
     return order[bounds[order] > -np.inf]
 
@@ -285,7 +286,7 @@ def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
 
 
 def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
-    """Return the arm with the largest of `scores` (n,), the lowest index among equals, and the
+    """Return the arm with the largest of `scores` (n,), with the lowest index among equals, and the
     smallest score that counts as equal to it; (−1, −∞) if no score is above −∞."""
     best = float(scores.max(initial=-np.inf))
     if best == -np.inf:
@@ -296,7 +297,7 @@ def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
 
 
 def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
-    """Return the scores of the evaluated arms, −∞ for the arms `blocked`."""
+    """Return the scores of the evaluated arms, with −∞ for `blocked` arms."""
     scores = scored.scores()
     if len(blocked):
         scores[np.isin(scored.arms, blocked)] = -np.inf

@@ -1,12 +1,12 @@
-"""The posterior within a batch: pulls without rewards as rank-one updates (BBKB Algorithm 1, line
+"""The posterior within a batch: pulls without rewards are rank-one updates (BBKB Algorithm 1, line
 8).
 
-In the coordinates of `posterior`, where V at the start of the batch is the identity, a pull of x
-turns V⁻¹ = C into C − w wᵀ with w = C y / √(1 + yᵀ C y), so a variance is updated by subtracting
-the square of its arm's product with w. Only the variances of entered arms are updated. The squares
-are subtracted one by one in the order of the pulls. An arm's variance is therefore the same, bit
-for bit, whether the arm was entered before the first pull or after the last one, and it never
-rises.
+In the coordinates of `posterior`, in which V at the start of the batch is the identity, a pull of x
+turns V⁻¹ = C into C − w wᵀ with w = C y / √(1 + yᵀ C y). So a variance is updated by subtracting
+the square of the product of its arm's y and w. Only the variances of entered arms are updated. The
+squares are subtracted one by one in the order of the pulls. An arm's variance is therefore the
+same, bit for bit, whether the arm was entered before the first pull or after the last one, and it
+never increases.
 """
 
 import math
@@ -18,8 +18,8 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.argmax_queue import most_arms
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
-# the largest number of arms that a pull updates; arms with the smallest scores can be entered again
-# later
+# the largest number of arms that a pull updates; those with the smallest scores can be entered
+# again later
 MOST_UPDATED = 4096
 # the number of pulls that are collected before C is updated: one matrix product instead of 32
 # vector products
@@ -33,8 +33,8 @@ class BatchPosterior:
     (σ̃²_t) and `rows` (y, (n, r)) are in the same order.
     """
 
-    tie: ClassVar[float] = 0.0  # an arm's values have the same bits in any call
-    stale: ClassVar[Indices] = np.empty(0, np.intp)  # the workspace to which no pull is appended
+    tie: ClassVar[float] = 0.0  # an arm's values are the same, bit for bit, in any call
+    stale: ClassVar[Indices] = np.empty(0, np.intp)  # no value is ever outdated
 
     def __init__(self, posterior: SparsePosterior) -> None:
         rank = len(posterior.fit.spectrum)
@@ -51,7 +51,7 @@ class BatchPosterior:
         self._inverse = np.eye(rank)  # C after the first `_folded` pulls
 
     def position(self, arm: int) -> int:
-        """Return the position of `arm` in the arrays. The arm is entered if necessary."""
+        """Return the position of `arm` in the arrays, after entering it if necessary."""
         position = int(self.arms.searchsorted(arm))
         if position == len(self.arms) or self.arms[position] != arm:
             self.enter(np.array([arm]))
@@ -66,7 +66,7 @@ class BatchPosterior:
         """Do nothing, because variances are always up to date."""
 
     def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`. Arms that were pulled are kept."""
+        """See `argmax_queue.ScoredArms`. Pulled arms are not removed."""
         leaving = positions[~np.isin(self.arms[positions], list(self._pulled))]
         staying = np.ones(len(self.arms), bool)
         staying[leaving] = False
@@ -102,7 +102,7 @@ class BatchPosterior:
             since = self._directions[self._folded : self._appended]
             product = product - (since @ row) @ since
         direction = product / math.sqrt(1.0 + float(row @ product))
-        # vecdot instead of @: the rounding of each product does not depend on the other rows
+        # vecdot instead of @, so that the rounding of each product does not depend on other rows
         product = np.vecdot(self.rows, direction)
         product *= product
         self.variance -= product

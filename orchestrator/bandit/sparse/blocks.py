@@ -3,9 +3,9 @@ this module.
 
 A block holds the features of its arms. Every method is a function of these features and of its
 arguments, which include the posterior. A block also caches its latest results (kernel columns,
-moments and bounds of all its arms). The caches save time and change no answer, so several states
-may use one block alternately. An arm's values are the same, bit for bit, in any division of the
-arms into blocks.
+moments and bounds of all its arms). The caches save time and change no result, so several states
+can use a block alternately. An arm's values are the same, bit for bit, in any division of the arms
+into blocks.
 """
 
 from collections.abc import Sequence
@@ -22,26 +22,26 @@ from orchestrator.bandit.sparse.argmax_queue import TakenArms, largest, take
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.sparse.scalarization import Scalarizing
 
-# arms in one matrix product, so that the data for a usual dictionary stay in the processor's cache
+# arms in one matrix product, so that the data for a typical dictionary fit into the cache
 BLOCK = 2048
-KEPT = 2  # the number of posteriors whose moments and bounds of all arms are cached
+KEPT = 2  # the number of posteriors for which moments and bounds of all arms are cached
 LocalCovariance = Literal["embedded", "paper"]
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A fitted posterior, in the symbols of `posterior`."""
+    """A fitted posterior, in the notation of `posterior`."""
 
     basis: Points  # the r atoms of the posterior
     transform: Floats  # T (r, r)
     spectrum: Floats  # b (r,)
-    # (r,), for the scores minus m; all means that a block returns are also without m
+    # (r,), the loadings for the scores minus m; the means that a block returns also exclude m
     loadings: Floats
     # the estimated Frobenius norm of the rounding error of H K_𝒮 Hᵀ, which is exactly diag(b/(b +
     # λ))
     defect: float
     offset: float = 0.0  # m, the constant mean
-    # (K, r), for further objectives and constraints, if there are any
+    # (K, r), the loadings of further objectives and constraints, if there are any
     further_loadings: Floats = field(default_factory=lambda: np.empty((0, 0)))
     # (K,), the constant means of these outputs
     further_offsets: Floats = field(default_factory=lambda: np.empty(0))
@@ -66,7 +66,7 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Pulled:
-    """Distinct arms pulled."""
+    """Distinct pulled arms."""
 
     points: Points  # the arms' indices and features
     counts: Indices  # (n,), the number of pulls of each arm
@@ -85,14 +85,14 @@ class BoundLine:
 
 @dataclass(frozen=True, eq=False)
 class BoundRequest:
-    """The bounds of `line` on a block's arms; −∞ for the arms at the positions `blocked`."""
+    """The bounds of `line` on a block's arms, with −∞ for the arms at the positions `blocked`."""
 
     line: BoundLine
     blocked: Indices
 
     @property
     def key(self) -> tuple[Fit, float, float, bytes]:
-        """Equal for equal bounds on one block."""
+        """Equal for equal bounds on the same block."""
         return self.line.reference, self.line.slope, self.line.constant, self.blocked.tobytes()
 
     def bounds(self, mean: Floats, deviation: Floats) -> Floats:
@@ -105,7 +105,7 @@ class BoundRequest:
 
 @dataclass(frozen=True, eq=False)
 class OutputsRequest:
-    """Bounds on the outputs of a block's arms, all of one reference; `blocked`: see
+    """Bounds on the outputs of a block's arms, relative to one reference. `blocked`: see
     `BoundRequest`."""
 
     lines: tuple[BoundLine, ...]
@@ -113,13 +113,13 @@ class OutputsRequest:
 
     @property
     def key(self) -> tuple[Fit, bytes]:
-        """Equal for equal bounds on one block, whichever arms are blocked."""
+        """Equal for equal bounds on the same block, whichever arms are blocked."""
         numbers = [(line.slope, line.constant, line.output) for line in self.lines]
         return self.lines[0].reference, np.array(numbers).tobytes()
 
     def bounds(self, means: Sequence[Floats], deviation: Floats) -> Floats:
-        """Return the bounds of all lines (L, n), given μ̃₀ of each output and σ̃₀, (n,) each;
-        no arm is blocked."""
+        """Return the bounds of all lines (L, n), given μ̃₀ of each output and σ̃₀, (n,) each. No
+        arm is blocked."""
         bounds = np.empty((len(self.lines), len(deviation)))
         for row, line in zip(bounds, self.lines, strict=True):
             np.multiply(deviation, line.slope, out=row)
@@ -128,7 +128,7 @@ class OutputsRequest:
 
 
 class Block:
-    """n arms with `features` (n, d), a `kernel` and `regularization` λ, by their positions."""
+    """n arms, by position, with `features` (n, d), a `kernel` and `regularization` λ."""
 
     def __init__(
         self, kernel: Kernel, features: Floats, regularization: float, columns: KernelColumns | None = None
@@ -182,15 +182,15 @@ class Block:
         """
         rows = self.columns.rows(positions, fit.basis)
         # stacked, so that each row is a separate matrix-vector product; the rounding of a joint
-        # product depends on the position
+        # product depends on a row's position
         whitened = np.matmul(fit.transform, rows[:, :, None])[:, :, 0]
         explained = np.vecdot(whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
         return np.vecdot(whitened, fit.loadings), variance, whitened
 
     def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
-        """Return `moments` by joint matrix products, whose last digits depend on the other arms in
-        the call."""
+        """Return `moments`, computed by joint matrix products, whose last digits depend on the
+        other arms in the call."""
         whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
@@ -209,7 +209,7 @@ class Block:
         return float(self._bounds_of(request).max(initial=-np.inf))
 
     def take(self, request: BoundRequest, below: float, best: float, least: int) -> TakenArms:
-        """Return `argmax_queue.take` of the bounds that are less than `below`."""
+        """Return `argmax_queue.take` for the bounds below `below`."""
         return take(self._bounds_of(request), below, best, least)
 
     def _bounds_of(self, request: BoundRequest) -> Floats:
@@ -224,9 +224,9 @@ class Block:
     def arms_reaching(
         self, request: OutputsRequest, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """Return positions (n,), ascending, and bounds (n,) of the arms whose bound on the
-        scalarized score reaches `best`. If `best` is −∞, return the `most` arms with the largest
-        bounds."""
+        """Return the positions (n,), ascending, and the bounds (n,) of the arms whose bound on the
+        scalarized score is at least `best`. If `best` is −∞, return the `most` arms with the
+        largest bounds."""
 
         def output_bounds() -> Floats:
             mean, deviation, further = self._reference(request.lines[0].reference)
@@ -238,7 +238,7 @@ class Block:
         return reaching, bounds[reaching]
 
     def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], positions: Indices) -> Floats:
-        """As `tighten`, for all `lines`: (L, p)."""
+        """Like `tighten`, for all `lines`: (L, p)."""
         rows = self.columns.rows(positions, fit.basis)
         means = np.vstack((fit.weights, fit.further_weights)) @ rows.T
         deviation = self._reference(lines[0].reference)[1][positions]
@@ -257,7 +257,7 @@ class Block:
 
     def tighten(self, fit: Fit, line: BoundLine, positions: Indices) -> Floats:
         """Return the bounds (p,) of `line` for the arms at `positions` (p,), with the means of
-        `fit` instead."""
+        `fit` instead of the reference's."""
         mean = self.columns.dot(positions, fit.basis, fit.weights)
         bounds: Floats = mean + line.slope * self._reference(line.reference)[1][positions] + line.constant
         return bounds
@@ -271,7 +271,7 @@ class Block:
             part = every[low : low + BLOCK]
             full, embedded, variance = self._covariances(fit, part, pulled)
             squares = full**2 if covariance == "paper" else np.maximum(full**2, embedded**2)
-            # an arm with variance 0 is known exactly, so its covariances are 0, too
+            # an arm with variance 0 is known exactly, so its covariances are also 0
             total = squares @ pulled.counts
             sums[low : low + BLOCK] = np.divide(total, variance, out=np.zeros_like(total), where=variance > 0)
         return sums

@@ -1,4 +1,4 @@
-"""A sparse state under the calibrated model: its beginning, its fits, and its record."""
+"""A sparse state with the calibrated model: its beginning, its fits, and its record."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,17 +20,17 @@ CHECKED_WIDTH = 2.0  # standard deviations
 # the prior median of the noise variance of a score, whose prior variance is 1
 NEGLIGIBLE_NOISE = 0.05
 
-# returns mean and variance, on the 1/λ scale, of some arms
+# returns mean and variance of arms on the 1/λ scale
 Belief = Callable[[Indices], tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The calibrated model at a state."""
+    """The calibrated model of a state."""
 
     fitted: Fitted  # the fitted numbers
-    inside: int = 0  # the number of predicted results within μ ± 2σ, noise included
-    predicted: int = 0  # the number of results that were predicted before the model learned them
+    inside: int = 0  # the number of predicted results within μ ± 2σ, including noise
+    predicted: int = 0  # the number predicted before the model learned them
 
     def recorded(self) -> Record:
         """Return the calibration as plain values for JSON."""
@@ -58,7 +58,7 @@ class Calibration:
 
 
 def is_noisy(fitted: Fitted) -> bool:
-    """Return whether the noise is so large that the best mean reward may be due to it."""
+    """Return whether the noise is so large that it may explain the best mean reward."""
     return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
 
 
@@ -70,8 +70,8 @@ def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> 
 
 
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
-    """Return `sparse` with the fitted values, or `sparse` itself, with its caches, if nothing
-    changed."""
+    """Return `sparse` with the fitted values, or, if nothing has changed, `sparse` itself with its
+    caches."""
     kernel = model.kernel_of(fitted, layout)
     if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
         return sparse
@@ -83,8 +83,8 @@ def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) 
 def check(
     calibration: Calibration, noise: float, scale: Scale, belief: Belief, observations: Sequence[Observation]
 ) -> Calibration:
-    """Return `calibration` with the number of these results that `belief`, the belief before them,
-    predicted.
+    """Return `calibration` after counting how many of these results were predicted by `belief`, the
+    belief before them.
 
     `noise`: λ of the belief. `scale`: its scores.
     """

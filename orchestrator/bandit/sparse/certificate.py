@@ -1,29 +1,29 @@
-"""Certificates of how far a posterior is from an earlier one: ρ of the variances, d of the means.
+"""Certificates for how far a posterior is from an earlier one: ρ for variances, d for means.
 
 A sparse posterior is the Gaussian process of an operator M = λI + P Φᵀ diag(n) Φ P on the feature
-space, P being the projection on the dictionary's span: with θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹ φ(x)
-and μ̃(x) = φ(x)ᵀ θ. Let (M₀, θ₀) be an earlier posterior, the reference. For any two posteriors
-and every x
+space, with the projection P on the span of the dictionary. With θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹
+φ(x) and μ̃(x) = φ(x)ᵀ θ. Let (M₀, θ₀) be an earlier posterior, the reference. For any two
+posteriors and every x,
 
     σ̃²(x) ≤ ρ σ̃₀²(x)               if M₀ ⪯ ρ M                                        (1)
     |μ̃(x) − μ̃₀(x)| ≤ d σ̃₀(x)       with d² = (θ − θ₀)ᵀ M₀ (θ − θ₀)                   (2)
 
-by the Cauchy-Schwarz inequality. Both numbers come from m × m matrices and hold with certainty, for
-any pulls in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability, gives a factor of
-9 for ρ.)
+by the Cauchy-Schwarz inequality. Both numbers are computed from m × m matrices and hold with
+certainty, for any pulls in between. (Theorem 1 of BBKB, σ²/3 ≤ σ̃² ≤ 3σ² with high probability,
+gives a factor of 9 for ρ.)
 
-With the symbols of `posterior` and H = diag(b)^{1/2} T, M⁻¹ = (I − Φ_𝒮ᵀ Hᵀ H Φ_𝒮)/λ and
-H K_𝒮 Hᵀ = diag(b/(b + λ)). By two Schur complements M₀ ⪯ ρ M, which is M⁻¹ ⪯ ρ M₀⁻¹, if and only
-if, with C = T₀ k(𝒮₀, 𝒮) Tᵀ,
+With the symbols of `posterior` and H = diag(b)^{1/2} T, M⁻¹ = (I − Φ_𝒮ᵀ Hᵀ H Φ_𝒮)/λ and H K_𝒮 Hᵀ =
+diag(b/(b + λ)). By two Schur complements, M₀ ⪯ ρ M, which is M⁻¹ ⪯ ρ M₀⁻¹, if and only if, with C =
+T₀ k(𝒮₀, 𝒮) Tᵀ,
 
     ((ρ − 1)/ρ) I − H₀ K_𝒮₀ H₀ᵀ + X ((ρ − 1) I + H K_𝒮 Hᵀ)⁻¹ Xᵀ ⪰ 0                   (3)
     X = H₀ k(𝒮₀, 𝒮) Hᵀ = diag(b₀)^{1/2} C diag(b)^{1/2}                                (4)
 
-one matrix product and one Cholesky factorization per value of ρ. If rounding leaves a negative
-eigenvalue −η undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
+This takes one matrix product, and one Cholesky factorization per value of ρ. If rounding leaves a
+negative eigenvalue −η undetected, the bound on σ̃² is off by at most ρ²η/((ρ − 1)λ).
 
-In orthonormal coordinates of a posterior's span θ is a/(b + λ)^{1/2} with its loadings a, and M₀ is
-diag(b₀) + λI, so with θ' = (b₀ + λ)^{1/2} C a, which is θ in the reference's coordinates,
+In orthonormal coordinates of a posterior's span, θ is a/(b + λ)^{1/2} with its loadings a, and M₀
+is diag(b₀) + λI. So with θ' = (b₀ + λ)^{1/2} C a, which is θ in the reference's coordinates,
 
     d² = λ ‖θ − θ₀‖² + Σ b₀ (θ' − θ₀)²                                                (5)
 """
@@ -37,12 +37,12 @@ from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.blocks import Fit
 
-LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # values of ρ that are tried
+LADDER = (1.2, 1.4, 1.7, 2.0, 2.5, 3.0, 4.0, 6.0, 9.0)  # the values of ρ to try
 # the rounding error of a sum, relative to the sum of its terms' magnitudes
 ROUNDING = 16 * float(np.finfo(np.float64).eps)
 # the rounding error of an eigenvalue of the matrix (3), whose entries are at most 1
 EIGENVALUE_ROUNDING = 1e-12
-# the rounding error of X, a product like H K Hᵀ, relative to the measured error of H K Hᵀ
+# the rounding error of X, which is a product like H K Hᵀ, relative to the measured error of H K Hᵀ
 # (`Fit.defect`)
 DEFECTS = 2.0
 
@@ -52,8 +52,8 @@ class Rounding:
     """Bounds on the rounding errors of a posterior, from the magnitudes of the terms of y(x) = T
     k_𝒮(x).
 
-    A near-singular K_𝒮 gives a T with entries up to 1e7 that nearly cancel, so no fixed tolerance
-    suits all posteriors.
+    A near-singular K_𝒮 leads to a T with entries up to 1e7 that nearly cancel, so no fixed
+    tolerance suits all posteriors.
     """
 
     variance: float  # the error of σ̃², relative to the prior variance
@@ -79,7 +79,7 @@ class PosteriorShift:
 
     ratio: float  # ρ
     distances: tuple[float, ...]  # d of each output
-    slack: float  # the rounding error of ρ σ̃₀², relative to the prior's variance
+    slack: float  # the rounding error of ρ σ̃₀², relative to the prior variance
 
     @staticmethod
     def none(fit: Fit) -> "PosteriorShift":
@@ -102,9 +102,8 @@ class Certificate:
         return Certificate(old, new, old.transform @ cross @ new.transform.T, regularization)
 
     def rung(self, first: int) -> int | None:
-        """Return the index in `LADDER` of the smallest ρ that (3) proves, starting at the index
-        `first`;
-        None: (3) proves none of them."""
+        """Return the index in `LADDER` of the smallest ρ that (3) proves, from the index `first`
+        on; None if it proves none of them."""
         b_0 = self.old.spectrum
         b = self.new.spectrum
         explained_0 = b_0 / (b_0 + self.regularization)  # H₀ K₀ H₀ᵀ
@@ -129,12 +128,12 @@ class Certificate:
 
     @property
     def _error(self) -> float:
-        """A bound on the rounding error of X."""
+        """Return a bound on the rounding error of X."""
         return DEFECTS * (self.old.defect + self.new.defect)
 
     def _distance(self, a_0: Floats, a: Floats) -> float:
-        """Return d of an output with loadings `a_0` (r₀,) before and `a` (r,) now, and a bound on
-        the contribution of C's rounding error."""
+        """Return d of an output, with loadings `a_0` (r₀,) in the reference and `a` (r,) now, and a
+        bound on the contribution of C's rounding error."""
         b_0 = self.old.spectrum
         b = self.new.spectrum
         roots_0 = np.sqrt(b_0 + self.regularization)

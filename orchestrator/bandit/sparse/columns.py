@@ -1,10 +1,10 @@
-"""Kernel columns k(·, x_s) over all arms, kept between refits within bounded memory.
+"""Kernel columns k(·, x_s) over all arms, cached between refits within limited memory.
 
-A dictionary changes little from one refit to the next, so nearly all of its columns were computed
-before. Caching them cannot change a result, because an entry of a kernel depends only on its two
-rows (`kernels`). Columns are stored in panels of a fixed number of columns, arm by arm, so that a
-batch reads the entries of its few arms from contiguous memory, and no column moves when others are
-added.
+A dictionary changes little from one refit to the next, so nearly all of its columns were already
+computed. Caching them cannot change a result, because an entry of a kernel depends only on its two
+rows (`kernels`). Columns are stored in panels of a fixed number of columns, arm by arm. A batch
+therefore reads the entries of its few arms from contiguous memory, and no column moves when others
+are added.
 """
 
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from orchestrator.bandit.kernels import Kernel
 
 MAX_BYTES = 256 * 2**20
 WIDTH = 64  # the number of columns of a panel
-ENTRIES = 65_536  # the number of entries of columns that are computed at a time
-# the number of arms whose cached columns are multiplied at a time, so that they stay in the
+ENTRIES = 65_536  # the number of column entries to compute at a time
+# the number of arms whose cached columns are multiplied at a time, so that the columns stay in the
 # processor's cache
 DOT_ROWS = 1024
 GATHERED_ROWS = 128  # the number of arms whose panels are copied at a time, for the same reason
-# the number of cached lookups: the dictionary and the pulled arms, which a sweep requests
+# the number of cached lookups, for the dictionary and the pulled arms, which a sweep requests
 # alternately
 RECENT = 2
 
@@ -59,11 +59,11 @@ class _Places:
 
 
 class KernelColumns:
-    """Columns of the kernel matrix over `features` (A, d). Old columns are evicted at
+    """Columns of the kernel matrix over `features` (A, d). Old columns are evicted if they exceed
     `max_bytes`."""
 
     def __init__(self, kernel: Kernel, features: Floats, max_bytes: int = MAX_BYTES) -> None:
-        # feature by feature: the order in which a column is computed
+        # feature by feature, which is the order in which a column is computed
         self._kernel = kernel
         self._features = np.asfortranarray(features)
         self.capacity = max_bytes // (8 * len(features))  # the largest number of cached columns
@@ -75,7 +75,7 @@ class KernelColumns:
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
         """Return k(x, x_s) for the rows at `positions` (n,) and s in `columns` (m): (n, m),
         contiguous."""
-        # complete columns for all of them would evict the cached ones
+        # caching complete columns for all of them would evict the others
         if len(columns.arms) > self.capacity:
             return self._kernel.cross(self._features[positions], columns.features)
         if not len(columns.arms):
@@ -110,7 +110,7 @@ class KernelColumns:
         return gathered
 
     def entries(self, positions: Indices, columns: Points) -> Floats:
-        """Return the same as `rows`. New columns are computed for these rows only, and are not
+        """Return the same as `rows`. New columns are computed only for these rows and not
         cached."""
         is_kept = np.array([arm in self._slots for arm in columns.arms.tolist()], bool)
         if is_kept.all():
@@ -172,7 +172,7 @@ class KernelColumns:
         if count == self.capacity:
             self._recent = []  # the cached locations may no longer be valid
             return self._slots.pop(next(iter(self._slots)))
-        # zeros, because `dot` reads columns that are not filled yet
+        # zeros, because `dot` also reads columns that are not filled yet
         if count == WIDTH * len(self._panels):
             self._panels.append(np.zeros((len(self._features), min(WIDTH, self.capacity - count))))
         return count

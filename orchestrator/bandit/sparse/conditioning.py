@@ -1,21 +1,21 @@
-"""The exact posterior variances given pulls without rewards: every pull is an inducing point.
+"""The exact posterior variances, given pulls without rewards: every pull is an inducing point.
 
-`batch` adds a pull through the embedding only, as in BBKB's Algorithm 1. Far from the dictionary
-the variance would not fall, and the same arm would be chosen for every worker until its reward
-arrives. Here a pull of x_s conditions the Gaussian process of the sparse posterior, whose
+`batch` adds a pull only through the embedding, as in BBKB's Algorithm 1. Far from the dictionary,
+the variance would then not decrease, and the same arm would be chosen for every worker until its
+reward arrives. Here, a pull of x_s conditions the Gaussian process of the sparse posterior, whose
 covariance is k̃ of `posterior`: with
 
     c_s(x) = (k̃(x, x_s) − Σ_{r < s} c_r(x) c_r(x_s)) / √(1 + σ̃²_{s−1}(x_s))
 
-σ̃² falls by c_s(x)². With C the c_s(x) of some arms x, k̃ their covariances with the pulls, and L
-the c_r(x_s) below the roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls.
-If n_s pulls of x_s are added at once, they count as one pull with noise 1/n_s instead of 1, which
-gives the same variances. With hundreds of workers, many evaluate the same few arms.
+σ̃² decreases by c_s(x)². With C the c_s(x) of some arms x, k̃ their covariances with the pulls, and
+L the c_r(x_s) below the roots, k̃ = C Lᵀ: one triangular system for any number of arms and pulls.
+n_s pulls of x_s that are added at once count as one pull with noise 1/n_s instead of 1, which gives
+the same variances. With hundreds of workers, many evaluate the same few arms.
 
-A variance never rises, so an outdated variance is an upper bound, and only arms whose bound reaches
-the top are updated (`argmax_queue`). Because arms are updated together in matrix products, the last
-digits of a variance depend on the time of the update. Scores that differ by no more than `TIE`
-therefore count as equal.
+A variance never increases, so an outdated variance is an upper bound, and only arms whose bound may
+be the largest are updated (`argmax_queue`). Arms are updated together in matrix products, so the
+last digits of a variance depend on the time of the update. Therefore scores that differ by at most
+`TIE` count as equal.
 """
 
 import math
@@ -33,7 +33,7 @@ from orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_ARMS = 256  # initial capacity
 FIRST_PULLS = 32  # initial capacity
-FEW = 2048  # up to this many kernel entries, computing them is faster than reading cached columns
+FEW = 2048  # for at most this many kernel entries, computing is faster than reading cached columns
 TIE = 1e-8  # far above rounding errors (below 1e-10) and far below the uncertainty of a score
 T = TypeVar("T", bound=np.generic)
 
@@ -43,7 +43,7 @@ class ConditionedPosterior:
 
     `arms` are the n entered arms, in the order of their entry. `mean` (μ̃_fb), `start_variance`
     (σ̃²_fb), `variance` (σ̃²_t, or its value before the last pulls, see `refresh`) and `rows` (y,
-    (n, r)) are in the same order.
+    (n, r)) have the same order.
     """
 
     tie: ClassVar[float] = TIE
@@ -52,20 +52,20 @@ class ConditionedPosterior:
         rank = len(posterior.fit.spectrum)
         self.posterior = posterior
         self._count = 0
-        # this array and those below have capacity for more than `_count` arms
+        # this array and the following ones have capacity for more than `_count` arms
         self._arms: Indices = np.empty(0, np.intp)
         self._numbers = np.empty((3, 0))  # mean, start variance, variance
         self._rows = np.empty((0, rank))
         self._columns = np.empty((0, FIRST_PULLS))  # c_s of the entered arms, (n, capacity)
         self._features = np.empty((0, 0))
-        # the number of pulls that are in an arm's columns and variance
+        # the number of pulls included in an arm's columns and variance
         self._levels: Indices = np.empty(0, np.intp)
         # the permutation that sorts the entered arms; None until it is needed
         self._order: Indices | None = None
         # positions, with capacity for more than `_pulls`
         self._pulled: Indices = np.empty(0, np.intp)
         self._pulls = 0
-        self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))  # L: c_r(x_s) for r < s, and the root below the fraction
+        self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))  # L: c_r(x_s) for r < s, and the root
 
     @property
     def arms(self) -> Indices:
@@ -84,7 +84,7 @@ class ConditionedPosterior:
 
     @property
     def variance(self) -> Floats:
-        """σ̃²_t (n,), or an upper bound."""
+        """σ̃²_t (n,), or an upper bound on it."""
         return self._numbers[2, : self._count]
 
     @property
@@ -103,7 +103,7 @@ class ConditionedPosterior:
         return most_arms(self._rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
 
     def leave(self, positions: Indices) -> Indices:
-        """See `argmax_queue.ScoredArms`. Arms that were pulled are kept."""
+        """See `argmax_queue.ScoredArms`. Pulled arms are not removed."""
         pulled = self._pulled[: self._pulls]
         leaving = np.setdiff1d(positions, pulled, assume_unique=True)
         staying = np.ones(self._count, bool)
@@ -117,8 +117,8 @@ class ConditionedPosterior:
         return leaving
 
     def position(self, arm: int) -> int:
-        """Return the position of `arm` in the arrays. The arm is entered if necessary and brought
-        up to date."""
+        """Return the position of `arm` in the arrays, after entering and updating it if
+        necessary."""
         positions = np.flatnonzero(self.arms == arm)
         if not len(positions):
             self.enter(np.array([arm], np.intp))
@@ -150,26 +150,26 @@ class ConditionedPosterior:
         self._order = None
 
     def refresh(self, positions: Indices) -> None:
-        """Bring `variance` at these positions up to date."""
+        """Update `variance` at these positions."""
         levels = self._levels[positions]
         pulls = self._pulls
         if not len(positions) or levels.min() == pulls:
             return
-        # arms that lack many pulls are updated separately from arms that lack only the last few
+        # arms that lack many pulls are updated separately from those that lack only the last few
         is_new = levels == 0
         for at in (positions,) if is_new.all() else (positions[is_new], positions[~is_new & (levels < pulls)]):
             if len(at):
                 self._catch_up(at)
 
     def _catch_up(self, at: Indices) -> None:
-        """Update `variance` at the positions `at`, which lack some pulls."""
+        """Update `variance` at the positions `at`, where some pulls are missing."""
         levels = self._levels[at]
         pulls = self._pulls
         low = int(levels.min())
         columns = self._solve(at, slice(low, pulls))
         self._columns[at, low:pulls] = columns
         columns *= columns
-        columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # these pulls are included already
+        columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # these pulls are already included
         self._numbers[2, at] = np.maximum(self._numbers[2, at] - columns.sum(axis=1), 0.0)
         self._levels[at] = pulls
 
@@ -202,7 +202,7 @@ class ConditionedPosterior:
         self._pulls = after
 
     def _solve(self, at: Indices, part: slice) -> Floats:
-        """Return the columns `part` (s of them) for the arms at the positions `at` (n,): (n, s)."""
+        """Return the columns `part` (s columns) for the arms at the positions `at` (n,): (n, s)."""
         unexplained = self._covariances(at, self._pulled[part])
         unexplained -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
         columns: Floats = lapack.dtrtrs(self._factor[part, part], unexplained.T, lower=1, overwrite_b=1)[0].T
@@ -221,8 +221,8 @@ class ConditionedPosterior:
         return kernel
 
     def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
-        """Provide capacity for this many arms and pulls. The capacity is doubled if necessary, to
-        copy rarely."""
+        """Provide capacity for this many arms and pulls. The capacity at least doubles, so that
+        arrays are rarely copied."""
         count = self._count
         pulled = self._pulls
         room = len(self._arms)

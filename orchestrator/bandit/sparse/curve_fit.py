@@ -1,13 +1,13 @@
 """The sparse posterior of the model over steps (`model.curve_kernel`), fitted to learning curves.
 
-The values of one trial share its trial effect r_i, so their noise is correlated: R_i = cov(r_i) + v
-I. With W the block-diagonal matrix of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds with Σ
-n_p z zᵀ replaced by Z W Zᵀ and the sums of scores by W times the scores: a finished trial with a
-single value at the last step counts as one pull. Atoms are pairs (trial, step), so the cost is O(N
-m²) for N values and m atoms.
+The values of one trial share the trial effect r_i, so their noise is correlated: R_i = cov(r_i) + v
+I. With the block-diagonal matrix W of λ R_i⁻¹, λ = s_r + v, everything in `posterior` holds if Σ
+n_p z zᵀ is replaced by Z W Zᵀ, and the sums of scores by W times the scores. A finished trial with
+a single value at the last step counts as one pull. Atoms are pairs (trial, step), so the cost is
+O(N m²) for N values and m atoms.
 
-The final value of a trial follows from g and the trial effect: with y_i the scores of its values, c
-= cov(r_i(1), r_i(T_i)),
+The final value of a trial follows from g and the trial effect. With the scores y_i of its values
+and c = cov(r_i(1), r_i(T_i)),
 
     E[y_i(1)]   = μ(x, 1) + c R_i⁻¹ (y_i − μ(x, T_i)) var[y_i(1)] = w G wᵀ + s_r − c R_i⁻¹ cᵀ + v,
     w = (1, −c R_i⁻¹), G the posterior covariance of g at 1 and T_i
@@ -34,11 +34,11 @@ from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, d
 class CurveEvidence:
     """The values to which a model over steps is fitted, and their scale."""
 
-    values: CurveValues  # of all trials
-    features: Floats  # (n, d), of each trial's candidate
-    # the map from rewards to scores, computed from the latest value of each trial. With a scale per
-    # step, a mediocre trial that survived would look worse than a stopped one, because only good
-    # trials reach late steps.
+    values: CurveValues  # the values of all trials
+    features: Floats  # (n, d), the features of each trial's candidate
+    # the map from rewards to scores, computed from the latest value of each trial. With a scale for
+    # each step, a mediocre trial that survived would look worse than a stopped one, because only
+    # good trials reach late steps.
     scale: Scale
 
     @cached_property
@@ -54,11 +54,11 @@ class CurveEvidence:
 
     @cached_property
     def points(self) -> Floats:
-        """The features of each value (N, d + 1): the features of its candidate, and the step."""
+        """The features of each value (N, d + 1): the features of its candidate and the step."""
         return np.column_stack((self.features[self.values.owners], self.values.steps))
 
     def atoms(self, dictionary: Indices, model: SparseModel, last: float) -> Points:
-        """Return the pairs and arms in `dictionary` (m,) with their features (m, d + 1). An arm has
+        """Return the pairs and arms in `dictionary` (m,) with their features (m, d + 1). Arms get
         the step `last`."""
         pairs = is_pair(dictionary)
         features = np.empty((len(dictionary), self.points.shape[1]))
@@ -85,7 +85,7 @@ class _Group:
 
 
 class TrialNoise:
-    """The noise covariances R_i of all trials, in groups of equal size."""
+    """The noise covariances R_i of all trials, in groups of trials with equally many values."""
 
     def __init__(self, kernel: CurveKernel, values: CurveValues) -> None:
         self._numbers = kernel.numbers
@@ -98,7 +98,7 @@ class TrialNoise:
         return list(self._grouped(np.arange(len(self._values.sizes))))
 
     def groups_of(self, trials: Indices) -> list[_Group]:
-        """Return the trials at these positions (k,) only."""
+        """Return only the trials at these positions (k,)."""
         return list(self._grouped(trials))
 
     def _grouped(self, trials: Indices) -> Iterator[_Group]:
@@ -115,7 +115,7 @@ class TrialNoise:
             yield _Group(members, positions, times, np.linalg.inv(np.linalg.cholesky(covariance)))
 
     def whiten(self, matrix: Floats) -> Floats:
-        """Return √λ C_i times the rows of each trial, of `matrix` (N, c): (N, c)."""
+        """Multiply the rows of each trial in `matrix` (N, c) by √λ C_i: (N, c)."""
         whitened = np.empty_like(matrix)
         for group in self.groups:
             whitened[group.values] = group.roots @ matrix[group.values]
@@ -123,7 +123,7 @@ class TrialNoise:
         return whitened
 
     def weigh(self, matrix: Floats) -> Floats:
-        """Return λ R_i⁻¹ times the rows of each trial, W M, of `matrix` (N, c): (N, c)."""
+        """Multiply the rows of each trial in `matrix` M (N, c) by λ R_i⁻¹: W M (N, c)."""
         weighed = np.empty_like(matrix)
         for group in self.groups:
             weighed[group.values] = np.swapaxes(group.roots, 1, 2) @ (group.roots @ matrix[group.values])
@@ -139,7 +139,7 @@ def curve_kernel(model: SparseModel) -> CurveKernel:
 
 
 def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indices) -> SparsePosterior:
-    """Return the posterior of `model`, with a `CurveKernel` and atoms `dictionary` (m,)."""
+    """Return the posterior of `model`, with a `CurveKernel`, and the atoms `dictionary` (m,)."""
     kernel = curve_kernel(model)
     inducing = evidence.atoms(dictionary, model, kernel.numbers.last)
     gram = kernel.cross(inducing.features, inducing.features)
@@ -191,13 +191,13 @@ class TrialPredictions:
 
     trials: Indices  # (n,), the trials' indices, ascending
     arms: Indices  # (n,), the trials' candidates
-    means: Floats  # (n,), predicted scores
-    deviations: Floats  # (n,), standard deviations of the final values, noise included
+    means: Floats  # (n,), the predicted scores
+    deviations: Floats  # (n,), the standard deviations of the final values, including noise
     noise: float  # v, the variance of a single value
 
 
 def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices) -> TrialPredictions:
-    """Return the final values of the trials at positions `trials` (n,), ascending."""
+    """Return the predicted final values of the trials at positions `trials` (n,), ascending."""
     kernel = curve_kernel(posterior.model)
     fit = posterior.fit
     values = evidence.values
@@ -213,7 +213,7 @@ def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices
         at_values = kernel.cross(evidence.points[group.values.ravel()], fit.basis.features) @ fit.transform.T
         at_values = at_values.reshape(*group.values.shape, -1)
         rows = np.concatenate((at_values, (kernel.cross(ends, fit.basis.features) @ fit.transform.T)[:, None]), axis=1)
-        expected = rows @ fit.loadings + fit.offset  # of g at T_i and at 1: (g, k + 1)
+        expected = rows @ fit.loadings + fit.offset  # the mean of g at T_i and at 1: (g, k + 1)
         residuals = evidence.scores[group.values] - expected[:, :-1]
         means[group.trials] = expected[:, -1] + np.einsum("ij,ij->i", weights, residuals)
         signs = np.concatenate((-weights, np.ones((len(weights), 1))), axis=1)

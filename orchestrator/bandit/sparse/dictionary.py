@@ -1,4 +1,4 @@
-"""Resparsification: drawing the inducing points by ridge leverage scores (BBKB Algorithm 1, lines
+"""Resparsification: draws the inducing points by ridge leverage scores (BBKB Algorithm 1, lines
 10–14)."""
 
 from collections.abc import Callable
@@ -30,14 +30,14 @@ def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float,
     `variance` (p,): the arms' variances σ̃²_fb at the start of the batch (see the proof of Theorem
     1).
 
-    * `pulls`: each single pull enters with p = min(1, q̄ σ̃²_fb), duplicates count once, so an arm
-      pulled n times enters with 1 − (1 − p)ⁿ.
-    * `arms`: an arm enters with min(1, q̄ n σ̃²_fb), n σ̃² being the leverage score of the arm with
-      its n pulls as one row √n φ(x). The probability is never less than with `pulls`, and the bound
-      on the dictionary's expected size, q̄ Σ σ̃² over the pulls, is the same. The authors' released
-      code uses this rule.
-    * `stable`: as `arms`; with `variance` from `without_own_pulls` a probability is never less, is
-      1 for an arm of many pulls, and hardly depends on whether its arm is an atom.
+    * `pulls`: each pull enters with p = min(1, q̄ σ̃²_fb), and duplicates count once, so an arm
+      with n pulls enters with 1 − (1 − p)ⁿ.
+    * `arms`: an arm enters with min(1, q̄ n σ̃²_fb), where n σ̃² is the leverage score of the arm
+      if its n pulls are one row √n φ(x). The probability is never less than with `pulls`, and the
+      bound on the expected size of the dictionary, q̄ Σ σ̃² over the pulls, is the same. The
+      authors' released code uses this rule.
+    * `stable`: like `arms`. With a `variance` from `without_own_pulls`, a probability is never
+      less, is 1 for an arm with many pulls, and hardly depends on whether the arm is an atom.
     """
     if resampling != "pulls":
         return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance)
@@ -47,13 +47,13 @@ def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float,
 
 
 def without_own_pulls(counts: Indices, variance: Floats, embedded: Floats) -> Floats:
-    """Return the variance (p,) that each arm would have without its own pulls, whether or not it is
-    an atom.
+    """Return the variance (p,) that each arm would have without its own pulls, whether it is an
+    atom or not.
 
-    `counts` (p,): the arm's pulls that the posterior knows. `embedded` (p,): zᵀV⁻¹z, the part of
-    `variance` (p,) in the dictionary's span. The arm's n pulls have reduced this part from e₀ to
-    e₀/(1 + n e₀), and have not changed the remaining part, which is 0 for an atom. Exact if all
-    other pulls are of atoms.
+    `counts` (p,): the number of the arm's pulls that the posterior includes. `embedded` (p,):
+    zᵀV⁻¹z, the part of `variance` (p,) in the dictionary's span. The arm's n pulls have reduced
+    this part from e₀ to e₀/(1 + n e₀), and have not changed the remaining part, which is 0 for an
+    atom. The result is exact if all other pulls are of atoms.
     """
     before: Floats = embedded / np.maximum(1.0 - counts * embedded, np.finfo(np.float64).eps)
     return before + np.maximum(variance - embedded, 0.0)
@@ -67,13 +67,13 @@ def resparsify(
     rng: np.random.Generator,
     limit: int | None = None,
 ) -> Indices:
-    """Draw a dictionary (m,), ascending, of pulled arms. An empty draw keeps the arm with the
-    largest probability.
+    """Draw a dictionary (m,), ascending, of pulled arms. If nothing was drawn, it has the arm with
+    the largest probability.
 
-    With `stable` an arm has the same random number at every draw: an atom leaves only when its
-    probability falls, so the posterior moves little from one draw to the next and `UpperBounds`
-    stay tight. `limit`: the largest expected size; if q̄ would exceed it, the largest q̄ that does
-    not exceed it is used. Raises ValueError if nothing was pulled.
+    With `stable`, an arm has the same random number in every draw: an atom leaves only if its
+    probability decreases. So the posterior changes little from one draw to the next, and
+    `UpperBounds` stay tight. `limit`: the largest expected size; if q̄ would exceed it, the largest
+    possible q̄ is used. Raises ValueError if nothing was pulled.
     """
     if pulls.total == 0:
         raise ValueError("resparsify needs at least one pull with a reward, got none")
@@ -87,10 +87,10 @@ def resparsify(
 
 
 def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: int) -> Indices:
-    """Return a dictionary (m,), ascending, of pairs of a trial and a step with these `numbers`
-    (N,), as with `stable`: a pair enters with min(1, q̄ σ̃²), `variance` (N,) being σ̃², and
-    `limit` bounds the expected size. An empty draw keeps the pair with the largest variance. Raises
-    ValueError if there is no pair."""
+    """Return a dictionary (m,), ascending, of pairs of a trial and a step with these codes
+    `numbers` (N,), as with `stable`: a pair enters with min(1, q̄ σ̃²), where σ̃² is its `variance`
+    (N,), and `limit` bounds the expected size. If nothing was drawn, it has the pair with the
+    largest variance. Raises ValueError if there are no pairs."""
     if not len(numbers):
         raise ValueError("a dictionary needs at least one value of a learning curve, got none")
 
@@ -103,7 +103,7 @@ def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: i
 
 
 def _numbers_of(arms: Indices) -> Floats:
-    """Return a number in [0, 1) for each of `arms` (n,), the same at every call: SplitMix64
+    """Return a number in [0, 1) for each of `arms` (n,), the same in every call: SplitMix64
     (Steele, Lea, Flood 2014)."""
     bits = (arms.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -113,7 +113,7 @@ def _numbers_of(arms: Indices) -> Floats:
 
 
 def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
-    """Return the probabilities (p,) for the largest q̄ with a sum of at most `limit`."""
+    """Return the probabilities (p,) for the largest q̄ for which their sum is at most `limit`."""
 
     def probabilities(factor: float) -> Floats:
         return inclusion_probabilities(pulls, variance, factor, resampling)
@@ -122,8 +122,8 @@ def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, res
 
 
 def _largest_factor(size: Callable[[float], float], most: float, limit: int) -> float:
-    """Return the largest factor from 0 to `most` whose expected `size`, an increasing function, is
-    at most `limit`. Found by bisection."""
+    """Return the largest factor from 0 to `most` for which the expected `size`, an increasing
+    function, is at most `limit`. Uses bisection."""
     low = 0.0
     high = most
     for _ in range(HALVINGS):

@@ -17,7 +17,7 @@ UNSEEN_VARIANCE = 2.0
 
 
 def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-    """Return the forecasts of the given trials with a curve, if the model has steps."""
+    """Return forecasts of the given trials that have a curve, if the model has steps."""
     evidence = state.curve_evidence
     if evidence is None:
         return ()
@@ -35,9 +35,9 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
 
 
 def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
-    """Return the variance that all forecasts share until a trial has reached the last step, because
-    curves contain no information about their rise after the largest step of any curve. Results
-    without a curve do not show a rise. No pick depends on this variance.
+    """Return the variance that all forecasts share before any trial has reached the last step:
+    curves contain no information about later steps than the largest one that was reported. Results
+    without a curve contain none either. It does not affect any pick.
     """
     values = evidence.values
     reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
@@ -48,11 +48,11 @@ def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
 def _of(
     predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None, unseen_variance: float
 ) -> Iterator[TrialForecast]:
-    """Yield the forecasts that follow from `predictions`, for the trials in `only`.
+    """Yield the forecasts for the trials in `only`, derived from `predictions`.
 
-    A training may improve no further, so a band also contains the latest value and two deviations
-    of the model below it. Otherwise too few bands of poor trials hold: no poor trial continues, and
-    the model expects of all what it has seen of good ones.
+    A training may not improve further, so a band also contains the latest value, and two deviations
+    of the model below it. Otherwise, the bands of poor trials would be wrong too often: no poor
+    trial is continued, so the model expects all trials to improve like the good ones.
     """
     deviations = np.sqrt(predictions.deviations**2 + unseen_variance)
     means = predictions.means
@@ -101,7 +101,7 @@ class PausedTrials:
         otherwise return None.
 
         `mean` and `variance` are the moments of the new trial's quality g, in scores. The variance
-        of a trial effect is added.
+        of the trial effect is added to `variance`.
         """
         best = self._best
         if best is None or best.bound <= mean + self._deviations * math.sqrt(variance + self._own):
@@ -120,8 +120,8 @@ def competing_trials(state: SparseState, pending: Sequence[int], deviations: flo
 
 
 def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:
-    """Yield the trials whose arms are not in `excluded`, by descending bound, then the latest
-    first."""
+    """Yield the trials whose arms are not `excluded`, by descending bound and, for equal bounds,
+    the latest first."""
     for at in np.argsort(bounds, kind="stable")[::-1].tolist():
         arm = int(predictions.arms[at])
         if arm not in excluded:

@@ -1,12 +1,12 @@
-"""Picking arms for several objectives and constraints, on one dictionary.
+"""Picks arms for several objectives and constraints, with a common dictionary.
 
-Variances depend only on the pulls, so all outputs share counts, dictionary, factorization and
-kernel columns. Each output has separate sums of scores, and therefore a separate mean. An arm is
-picked by `scalarizing` of its upper bounds μ̃_j + width · σ̃.
+Variances depend only on the pulls, so all outputs share the counts, the dictionary, the
+factorization and the kernel columns. Each output has its own sums of scores, and therefore its own
+mean. An arm is picked by the score `scalarizing` of its upper bounds μ̃_j + width · σ̃.
 
-The scalarization changes from pick to pick, so a queue of a single score cannot be used. For each
-pick, further arms are evaluated while their bounds reach the best evaluated score. The picks are
-the same as if all arms were evaluated.
+The scalarization changes from pick to pick, so a queue sorted by a single score cannot be used. For
+each pick, further arms are evaluated as long as their bounds reach the best evaluated score. The
+picks are the same as if all arms were evaluated.
 """
 
 import numpy as np
@@ -29,17 +29,17 @@ FIRST_LOOK = 2  # the number of arms that are evaluated next; doubled each time
 
 
 def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Floats, Floats]:
-    """Return z (J,), slightly below the front of the results, and the score (C,) of a margin of 0
-    of each constraint.
+    """Return z (J,), slightly below the front of the results, and the score (C,) that corresponds
+    to a margin of 0, for each constraint.
 
-    The front consists of mean rewards that satisfy all constraints, if there are any. If z were
-    below the worst of all results, most directions would miss the front.
+    The front consists of mean rewards that satisfy all constraints, or of all mean rewards if none
+    does. If z were below the worst of all results, most directions would miss the front.
     """
     objectives = pulls.outputs[: goals.objectives]
     constraints = pulls.outputs[goals.objectives :]
     limits = [float(Scale(mean_rewards(output), outputs).scores(np.zeros(1))[0]) for output in constraints]
     if len(objectives) == 1:
-        return np.zeros(1), np.array(limits)  # the scores already are upper bounds
+        return np.zeros(1), np.array(limits)  # the scores are already upper bounds
     scores = np.array([scores_of(mean_rewards(output), outputs) for output in objectives])
     feasible = (
         np.all([mean_rewards(output) >= 0.0 for output in constraints], axis=0) if constraints else np.array(True)
@@ -51,7 +51,7 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
 
 
 def front_of(points: Floats) -> Floats:
-    """Return the columns of `points` (J, n), n >= 1, that no other column dominates: (J, f)."""
+    """Return those columns of `points` (J, n), n >= 1, that no other column dominates: (J, f)."""
     candidates = points[:, np.argsort(-points.sum(axis=0), kind="stable")]
     front = []
     while candidates.shape[1]:
@@ -63,7 +63,7 @@ def front_of(points: Floats) -> Floats:
 class GoalQueue:
     """An `ArgmaxQueue` whose score changes with each arm that it returns.
 
-    `number`: the number of pulls before the first pick, from which the directions are counted.
+    `number`: the number of pulls before the first pick, which is the index of its direction.
     """
 
     def __init__(self, state: SparseState, picking: Picking, blocked: Indices, number: int) -> None:
@@ -78,7 +78,7 @@ class GoalQueue:
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
         self._limits = limits - offsets[len(floors) :]
         self._loadings = fit.further_loadings
-        # the number of evaluated arms with means of further outputs
+        # the number of evaluated arms that have means of further outputs
         self._arms: Indices = np.empty(0, np.intp)
         self._means = np.empty((len(self._loadings), 0))  # the means of further outputs, (K, n)
 
@@ -95,12 +95,12 @@ class GoalQueue:
         return self._look_further(scalarizing, arm, best)
 
     def block(self, arm: int) -> None:
-        """Exclude `arm` from later results."""
+        """Exclude `arm` from further results."""
         self._blocked = np.union1d(self._blocked, [arm])
 
     def _look_further(self, scalarizing: Scalarizing, arm: int, best: float) -> int:
-        """Return the best arm of all. `arm`, with the score `best`, is the best of the evaluated
-        arms."""
+        """Return the best of all arms. `arm`, with the score `best`, is the best of the evaluated
+        ones."""
         if best == -np.inf:
             return arm
         bounds = self._picking.bounds
@@ -115,8 +115,8 @@ class GoalQueue:
         return arm
 
     def _outside(self, scalarizing: Scalarizing, best: float, most: int) -> BoundedSet:
-        """Return unevaluated arms whose bounds reach `best`; if `best` is −∞, the `most` arms with
-        the largest bounds."""
+        """Return unevaluated arms whose bounds are at least `best`; if `best` is −∞, the `most`
+        arms with the largest bounds."""
         arms, bounds = self._picking.bounds.arms_reaching(self._blocked, scalarizing, best, most)
         is_new = np.isin(arms, self._picking.arms, assume_unique=True, invert=True)
         return BoundedSet().join(arms[is_new], bounds[is_new], is_tight=False)
@@ -136,23 +136,22 @@ class GoalQueue:
         return argmax(self._arms, scores, posterior.tie)
 
     def _compute_further_means(self) -> None:
-        """Compute the means of further outputs for the arms that were evaluated since the last
-        call."""
+        """Compute the means of further outputs for the arms evaluated since the last call."""
         posterior = self._picking.posterior
         if len(self._arms) == len(posterior.arms):
             return
         is_new = np.isin(posterior.arms, self._arms, assume_unique=True, invert=True)
         means = np.empty((len(self._loadings), len(posterior.arms)))
         means[:, ~is_new] = self._means
-        # vecdot instead of @: the rounding of an arm's mean does not depend on the other arms
+        # vecdot instead of @, so that the rounding of an arm's mean does not depend on other arms
         means[:, is_new] = np.vecdot(posterior.rows[is_new], self._loadings[:, None, :])
         self._arms = posterior.arms
         self._means = means
 
 
 def leaders(state: SparseState, count: int) -> tuple[int, ...]:
-    """Return at most `count` pulled arms, spread over the front of their posterior means, in the
-    order of the directions' sequence."""
+    """Return at most `count` pulled arms that are spread along the front of their posterior means,
+    in the order of the sequence of directions."""
     fit = state.posterior.fit
     pulled = state.pulls.arms
     mean, _, rows = state.posterior.moments(pulled)
@@ -172,8 +171,8 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
 def potentials(state: SparseState, width: float) -> Floats:
     """Return the potential of every arm (A,): the volume between z and the arm's upper bounds.
 
-    Up to a constant, it is the mean of s_θ to the power J over all directions (Golovin and Zhang
-    2020, Lemma 5). With one objective, it is the bound itself. Arms that cannot satisfy the
+    Up to a constant factor, it is the mean of s_θ to the power J over all directions (Golovin and
+    Zhang 2020, Lemma 5). With one objective, it is the bound itself. Arms that cannot satisfy the
     constraints come after all others.
     """
     upper = state.posterior.means + width * np.sqrt(state.posterior.variance)

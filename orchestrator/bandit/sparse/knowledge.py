@@ -1,5 +1,5 @@
-"""The knowledge that a sparse posterior is fitted to, and the values that are derived from it, each
-of which is computed once, when it is needed."""
+"""The data to which a sparse posterior is fitted, and values derived from them. Each value is
+computed once, when it is needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,15 +17,15 @@ from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Prospect
 
-# the largest number of values of learning curves in a fit, besides the latest value of each trial
+# the largest number of learning-curve values in a fit, besides the latest value of each trial
 MOST_CURVE_VALUES = 6000
-# the number of a failed arm's neighbors; the failure counts if most of them failed, too
+# the number of neighbors of a failed arm; the failure counts if most of them also failed
 NEIGHBORS = 5
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Knowledge:
-    """A model, the results that it is fitted to, and its dictionary. See `SparseState`."""
+    """A model, the results to which it is fitted, and its dictionary. See `SparseState`."""
 
     model: SparseModel
     pulls: Pulls
@@ -37,15 +37,15 @@ class Knowledge:
 
     @cached_property
     def posterior(self) -> SparsePosterior:
-        """The fit to `curve_evidence`, or to `evidence` if the model has no steps."""
+        """The posterior, fitted to `curve_evidence`, or to `evidence` if the model has no steps."""
         if self.curve_evidence is not None:
             return fit_evidence(self.model, self.curve_evidence, self.dictionary)
         return self.model.fit(self.evidence, self.dictionary)
 
     @cached_property
     def evidence(self) -> Pulls:
-        """The pulls to which the model is fitted: `pulls`, and one pull with the worst mean rewards
-        so far for each arm that failed like its neighbors, so that the search leaves a region of
+        """The pulls to which the model is fitted: `pulls`, and, for each arm that failed like its
+        neighbors, one pull with the worst mean rewards so far. The search then leaves a region of
         failures. A single failed arm has no effect on others."""
         arms = self._failed_with_neighbors()
         if not len(arms):
@@ -63,8 +63,8 @@ class Knowledge:
     def make_curve_evidence(self) -> CurveEvidence:
         """Return the values for a model over steps.
 
-        Results without a curve count as values at the last step. They are existing data, and arms
-        that failed like their neighbors, which count with the worst value.
+        Results without a curve count as values at the last step. These are existing data, and arms
+        that failed like their neighbors, which have the worst value.
         """
         failed = self._failed_with_neighbors()
         with_curve = np.array([curve.arm for curve in self.curves.trials], np.intp)
@@ -82,12 +82,12 @@ class Knowledge:
     @cached_property
     def learns_curves(self) -> bool:
         """Whether there is a value before the last step that the model can learn. This requires the
-        fitted calibrated model, and one objective without constraints."""
+        fitted calibrated model, and a single objective without constraints."""
         return self.calibration is not None and self.goals.is_single and self.curves.is_informative
 
     def predictions(self, trials: Sequence[int]) -> TrialPredictions | None:
-        """Return the predicted final values of the given trials that have reported; None if the
-        model has no steps."""
+        """Return the predicted final values of those of the given trials that have reported; None
+        if the model has no steps."""
         evidence = self.curve_evidence
         if evidence is None:
             return None
@@ -110,21 +110,21 @@ class Knowledge:
 
     @property
     def has_prospect(self) -> bool:
-        """Whether `prospect` can be computed: not before the first fit of the model, with several
-        objectives, or with learning curves."""
+        """Whether `prospect` can be computed, which is not the case before the first fit of the
+        model, with several objectives or with learning curves."""
         is_fitted = self.calibration is not None and self.calibration.fitted.results > 0
         return is_fitted and self.goals.is_single and self.curve_evidence is None
 
     def prospect(self, bound: float) -> Prospect:
-        """Return the promise of further evaluations, given the largest upper bound on a score.
-        Needs `has_prospect`."""
+        """Return the expected benefit of further evaluations, given the largest upper bound on a
+        score. Requires `has_prospect`."""
         best = self.best_score
         scores = np.array([best, max(best, bound), best + np.sqrt(self.model.regularization)])
         rewards = self.scale.rewards(scores)
         return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))
 
     def _failed_with_neighbors(self) -> Indices:
-        """Return the arms that always failed, as did most of their `NEIGHBORS` nearest evaluated
+        """Return the arms that always failed, like most of their `NEIGHBORS` nearest evaluated
         arms."""
         arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
         if not len(arms) or not self.pulls.total:

@@ -1,4 +1,4 @@
-"""Picking arms by their upper bounds u = μ̃ + width · σ̃, from all arms, on one fitted
+"""Picks arms by their upper bounds u = μ̃ + width · σ̃, from all arms, with one fitted
 posterior."""
 
 import math
@@ -24,15 +24,15 @@ class Picking:
     posterior: BatchPosterior | ConditionedPosterior
     bounds: UpperBounds
     width: float
-    # the bonus of each arm (A,), at most 0, so that `bounds` remain valid with it
+    # an addend to each arm's score (A,), at most 0, so that `bounds` remain valid
     bonus: Floats | None = None
 
     @staticmethod
     def begin(state: SparseState, width: float, blocked: Indices, is_conditioned: bool = False) -> "Picking":
         """Return a workspace at `state` without picks. `blocked`: arms that may not be picked.
 
-        `is_conditioned`: whether pulls without rewards lower variances as in `conditioning` instead
-        of `batch`.
+        `is_conditioned`: whether pulls without rewards reduce variances as in `conditioning`,
+        instead of as in `batch`.
         """
         scored_bounds = bounds_of(state.goals, width)
         bounds = state.model.screen.upper(state.model.all_arms, state.posterior.fit, scored_bounds, blocked)
@@ -86,7 +86,7 @@ class Picking:
         self.bounds.count_looks(len(arms))
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return upper bounds on u for `arms` (n,), which must not be evaluated yet."""
+        """Return upper bounds on u for `arms` (n,), none of which was evaluated yet."""
         bounds = self.bounds.tighten(arms)
         return bounds if self.bonus is None else bounds + self.bonus[arms]
 
@@ -102,7 +102,7 @@ class Picking:
         return pick.mean + pick.width * math.sqrt(pick.variance)
 
     def look_at(self, arms: Indices) -> None:
-        """Evaluate the members of `arms` (n,) that are not evaluated yet."""
+        """Evaluate those of `arms` (n,) that were not evaluated yet."""
         if len(missing := np.setdiff1d(arms, self.posterior.arms)):
             self.posterior.enter(missing)
 

@@ -1,7 +1,7 @@
-"""The sparse posterior over all arms (BKB's; DTC on the 1/λ scale), fitted from counts.
+"""The sparse posterior over all arms (that of BKB; DTC on the 1/λ scale), fitted from counts.
 
-In the paper's symbols, with z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3).
-This module uses coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b) Uᵀ,
+In the paper's notation, with z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq.
+2–3): This module uses coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b) Uᵀ,
 
     y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b
     is `spectrum` (r,)
@@ -11,13 +11,13 @@ This module uses coordinates in which V is the identity: with Σ n_p z z ᵀ = U
     k̃(x, x')       = (k(x, x') − y(x)ᵀ diag(b) y(x')) / λ
     σ̃²(x)          = (k(x, x) − ‖diag(b)^{1/2} T k_𝒮(x)‖²) / λ
 
-The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹ written as a square: one matrix
-product over the arms gives means and variances, and rounding loses only half of the digits that
-using Q itself would lose. The expression contains k(x, x) − ‖z‖², so distant arms stay uncertain.
+The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹, written as a square: one
+matrix product over the arms gives means and variances, and rounding loses only half of the digits
+that Q itself would lose. The expression contains k(x, x) − ‖z‖², so distant arms remain uncertain.
 
-The s_p are sums of scores (`model.outputs`), which are the rewards themselves when `outputs` is
-raw. With a constant mean m ~ N(0, 1), all this holds for the scores minus m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1)
-over the multiset of pulls, K̂ being (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
+The s_p are sums of scores (`model.outputs`), which are the rewards themselves if `outputs` is raw.
+With a constant mean m ~ N(0, 1), all this holds for the scores minus m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1) over
+the multiset of pulls, where K̂ is (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
 """
 
 from dataclasses import dataclass, replace
@@ -43,10 +43,10 @@ PROBES = 8  # the number of random vectors that estimate a norm
 @dataclass(frozen=True, eq=False)
 class SparseModel:
     """The parts of a posterior besides the pulls: `kernel`, candidate `arms`, `regularization` λ,
-    the scores and their mean.
+    and the scores with their mean.
 
     `arms` is an array (A, d), or an object that represents one (`PlacedArms`). The defaults are
-    those of the papers: unchanged rewards with mean 0.
+    those of the papers: the rewards themselves, with mean 0.
     """
 
     kernel: Kernel
@@ -97,11 +97,11 @@ class SparseModel:
 
     @cached_property
     def screen(self) -> Screen:
-        """Bounds on all arms from an earlier fit."""
+        """Bounds on all arms, derived from an earlier fit."""
         return Screen(self.kernel, self.regularization, self.all_arms.largest_prior)
 
     def extend(self, features: Floats) -> "SparseModel":
-        """Return the model with n appended arms, `features` (n, d). The results computed for its
+        """Return the model with n appended arms, `features` (n, d). Results computed for the
         present arms are kept.
 
         Raises ValueError if d differs from that of the present arms.
@@ -118,7 +118,7 @@ class SparseModel:
         return grown
 
     def with_regularization(self, regularization: float) -> "SparseModel":
-        """Return the model with another λ; kernel columns of an array are kept."""
+        """Return the model with another λ. Kernel columns of an array are kept."""
         changed = replace(self, regularization=regularization)
         if not isinstance(self.arms, PlacedArms):
             object.__setattr__(changed, "_local", self._local.with_regularization(regularization))
@@ -129,11 +129,11 @@ class SparseModel:
         return Points(arms, self.all_arms.look_up(arms))
 
     def parts(self) -> list[slice]:
-        """Return the arms in consecutive slices of a suitable size for matrix products."""
+        """Return the arms in consecutive slices whose size suits matrix products."""
         return [slice(low, min(low + BLOCK, len(self.arms))) for low in range(0, len(self.arms), BLOCK)]
 
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
-        """Return the posterior after `pulls` with the inducing points `dictionary` (m,), if any."""
+        """Return the posterior after `pulls` with inducing points `dictionary` (m,), if any."""
         inducing = self.points(dictionary)
         gram = self.all_arms.kernel_entries(dictionary, inducing)
         pivots, factor = pivoted_cholesky(gram)
@@ -182,7 +182,7 @@ class SparseModel:
 
 
 def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
-    """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖_F from products with random signs."""
+    """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖_F, from products with random signs."""
     roots = np.sqrt(spectrum)[:, None]
     signs = np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
     product = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
@@ -192,7 +192,7 @@ def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization:
 
 @dataclass(frozen=True, eq=False)
 class SparsePosterior:
-    """The belief over all arms: `fit`, computed with `model`."""
+    """The belief over all arms: the posterior `fit`, computed with `model`."""
 
     model: SparseModel
     fit: Fit
@@ -226,19 +226,19 @@ class SparsePosterior:
         """Return μ̃ − m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
 
         The values of an arm do not depend on the other arms in the call, bit for bit. Strategies
-        decide by these values. `mean` and `variance` of all arms come from joint products, so some
-        last digits differ.
+        base their decisions on these values. `mean` and `variance` of all arms are computed by
+        joint products, so some last digits differ.
         """
         return self.model.all_arms.moments(self.fit, arms)
 
     def joint_moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
-        """Return `moments` by joint products, in a fraction of the time. Some last digits depend on
-        the other arms in the call."""
+        """Return `moments`, computed by joint products in a fraction of the time. Some last digits
+        depend on the other arms in the call."""
         return self.model.all_arms.moments(self.fit, arms, is_joint=True)
 
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
-        """Return k̃(x, x') and zᵀV⁻¹z' among `points` (n), whose y are `rows` (n, r): two (n, n)
-        arrays."""
+        """Return k̃(x, x') and zᵀV⁻¹z' among `points` (n), given their y as `rows` (n, r): two (n,
+        n) arrays."""
         explained = (rows * self.fit.spectrum) @ rows.T
         kernel = self.model.kernel.cross(points.features, points.features)
         return (kernel - explained) / self.model.regularization, rows @ rows.T

@@ -1,4 +1,4 @@
-"""Checks the calibrated model of a state against its predictions, fits it again, records and
+"""Checks the calibrated model of a state against its predictions, refits it, and records and
 restores it."""
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ def calibrate(
     model: Model | None,
     belief: Belief | None = None,
 ) -> S:
-    """Return `after` with the calibrated `model` checked against its predictions, and fitted to all
+    """Return `after` with its calibrated `model` checked against its predictions, and fitted to all
     pulls if a fit is due.
 
     Args:
-        after: the state with `observations`; it is returned unchanged without a model.
-        before: the state before them.
+        after: the state with `observations`; returned unchanged if there is no model.
+        before: the state without them.
         observations: the newly finished pulls, some of which `belief` predicted.
         model: the strategy's calibrated model; None if it has none.
         belief: returns mean and variance of arms at `before`; None for those of the sparse
@@ -52,9 +52,9 @@ def calibrate(
 
 
 def posterior_before(before: SparseState, after: SparseState) -> SparsePosterior:
-    """Return the posterior whose variances determine a new dictionary. It is that of `before`; if
-    the kernel was fitted again, it is computed from the same evidence, with the kernel and the
-    curves of `after`."""
+    """Return the posterior whose variances determine a new dictionary. It is the posterior of
+    `before`. If the kernel was refitted, it is computed from the same evidence with the kernel and
+    the curves of `after`."""
     if after.model is before.model:
         return before.posterior
     curves = after.curve_state.known
@@ -77,7 +77,7 @@ def refit(state: S, model: Model) -> S:
 
 
 def calibration_record(state: SparseState) -> Record:
-    """Return the record that `restore_calibration` reads, with the most often pulled arm; empty if
+    """Return the record for `restore_calibration`, including the most often pulled arm; empty if
     there is no calibrated model."""
     if state.calibration is None:
         return {}

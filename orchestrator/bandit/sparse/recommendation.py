@@ -16,11 +16,11 @@ NO_NOISE = 0.01  # the variance of a score among the arms around the best one
 
 def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
     """Return the pulled arm to recommend if it may differ from the arm with the largest mean
-    reward; otherwise None. It is the arm of largest estimate (`Estimates`) if the fitted noise is
-    large, unless repeated pulls always gave the same reward, or no arm is pulled twice and the arms
-    around the best one show no noise (`local_noise`). An arm whose mean reward is implausibly far
-    above all others is ignored, and so is an arm whose pulls were all stopped early. None if there
-    are several objectives or constraints.
+    reward; otherwise None. It is the arm with the largest estimate (`Estimates`) if the fitted
+    noise is large. Two exceptions: repeated pulls always had the same reward, or no arm was pulled
+    twice and the arms around the best one show no noise (`local_noise`). Arms whose mean reward is
+    implausibly far above all others are ignored, as are arms whose pulls were all stopped early.
+    Return None if there are several objectives or constraints.
     """
     is_single = state.goals.is_single
     if state.calibration is None or not is_single or not len(arms := state.pulls.finished_arms):
@@ -41,7 +41,7 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
 def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
     """Return the arm of the finished trial with the best prediction, if single values are noisy.
     Trials whose final value is in the worse half are ignored, because values at steps may
-    contradict the final ones (if another quantity was reported)."""
+    contradict the final ones (if a different quantity was reported)."""
     finished = np.flatnonzero(evidence.values.is_finished & (evidence.values.trials >= 0))
     if not len(finished):
         return None
@@ -55,7 +55,7 @@ def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> in
 
 def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats) -> bool:
     """Return whether the differences between the `means` (p,) of the `arms` around the best one are
-    not noise, although no arm repeats."""
+    not noise, judged without repeated pulls."""
     if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
         return False
     return local_noise(state.model.all_arms.look_up(arms), means, state.layout, state.model.kernel) <= NO_NOISE

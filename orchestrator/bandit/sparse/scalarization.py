@@ -1,26 +1,26 @@
-"""Scalarizes several upper bounds of an arm into one number that increases with each of them.
+"""Scalarizes several upper bounds of an arm: computes one number that increases with each of them.
 
 Objectives use the hypervolume scalarization of Golovin and Zhang (2020, "Random hypervolume
-scalarizations for provable multi-objective black box optimization", eq. 1), with u_j the upper
-bounds, z a point below all results and θ a direction, uniform on the positive part of the unit
+scalarizations for provable multi-objective black box optimization", eq. 1), with the upper bounds
+u_j, a point z below all results, and a direction θ, uniform on the positive part of the unit
 sphere:
 
     s_θ(u) = min_j (u_j − z_j)/θ_j
 
 The mean over θ of s_θ to the power of the number of objectives is the hypervolume between z and u,
-up to a constant. The largest s_θ marks the point at which the ray from z along θ leaves the
+up to a constant factor. The largest s_θ marks the point at which the ray from z along θ leaves the
 dominated region. Each pick has a different θ, so that a batch spreads along the front. With one
 objective, s is u itself.
 
 A constraint is considered satisfiable if its margin's posterior mean plus `CAUTION` times the
 objectives' width · σ reaches the score of a margin of 0. Arms that satisfy all constraints in this
-sense come first. With the full width nearly every arm would pass, because σ contains the
+sense come first. With the full width, nearly every arm would pass, because σ contains the
 uncertainty due to the objective's noise. The other arms are ordered by how close their upper bounds
-are to satisfying all constraints, so that the search continues toward the feasible region until it
-is found.
+are to satisfying all constraints, so the search continues toward the feasible region until it finds
+it.
 
-No score falls when a bound rises, even in floating-point arithmetic, so upper bounds on u give
-upper bounds on scores.
+No score decreases when a bound increases, even in floating-point arithmetic, so upper bounds on u
+result in upper bounds on scores.
 """
 
 from dataclasses import dataclass
@@ -31,17 +31,18 @@ from scipy.special import ndtri
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.goals import Goals
 
-Bound = tuple[int, float]  # μ̃ of an output, by its index, plus a width times σ̃
+Bound = tuple[int, float]  # μ̃ of an output (its index) plus a width times σ̃
 
-INFEASIBLE = -1e200  # far below every score, and large enough to separate the scores that it multiplies
+INFEASIBLE = -1e200  # far below every score, but large enough to separate scores that it multiplies
 LEAST_SHARE = 1e-6  # the smallest component of a direction
-CAUTION = 0.25  # 0 to 0.5 gave similar results, and 1 worse ones, on constrained tables (docs/measurements)
+# 0 to 0.5 had similar results, 1 worse ones, on constrained tables (docs/measurements)
+CAUTION = 0.25
 
 
 @dataclass(frozen=True, eq=False)
 class Scalarizing:
-    """Computes one number from the J + 2C bounds of an arm: the objectives' upper bounds, the
-    constraints' cautious bounds, and the constraints' upper bounds."""
+    """Computes one number from the J + 2C bounds of an arm: the objectives' upper bounds, then the
+    constraints' cautious bounds, then the constraints' upper bounds."""
 
     floors: Floats  # z (J,)
     directions: Floats  # θ (J,), > 0
@@ -64,7 +65,7 @@ class Scalarizing:
 
 
 def bounds_of(goals: Goals, width: float) -> list[Bound]:
-    """Return the inputs of `Scalarizing`, in its order."""
+    """Return the arguments of `Scalarizing`, in its order."""
     constraints = range(goals.objectives, goals.objectives + goals.constraints)
     cautious = [(output, CAUTION * width) for output in constraints]
     return [

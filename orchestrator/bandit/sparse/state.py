@@ -1,5 +1,5 @@
-"""The state of a strategy with a sparse posterior; the posterior is derived from it once, when it
-is needed."""
+"""The state of a strategy with a sparse posterior, which is derived from the state once, when it is
+needed."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ from orchestrator.bandit.sparse.knowledge import Knowledge
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Wait
 
-# the smallest rise of the best mean reward that counts, as a share of (best − median)
+# the smallest significant rise of the best mean reward, as a share of (best − median)
 LEAST_RISE = 0.02
-# up to this number of results the log density of the user's prior is added to scores unchanged;
-# later it decays
+# up to this number of results, the log density of the user's prior is added to scores unchanged; it
+# decays later
 PRIOR_RESULTS = 10.0
-# a lower bound on the log density, however far an arm is from the expected values
+# a lower bound on the log density, no matter how far an arm is from the expected values
 LEAST_PRIOR = -2.0
 
 
@@ -43,12 +43,12 @@ class Peak:
 
     reward: float = -np.inf  # the best mean reward at the rise
     results: int = 0  # the number of results at the rise
-    # the largest (best − median) of the mean rewards so far, because the present one falls while a
-    # search converges
+    # the largest (best − median) of the mean rewards so far, because the present one decreases
+    # while a search converges
     spread: float = 0.0
 
     def after(self, pulls: Pulls) -> "Peak":
-        """Return the peak after all `pulls`; a rise below `LEAST_RISE` spreads does not count."""
+        """Return the peak after all `pulls`. Rises below `LEAST_RISE` spreads are ignored."""
         if not len(pulls.arms):
             return self
         means = mean_rewards(pulls)
@@ -61,7 +61,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Milestones:
-    """The numbers of results at the latest events of a search."""
+    """The number of results at the latest events of a search."""
 
     grown_at: int = 0  # the number of pulls when arms were last appended
     peak: Peak = field(default_factory=Peak)
@@ -69,20 +69,20 @@ class Milestones:
 
 @dataclass(frozen=True, eq=False)
 class CurveState:
-    """The learning curves of the trials, and the trials that are paused."""
+    """The learning curves of the trials, and the paused trials."""
 
     known: Curves = field(default_factory=Curves)  # the curves that the posterior has learned
     # the curves that the next `tell` learns; None if they are the known ones
     unlearned: Curves | None = None
     # trials that were stopped and can be continued, ascending
     paused: Indices = field(default_factory=_no_numbers)
-    compete: bool = True  # whether paused trials compete with new ones; else they wait
+    compete: bool = True  # whether paused trials compete with new ones; otherwise they wait
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
     def learn(self) -> "CurveState":
-        """Return the state after a `tell`, which has learned the unlearned curves."""
+        """Return the state after a `tell` has learned the pending curves."""
         return self if self.unlearned is None else replace(self, known=self.unlearned, unlearned=None)
 
     def paused_arms(self) -> Indices:
@@ -111,10 +111,10 @@ class SparseState:
     failed: Indices = field(default_factory=_no_numbers)
     curve_state: CurveState = field(default_factory=CurveState)
     milestones: Milestones = field(default_factory=Milestones)
-    # (A,), the user's expectation of each arm's quality, relative to the best; None if there is no
+    # (A,), the quality that the user expects of each arm, relative to the best; None without
     # expectation
     log_prior: Floats | None = None
-    # the `knowledge` of another state that differs only in values on which it does not depend
+    # the `knowledge` of another state that differs only in irrelevant values
     shared: InitVar[Knowledge | None] = None
 
     def __post_init__(self, shared: Knowledge | None) -> None:
@@ -122,8 +122,8 @@ class SparseState:
             object.__setattr__(self, "knowledge", shared)
 
     def __setstate__(self, values: Mapping[str, Any]) -> None:
-        """Restore a pickle. Those of version 0.2.0 have the values of `curve_state` and
-        `milestones` as fields of the state, and derived values, which are computed again."""
+        """Restore a pickle. Pickles of version 0.2.0 have the values of `curve_state` and
+        `milestones` as fields of the state; derived values are recomputed."""
         names = {field.name for field in fields(self)} | {"knowledge"}
         state = {name: value for name, value in values.items() if name in names}
         if "curve_state" not in values:
@@ -187,9 +187,9 @@ class SparseState:
         compete: bool = True,
     ) -> Self:
         """Return the state with these curves in place of the known ones of the same trials, and
-        with these trials paused, which compete with new ones or not.
+        with these paused trials, which may or may not compete with new ones.
 
-        The next `tell` learns the curves. Until then the posterior remains as it is.
+        The next `tell` learns the curves. Until then, the posterior remains unchanged.
         """
         known = self.curve_state.known
         curve_state = CurveState(
@@ -204,8 +204,8 @@ class SparseState:
     def repeats(self) -> bool:
         """Whether an arm may be pulled more than once.
 
-        The calibrated model does not repeat arms while others are left if every repeated pull gave
-        the same reward.
+        If every repeated pull had the same reward, the calibrated model repeats no arm while others
+        are left.
         """
         if self.layout is None or not self.layout.repeats:
             return self.layout is None
@@ -213,21 +213,21 @@ class SparseState:
         return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
 
     def blocked_arms(self, pending: Sequence[int] = ()) -> Indices:
-        """Return arms that may not be chosen, ascending: those set aside; if arms do not repeat,
-        those pulled and `pending` too."""
+        """Return the arms that may not be chosen, ascending: those set aside and, if arms do not
+        repeat, those that were pulled or are `pending`."""
         if self.repeats and not len(self.curve_state.paused):
             return self.set_aside
-        if self.repeats:  # a stopped trial is continued, its configuration does not restart
+        if self.repeats:  # a stopped trial is continued; its configuration is not restarted
             return np.union1d(self.set_aside, self.curve_state.paused_arms())
         return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
 
     def picks_left(self, pending: Sequence[int], limit: int) -> int:
-        """Return the largest number of picks: `limit`, or the remaining arms if none repeats."""
+        """Return the largest number of picks: `limit`, or all remaining arms if none repeats."""
         return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked_arms(pending)))
 
     @cached_property
     def available(self) -> Indices:
-        """Arms that may be chosen with no pull pending, ascending."""
+        """The arms that may be chosen if no pull is pending, ascending."""
         return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked_arms(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
@@ -237,8 +237,8 @@ class SparseState:
 
     @cached_property
     def _is_start_left(self) -> bool:
-        """Whether the warm start has an arm left if no arm is pending; an upper bound if arms are
-        pending."""
+        """Whether the warm start has an arm left if no arm is pending. If arms are pending, it may
+        have fewer."""
         return bool(self._start_without(()))
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
@@ -253,11 +253,10 @@ class SparseState:
         return remaining
 
     def extend(self, features: Floats, retired: Sequence[int] = (), log_prior: Floats | None = None) -> Self:
-        """Return the state with n ≥ 0 new arms after its own, and with the `retired` arms set
-        aside.
+        """Return the state with n ≥ 0 new arms appended, and with the `retired` arms set aside.
 
-        `features` (n, d) and `log_prior` (n,) belong to the new arms. Raises ValueError when
-        features are not finite, or when d differs from that of the existing arms.
+        `features` (n, d) and `log_prior` (n,) belong to the new arms. Raises ValueError if features
+        are not finite, or d differs from that of the existing arms.
         """
         set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
         milestones = replace(self.milestones, grown_at=self.pulls.total)
@@ -277,8 +276,8 @@ class SparseState:
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
 
     def observe(self, observations: Sequence[Observation]) -> Self:
-        """Return the next round's state with these pulls and set-aside arms. Drawn parts do not
-        change."""
+        """Return the state of the next round with these pulls and set-aside arms. Random parts do
+        not change."""
         pulled = [observation for observation in observations if observation.reward is not None]
         further = further_rewards(observations, self.goals.further)
         existing = [observation.is_existing for observation in pulled]
@@ -321,7 +320,7 @@ def initial_state(
 
 
 def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
-    """Return the answer of `ask` if no arm is left because arms do not repeat; otherwise None."""
+    """Return the result of `ask` if arms do not repeat and no arm is left; otherwise None."""
     if state.repeats or state.picks_left(pending, 1):
         return None
     return Wait("every arm was chosen once, and none may be evaluated twice")

@@ -1,5 +1,5 @@
-"""The common part of strategies with a sparse posterior: learning and recording, without the
-choice."""
+"""The common part of strategies with a sparse posterior: learning and recording, but not
+choosing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.verification import estimate
 from orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
 
-# the largest number of atoms of a model over steps, unless the strategy's limit is smaller
+# the largest number of atoms of a model over steps, unless the strategy has a smaller limit
 MOST_PAIRS = 400
 
 S = TypeVar("S", bound=SparseState)
@@ -70,8 +70,8 @@ class SparseStrategy(ABC, Generic[S]):
         )
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
-        """Return the state after these newly finished pulls: G is updated with the old variances,
-        and a new dictionary is drawn with them.
+        """Return the state after these newly finished pulls: the old variances update G and
+        determine the draw of a new dictionary.
 
         Under a new kernel the old variances are those of the old pulls under it. Without a new
         pull, dictionary and G do not change. If the warm start failed, the prior decides. A
