@@ -1,14 +1,14 @@
 """The protocol of every strategy, and its argument and result types.
 
-A strategy is a frozen dataclass of hyper-parameters plus six pure functions. Its state contains
-only values that cannot be derived (pulls, dictionary, information gain, round). Posterior, widths
-and upper bounds are derived from it and never stored.
+A strategy is a frozen dataclass of hyperparameters with six pure functions. Its state contains only
+values that cannot be derived (pulls, dictionary, information gain, round). Posterior, widths and
+upper bounds are derived from the state and never stored.
 
-Values that a strategy *draws* (a dictionary) must not be drawn again at a resume, because a
-floating-point tie can flip on another machine. Therefore `tell` is split in two for the event log:
-`recorded(state)` is the JSON-able part of a state that was drawn in the last `tell` (or in `init`),
-and `restore(state_before, observations, record)` rebuilds the state after it without randomness:
-`restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, rng)`.
+Values that a strategy *draws* (a dictionary) must not be drawn again by a resume, because the
+outcome of a floating-point tie may differ on another machine. Therefore `tell` has two counterparts
+for the event log. `recorded(state)` is the part of a state that was drawn in the last `tell` (or in
+`init`), as JSON values. `restore(state_before, observations, record)` rebuilds the state without
+randomness: `restore(s, obs, recorded(tell(s, obs, rng)))` equals `tell(s, obs, rng)`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ Mode = Literal["async", "batch"]
 
 
 class Waiting(StrEnum):
-    """When a strategy chooses nothing although a worker is idle."""
+    """The condition under which a strategy chooses nothing although a worker is idle."""
 
     NEVER = "never"
     DRIFT_BUDGET = "drift_budget"  # if pending pulls have spent the drift budget, as in the papers
@@ -48,8 +48,8 @@ WaitOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """A chosen arm with the numbers that explain the choice, as they were before it; NaN if the
-    strategy has none.
+    """A chosen arm, with the numbers that explain the choice, as they were before it; NaN if the
+    strategy does not have them.
 
     Attributes:
         arm: the arm.
@@ -59,9 +59,9 @@ class Pick:
         trial: the stopped trial to continue; None for a new trial.
         reason: the reason of the pick: `"coverage"` for an arm of a level that lacks evaluations,
             `"verification"` for one of the best arms, which is repeated because values are noisy,
-            `"exhausted"` for a repeated arm after all arms were chosen; empty for an arm that the
-            strategy prefers to all others.
-        parent: the stopped trial from whose checkpoint a new trial continues; None if it begins at
+            `"exhausted"` for a repeated arm after all arms were chosen; empty if the strategy
+            prefers the arm to all others.
+        parent: the stopped trial from whose checkpoint a new trial continues; None if it starts at
             its first step.
         replaces: the stopped trial that ends in favor of a new one with a `parent`.
     """
@@ -78,7 +78,7 @@ class Pick:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """The promise of further evaluations, in units of rewards.
+    """The expected benefit of further evaluations, in units of rewards.
 
     Attributes:
         gain: the difference between the largest upper confidence bound and the best mean reward
@@ -95,7 +95,7 @@ class Choose:
     """Pull these arms, in this order. `reason`: why the batch ended (`"drift budget"`, `"limit"`,
     `"warm start"`…).
 
-    `prospect`: the promise of further evaluations before these picks; None if it is unknown.
+    `prospect`: the expected benefit of further evaluations before these picks; None if unknown.
     """
 
     picks: tuple[Pick, ...]
@@ -105,7 +105,7 @@ class Choose:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """No arm may be pulled before further rewards are known, or ever. `reason` explains it."""
+    """No arm may be pulled until further rewards are known, or ever. `reason` explains why."""
 
     reason: str
 
@@ -131,7 +131,8 @@ class Posterior:
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """Posterior standard deviation of every arm (A,), in `mean`'s unit: √(unit · variance)."""
+        """The posterior standard deviation of every arm (A,), in `mean`'s unit: √(unit ·
+        variance)."""
         deviation: NDArray[np.float64] = np.sqrt(self.unit * self.variance)
         return deviation
 
@@ -157,20 +158,20 @@ S_contra = TypeVar("S_contra", bound=StrategyState, contravariant=True)
 
 
 class Strategy(Protocol[S]):
-    """One algorithm. All functions are pure; `ask` may be called twice and changes nothing."""
+    """An algorithm. All functions are pure. `ask` can be called repeatedly and changes nothing."""
 
     def init(self, arms: Arms, rng: np.random.Generator) -> S:
-        """Return the state before any pull of the A `arms`, with the drawn warm start."""
+        """Return the state before any pull of the A `arms`, with a drawn warm start."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
         """Choose the next pulls.
 
         Args:
             state: the strategy's state, which is not changed.
-            pending: the multiset of pulled arms whose rewards are not in `state` yet, in the order
+            pending: the multiset of pulled arms whose rewards are not yet in `state`, in the order
                 of choice.
-            limit: the largest number of picks, >= 1. Fewer picks mean that no more can be chosen
-                before the next `tell`.
+            limit: the largest number of picks, >= 1. Fewer picks mean that no further arm may be
+                chosen before the next `tell`.
         """
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
@@ -179,13 +180,13 @@ class Strategy(Protocol[S]):
         Args:
             state: the state before them; it is not changed.
             observations: the pulls, each once, with their rewards.
-            rng: the source of the strategy's draws (its dictionary, …); the same generator gives
-                the same state.
+            rng: the source of the strategy's draws (its dictionary, …); the same generator results
+                in the same state.
         """
 
     def recorded(self, state: S) -> Record:
-        """Return the drawn or accumulated values that cannot be computed from the pulls, for
-        JSON."""
+        """Return the drawn or accumulated values that cannot be computed from the pulls, as JSON
+        values."""
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
         """Return the result of `tell` without randomness: drawn values are read from `record`."""
@@ -194,25 +195,25 @@ class Strategy(Protocol[S]):
         """Return the belief over all arms at `state`, without pending pulls."""
 
 
-AnyStrategy = Strategy[Any]  # a strategy whose type of state is known only to its own functions
+AnyStrategy = Strategy[Any]  # a strategy whose state type is only known to its own functions
 
 
 @runtime_checkable
 class BeginsWithExisting(Protocol[S]):
-    """A strategy that initializes from existing data differently from an ordinary `tell`."""
+    """A strategy that is initialized from existing data in another way than by `tell`."""
 
     def begin(self, state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-        """Return the state after `init` and these existing pulls, all with a reward. The call
-        counts as a `tell`, which `restore` can rebuild."""
+        """Return the state after `init` and these existing pulls, all of which have a reward. The
+        call counts as a `tell`, which `restore` can rebuild."""
 
 
 @runtime_checkable
 class Shardable(Protocol):
-    """A strategy whose `init` takes arms of several arrays (`sparse.all_arms.PlacedArms`)."""
+    """A strategy whose `init` accepts arms in several arrays (`sparse.all_arms.PlacedArms`)."""
 
     @property
     def is_shardable(self) -> Literal[True]:
-        """True. Other strategies have no such attribute."""
+        """True. Other strategies do not have this attribute."""
 
 
 @runtime_checkable
@@ -222,7 +223,7 @@ class Sequential(Protocol):
 
     @property
     def is_sequential(self) -> Literal[True]:
-        """True. A strategy that chooses with pending pulls has no such attribute."""
+        """True. A strategy that chooses while pulls are pending does not have this attribute."""
 
 
 @runtime_checkable
@@ -231,18 +232,18 @@ class Waits(Protocol):
 
     @property
     def never_waits(self) -> bool:
-        """Whether it chooses for any pending pulls, so that its batches have no limit."""
+        """Whether it chooses with any number of pending pulls, so that batches have no limit."""
 
 
 @runtime_checkable
 class RefreshesByGrowth(Protocol):
-    """A strategy that learns results together, once there are enough of them. A strategy that never
-    waits needs this in a campaign, with a field `mode` that is `async`."""
+    """A strategy that learns results in groups. A strategy that never waits needs this in a
+    campaign, with the field `mode` set to `async`."""
 
     @property
     def refresh_growth(self) -> float:
-        """The growth of the number of results at which a refresh is due, as a share; 0 if refreshes
-        do not depend on growth."""
+        """The relative growth of the number of results at which a refresh is due; 0 if refreshes do
+        not depend on growth."""
 
 
 @runtime_checkable
@@ -265,7 +266,7 @@ class Informed(Protocol):
 
 @runtime_checkable
 class Recommends(Protocol[S_contra]):
-    """A strategy that may recommend an arm other than that with the largest mean reward."""
+    """A strategy that may recommend a different arm than the one with the largest mean reward."""
 
     def recommend(self, state: S_contra) -> int | None:
         """Return the pulled arm to recommend; None for the arm with the largest mean reward."""
@@ -276,8 +277,8 @@ class EstimatesRewards(Protocol[S_contra]):
     """A strategy that estimates the reward of a pulled arm."""
 
     def estimate(self, state: S_contra, arm: int) -> tuple[float, float] | None:
-        """Return the expected reward of `arm` without noise, and its standard deviation; None if
-        they are unknown."""
+        """Return the expected noise-free reward of `arm` and its standard deviation; None if
+        unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,12 +286,12 @@ class TrialForecast:
     """A strategy's forecast of the final value of a trial that has reported.
 
     Attributes:
-        trial: the trial's number.
+        trial: the trial's index.
         mean: the expected final reward.
         low: the reward two standard deviations below it.
         high: the reward two standard deviations above it.
         score: the expected final score, in the model's units.
-        deviation: its standard deviation, noise included, in the model's units.
+        deviation: its standard deviation, including noise, in the model's units.
     """
 
     trial: int
@@ -321,10 +322,10 @@ class LearnsCurves(Protocol[S]):
             state: the state before.
             curves: the curves of the running, stopped and finished trials that reported since the
                 last call.
-            paused: all trials that were stopped and may be continued. Their arms are not started
-                again.
+            paused: all trials that were stopped and may be continued. Their configurations are not
+                started again.
             last_step: the step at which a training ends, if it is given.
-            compete: whether `ask` may choose paused trials. Otherwise the caller continues them.
+            compete: whether `ask` may choose paused trials; otherwise the caller continues them.
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
@@ -338,7 +339,7 @@ class TrainsPopulation(Protocol):
 
     @property
     def population(self) -> int:
-        """The number of members that train."""
+        """The number of members in training."""
 
     @property
     def interval(self) -> int:
@@ -350,26 +351,26 @@ class TrainsPopulation(Protocol):
 
 
 def never_waits(strategy: object) -> bool:
-    """Return whether the strategy chooses for any pending pulls, so that its batches have no
-    limit."""
+    """Return whether the strategy chooses with any number of pending pulls, so that its batches are
+    unlimited."""
     return isinstance(strategy, Waits) and strategy.never_waits
 
 
 def refresh_growth(strategy: object) -> float:
-    """Return the growth of the number of results, as a share, at which a strategy that never waits
-    learns them; 0 if it learns immediately."""
+    """Return the relative growth of the number of results at which a strategy that never waits
+    learns them; 0 if it learns them immediately."""
     return strategy.refresh_growth if never_waits(strategy) and isinstance(strategy, RefreshesByGrowth) else 0.0
 
 
 def is_grown(share: float, waiting: int, known: int, running: int) -> bool:
-    """Return whether a refit is due because the `waiting` results are at least the `share` of the
-    `known` results and of the `running` pulls. With many workers, one more result changes
+    """Return whether a refit is due because the `waiting` results are at least the given `share` of
+    the `known` results and the `running` pulls. With many workers, a single further result changes
     little."""
     return waiting >= share * (known + running)
 
 
 def begin(strategy: Strategy[S], state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
-    """Return the state of `init` with `existing` pulls, at least one, all with rewards."""
+    """Return the state of `init` with at least one `existing` pull; all of them have rewards."""
     if isinstance(strategy, BeginsWithExisting):
         begun: S = strategy.begin(state, existing, rng)
         return begun

@@ -1,6 +1,6 @@
-"""The candidates: those that are appended during a search, those in other processes, and those that
-match a configuration.
+"""The candidates: those appended during a search, those in other processes, and those that match a
+configuration.
 
-The features of candidates as a strategy reads them are `orchestrator.bandit.arms`; spaces and
-tables of configurations are in `objectives`.
+`orchestrator.bandit.arms` has the features of candidates for strategies; spaces and tables of
+configurations are in `objectives`.
 """

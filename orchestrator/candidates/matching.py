@@ -1,4 +1,4 @@
-"""Finds the candidates with the values of given configurations, in any notation of these values."""
+"""Finds the candidates with the values of given configurations, in any notation of the values."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from objectives.objective import Candidates
 def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int | None:
     """Return the first arm that has all values of `configuration`.
 
-    Conditional parameters that it omits must not exist in the arm. None if no arm matches.
+    Conditional parameters that it omits must not exist in the arm. Return None if no arm matches.
     """
     values = {**dict.fromkeys(candidates.conditional), **configuration}
     if not values.keys() <= candidates.columns.keys():
@@ -23,7 +23,7 @@ def find_arm(candidates: Candidates, configuration: Mapping[str, object]) -> int
 
 
 def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, NDArray[np.generic]]) -> NDArray[np.intp]:
-    """Return for each result the first arm with equal values in all columns, or −1."""
+    """Return, for each result, the first arm with equal values in all columns, or −1."""
     count = len(next(iter(arms.values())))
     group = np.zeros(count + len(next(iter(results.values()))), np.intp)
     for name, column in results.items():
@@ -37,19 +37,19 @@ def match_rows(arms: Mapping[str, NDArray[np.generic]], results: Mapping[str, ND
 def _comparable(
     first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Return both columns as rounded numbers if both are numeric, else as text."""
+    """Return both columns as rounded numbers if both are numeric, otherwise as text."""
     if first.dtype.kind in "iuf" and second.dtype.kind in "iuf":
         return _round(first), _round(second)
     return np.array([_text(value) for value in first.tolist()]), np.array([_text(value) for value in second.tolist()])
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
-    """Round to 12 decimal digits, as printed, so that rounding is idempotent."""
+    """Round to 12 decimal digits, as in printed numbers, so that rounding is idempotent."""
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 
 def _text(value: Any) -> str:
-    """Return the canonical text of a value: a Boolean, a number or a text."""
+    """Return the canonical text of a value (a Boolean, a number or a string)."""
     if isinstance(value, bool) or value in ("True", "False"):
         return str(value).lower()
     try:

@@ -1,8 +1,8 @@
 """A set of candidates that grows during a search: the space and the appended candidates.
 
-`Pool.growth` draws new candidates around the arms that the strategy names; `Pool.append` appends
-them, now or when a log is read again. An `Appended` has values instead of features, so that it can
-be stored and read.
+`Pool.growth` draws new candidates around the arms that the strategy proposes. `Pool.append` appends
+them, during a search or when a log is read again. An `Appended` contains values instead of
+features, so that it can be stored and read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows, Growth, Perturbation
 from orchestrator.bandit.strategy import StrategyState
 
-GROWTH = 256  # candidates appended at once, at most
+GROWTH = 256  # the largest number of candidates to append at once
 
 
 def arms_of(candidates: Candidates, repeats: bool) -> Arms:
-    """Return the candidates as arms of a strategy. `repeats` allows to pull an arm again."""
+    """Return the candidates as a strategy's arms. `repeats`: whether arms may be pulled again."""
     return Arms.of(
         candidates.features,
         candidates.parameter_of,
@@ -44,9 +44,9 @@ class Appended:
 
 @dataclass(frozen=True)
 class Pool:
-    """Candidates, and the `space` of new candidates; None if the set does not grow.
+    """Candidates, and the `space` of new ones; None if the set does not grow.
 
-    At most `limit` candidates are live: not retired, and not set aside.
+    At most `limit` candidates are live, that is, neither retired nor set aside.
     """
 
     candidates: Candidates
@@ -54,7 +54,7 @@ class Pool:
     limit: int = 0
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | Perturbation | None:
-        """Return the growth that the strategy requests now, or None."""
+        """Return the strategy's current request for growth; None if there is none."""
         return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
 
     def growth(
@@ -65,11 +65,11 @@ class Pool:
         pending: Sequence[int],
         rng: np.random.Generator,
     ) -> Appended:
-        """Return new candidates for `request`, and the arms that they replace.
+        """Return new candidates for `request` and the arms that they replace.
 
         Empty if every drawn configuration is a candidate already.
 
-        `pending` are arms whose results are not in `state` yet; they are not retired.
+        `pending` are arms whose results are not yet in `state`; they are not retired.
         """
         if self.space is None:
             return Appended({}, ())
@@ -95,5 +95,5 @@ class Pool:
 
 
 def _plain(candidates: Candidates) -> dict[str, tuple[Scalar, ...]]:
-    """Return the values of each parameter as plain values."""
+    """Return the values of each parameter as plain Python values."""
     return {name: tuple(column.tolist()) for name, column in candidates.columns.items()}

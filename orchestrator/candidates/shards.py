@@ -1,8 +1,8 @@
-"""Candidates in many processes: each shard is a Ray actor that holds blocks of arms and answers
+"""Candidates in several processes: each shard is a Ray actor that holds blocks of arms and answers
 queries about them. The strategy calls `AllArms` as usual; an arm's values are the same, bit for
-bit, in any process. A batch costs some ten rounds of messages, of p × m numbers at most (p arms
-pulled, m in the dictionary), whatever the number of arms. A fitted posterior goes into the object
-store once, and each shard fetches it once; a query refers to it by its id there.
+bit, in any process. A batch needs about ten rounds of messages with at most p × m numbers (p pulled
+arms, m arms in the dictionary), for any number of arms. A fitted posterior is put into the object
+store once, and each shard fetches it once; a query refers to it by its object id.
 """
 
 import io
@@ -26,7 +26,7 @@ from orchestrator.bandit.sparse.all_arms import Query
 from orchestrator.bandit.sparse.blocks import Block, Fit
 from orchestrator.errors import ActorLostError
 
-KEPT = 8  # posteriors, and blocks, that a shard keeps
+KEPT = 8  # the number of posteriors, and of blocks, that a shard caches
 T = TypeVar("T")
 Fits = Mapping[str, "ray.ObjectRef[Fit]"]
 
@@ -38,14 +38,14 @@ class Shard:
         self._parts: dict[str, NDArray[np.float64]] = {}
         self._blocks: Recent[tuple[str, bytes], Block] = Recent(KEPT)
         self._fits: Recent[str, Fit] = Recent(KEPT)
-        threadpool_limits(threads, user_api="blas")  # for as long as the process lives
+        threadpool_limits(threads, user_api="blas")  # for the lifetime of the process
 
     def add(self, part: str, features: NDArray[np.float64]) -> None:
         """Add these arms (n, d)."""
         self._parts[part] = features
 
     def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
-        """Return the answer of the block of `part` and `model` (pickled kernel and λ)."""
+        """Return the result of the block of `part` with `model` (pickled kernel and λ)."""
         return _Unpickler(query, self._fits, fits).load()(self._block(part, model))
 
     def _block(self, part: str, model: bytes) -> Block:
@@ -110,7 +110,7 @@ class _Unpickler(pickle.Unpickler):
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """`count` consecutive arms that `actor` holds under `name`."""
+    """`count` consecutive arms, held by `actor` under `name`."""
 
     actor: Handle
     name: str
@@ -150,7 +150,7 @@ class ShardedArms:
 
         Ray must be running.
 
-        Raises ValueError when there are not that many arms, or when a feature is not finite.
+        Raises ValueError if there are fewer arms than shards, or a feature is not finite.
         """
         if not 1 <= shards <= len(features):
             rule = f"between 1 and the number of arms, {len(features)}"
@@ -170,12 +170,12 @@ class ShardedArms:
         return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
 
     def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
-        """Append arms with `features` (n, d) in the actor with the fewest arms."""
+        """Append arms with `features` (n, d) to the actor with the fewest arms."""
         sizes = {actor: sum(part.count for part in self._parts if part.actor == actor) for actor in self._actors}
         return ShardedArms(self._actors, (*self._parts, _place(min(sizes, key=lambda actor: sizes[actor]), features)))
 
     def close(self) -> None:
-        """End the actors."""
+        """Stop the actors."""
         for actor in self._actors:
             ray.kill(cast("ray.actor.ActorHandle[Shard]", actor))
 

@@ -209,8 +209,8 @@ class Compressed(ABC):
         return noise * (doubled - 1.0) if self.epsilon > 0 else -math.inf
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:
-        """State before any pull of `arms` (A, d); draws the initial points. Raises ValueError for
-        invalid arms."""
+        """Return the state before any pull of `arms` (A, d); draws the initial points. Raises
+        ValueError for bad arms."""
         count, d = check_arms(arms).shape
         start: RandomStart | SpreadStart
         if self.model is None:

@@ -103,8 +103,8 @@ class GPThreDS:
         require(self, "first", "random where search is random_walk", self.first == "random" or not walks)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
-        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError for invalid
-        arms."""
+        """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for
+        bad arms."""
         boxed = BoxedArms(check_arms(arms))
         nothing = read_only((), np.intp)
         root = Box.unit(boxed.dimension)

@@ -89,8 +89,8 @@ class IGPUCB(ExactStrategy[GridState]):
         require(self, "final_points", rule, self.final_points >= self.initial_points)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError
-        for invalid arms."""
+        """Return the state before any pull of `arms` (A, d); draws the warm start. Raises
+        ValueError for bad arms."""
         base = self.base_state(arms, rng)
         model = base.model
         # a grid of all arms needs no order

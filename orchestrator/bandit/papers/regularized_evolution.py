@@ -64,8 +64,8 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
-        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError for invalid
-        arms."""
+        """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for
+        bad arms."""
         arms = check_arms(arms)
         return EvolutionState(arms=arms, seed=int(rng.integers(2**32)), pulls=Pulls.none(len(arms)))
 

@@ -73,9 +73,9 @@ class SparseStrategy(ABC, Generic[S]):
         """Return the state after these newly finished pulls: the old variances update G and
         determine the draw of a new dictionary.
 
-        Under a new kernel the old variances are those of the old pulls under it. Without a new
-        pull, dictionary and G do not change. If the warm start failed, the prior decides. A
-        calibrated model also learns from failures.
+        If the kernel has changed, the old variances are those of the old pulls under the new
+        kernel. Without new pulls, the dictionary and G do not change. After a failed warm start,
+        the prior decides. A calibrated model also learns from failures.
         """
         after = self._observe(state, observations)
         arms = arms_and_rewards(observations)[0]
@@ -99,7 +99,7 @@ class SparseStrategy(ABC, Generic[S]):
         return replace(after, dictionary=dictionary, information_gain=gain)
 
     def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior) -> S:
-        """Return `after` with a dictionary of pairs drawn by their variances under `before`."""
+        """Return `after` with a dictionary of pairs, drawn by their variances under `before`."""
         limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
         variances = pair_variances(before, evidence)
         dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, limit)
@@ -126,8 +126,8 @@ class SparseStrategy(ABC, Generic[S]):
         return after if self.model is None else replace(after, failed=with_set_aside(state.failed, observations))
 
     def recorded(self, state: S) -> Record:
-        """Return the dictionary, the information gain, the warm start's arms, the fitted values, and
-        the reliability of steps if there are learning curves."""
+        """Return the dictionary, the information gain, the warm start's arms, the fitted values,
+        and the reliability of steps if there are learning curves."""
         knowledge = state.knowledge
         return {
             "dictionary": state.dictionary.tolist(),

@@ -1,4 +1,4 @@
-"""Rules for the end of a batch: bounds on the drift of the posterior before it is fitted again.
+"""Rules that end a batch: bounds on the drift of the posterior until it is refitted.
 
 Every rule receives the pulls of the batch one by one, starting with the pending pulls. All
 arguments are on the 1/λ scale and frozen at the start of the batch (fb), unless stated otherwise.
@@ -26,7 +26,7 @@ class Verdict(Enum):
     """Whether another pull may join the batch."""
 
     OPEN = "open"
-    SPENT = "spent"  # the bound on the drift is above C̃
+    SPENT = "spent"  # the bound on the drift exceeds C̃
 
 
 class Drift(Protocol):
@@ -51,7 +51,7 @@ class NoDrift:
 
 
 class GlobalDrift:
-    """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squares, as its proof needs)."""
+    """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squared deviations, as its proof requires)."""
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
         self._batch = batch
@@ -60,7 +60,7 @@ class GlobalDrift:
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
-        position = self._batch.position(arm)  # must be first, because this call may move the arrays
+        position = self._batch.position(arm)  # first, because this call may move the arrays
         self.bound += self._batch.start_variance.item(position)
 
     def decide(self) -> Verdict:
@@ -94,17 +94,16 @@ class Bracket:
 
 
 class LocalDrift:
-    """Lemma 1's bound first; once that is above C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma
-    3).
+    """First Lemma 1's bound; if it exceeds C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma 3).
 
-    c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`: the paper's squared k̃_fb (`paper`) does not bound
-    the ratio of the approximate variances. The larger of the two does, and stays below Lemma 1's
-    bound.
+    c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`, because the paper's squared k̃_fb (`paper`) does
+    not bound the ratio of the approximate variances. The larger of the two does, and remains below
+    Lemma 1's bound.
 
     Before a sweep over all arms, three cheaper brackets of the maximum are tried: `_from_summands`,
-    `_from_pulls` and `_from_spectral_radius`. A later sweep of a batch computes only the arms that
-    can have risen above C̃ since the last sweep. The verdicts are those of sweeps over all arms at
-    every pull.
+    `_from_pulls` and `_from_spectral_radius`. Later sweeps of a batch compute only the arms that
+    can have exceeded C̃ since the last sweep. The verdicts are the same as with sweeps over all
+    arms at every pull.
     """
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
@@ -112,9 +111,9 @@ class LocalDrift:
         self._threshold = ratio_threshold
         self._covariance = covariance
         self._global = GlobalDrift(batch, ratio_threshold)
-        self._sums = np.zeros(len(batch.posterior.model.arms))  # Σ c(x, x_s)/σ̃²_fb(x) (A,) over the pulls swept
-        self._largest_sum = 0.0  # the arms of `_sums`
-        self._unswept: list[int] = []  # the arms that were pulled since the last complete sweep
+        self._sums = np.zeros(len(batch.posterior.model.arms))  # the sums of earlier sweeps (A,)
+        self._largest_sum = 0.0  # over the arms of `_sums`
+        self._unswept: list[int] = []  # the arms pulled since the last complete sweep
         self._rise = 0.0  # Σ σ̃²_fb over these pulls
         self.bound = 1.0  # the smallest upper bound so far
 
@@ -137,8 +136,8 @@ class LocalDrift:
         return Verdict.SPENT
 
     def _brackets(self) -> Iterator[Bracket]:
-        """Yield brackets of the maximum at increasing cost. The last one decides on which side of
-        C̃ the maximum is."""
+        """Yield brackets of the maximum at increasing cost. The last one shows whether the maximum
+        exceeds C̃."""
         yield self._from_summands()
         pulled = self._pulled()
         magnitudes, sums = self._among_pulls(pulled)
@@ -152,18 +151,18 @@ class LocalDrift:
         return Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
 
     def _from_pulls(self, sums: Floats) -> Bracket:
-        """Bound the maximum from below by the largest of the `sums` (n,) at the pulls, which is
-        nearly always the maximum."""
+        """Bound the maximum from below by the largest of the `sums` (n,) at the pulls, which nearly
+        always is the maximum."""
         return Bracket(1.0 + float(sums.max()), np.inf)
 
     def _from_spectral_radius(self, radius: float) -> Bracket:
-        """Bound the maximum by the largest sum before the pulls, plus the largest sum of the pulls
-        for any x, candidate or not: see `_spectral_radius`."""
+        """Bound the maximum by the largest sum before the pulls plus the largest sum of the pulls
+        at any x, candidate or not: see `_spectral_radius`."""
         return Bracket(1.0, 1.0 + self._largest_sum + radius)
 
     def _from_sweep(self, rise: float) -> Bracket:
-        """Compute the sums of the arms that can have risen above C̃, given that no sum has risen by
-        more than `rise`. If there are many such arms, compute all sums."""
+        """Compute the sums of the arms that can have exceeded C̃, given that no sum has risen by
+        more than `rise`. If there are many of them, compute all sums."""
         reaching = np.flatnonzero(1.0 + self._sums + rise > self._threshold)
         if len(reaching) <= len(self._sums) // 4:
             reached = 1.0 + float((self._sums[reaching] + self._summands(reaching)).max(initial=0.0))
@@ -194,8 +193,8 @@ class LocalDrift:
 
 
 def _weight_by_counts(magnitudes: Floats, counts: Indices) -> Floats:
-    """Return the matrix (n, n) over distinct arms with the eigenvalues of that over all their
-    `counts` (n,) pulls."""
+    """Return a matrix (n, n) over distinct arms whose nonzero eigenvalues are those of the matrix
+    over all their `counts` (n,) pulls."""
     roots = np.sqrt(counts)
     return magnitudes * np.multiply.outer(roots, roots)
 
@@ -204,10 +203,10 @@ def _spectral_radius(matrix: Floats, start: Floats) -> float:
     """Return an upper bound on the largest eigenvalue of a symmetric `matrix` (n, n) ≥ 0: max
     (Nv)/v for any v > 0.
 
-    (Collatz 1942.) With a(s, t) = ⟨φ_s, φ_t⟩ = k̃ and b(s, t) = ⟨φ'_s, φ'_t⟩ = zᵀV⁻¹z', φ' being
-    the embedded part of φ, Σ_s max(⟨x, φ_s⟩², ⟨x, φ'_s⟩²)/‖x‖² is at most the largest eigenvalue of
-    the Gram matrix of the larger ones, whose entries are at most max(|a|, |b|); the eigenvalue
-    rises with them (Perron and Frobenius).
+    (Collatz 1942.) Let a(s, t) = ⟨φ_s, φ_t⟩ = k̃ and b(s, t) = ⟨φ'_s, φ'_t⟩ = zᵀV⁻¹z', where φ' is
+    the embedded part of φ. Then Σ_s max(⟨x, φ_s⟩², ⟨x, φ'_s⟩²)/‖x‖² is at most the largest
+    eigenvalue of the Gram matrix of the larger vectors. Its entries are at most max(|a|, |b|), and
+    the eigenvalue increases with them (Perron and Frobenius).
     """
     vector = start + 1e-3 * start.max() + np.finfo(np.float64).tiny
     for _ in range(POWER_STEPS):

@@ -1,8 +1,8 @@
-"""Upper bounds on every arm from an earlier posterior, so that most arms need no new moments after
-a refit.
+"""Upper bounds on every arm, derived from an earlier posterior, so that most arms need no new
+moments after a refit.
 
-Let μ̃₀ and σ̃₀ be the moments of an earlier posterior, the reference, which were computed for all
-arms. With ρ and d of `certificate`
+Let μ̃₀ and σ̃₀ be the moments of an earlier posterior, the reference, computed for all arms. With ρ
+and d of `certificate`,
 
     μ̃(x) + width · σ̃(x) ≤ μ̃(x) + width √ρ σ̃₀(x) ≤ μ̃₀(x) + (d + width √ρ) σ̃₀(x).
 """
@@ -21,8 +21,8 @@ from orchestrator.bandit.sparse.certificate import LADDER, Certificate, Posterio
 from orchestrator.bandit.sparse.scalarization import Bound, Scalarizing
 
 # approximate costs, in units of one arm in a sweep over all arms
-TIGHTEN_COST = 0.4  # the cost of a tightened bound
-LOOK_COST = 2.0  # the cost of an arm whose moments are computed
+TIGHTEN_COST = 0.4  # the cost of tightening a bound
+LOOK_COST = 2.0  # the cost of computing the moments of one arm
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Reference:
 
 class Screen:
     """The reference of one model: the last posterior that was computed for all arms. A new sweep
-    over all arms is made when the work on single arms has cost as much as a sweep. The total work
-    is therefore at most about twice that of the best choice of sweeps in hindsight. This cache
+    over all arms is made when the computations for single arms have cost as much as a sweep. The
+    total cost is therefore at most about twice that of the best sweeps in hindsight. This cache
     changes no pick: bounds remain valid, and existing `UpperBounds` keep their reference.
     """
 
@@ -45,12 +45,14 @@ class Screen:
         self._regularization = regularization
         self._prior = largest_prior  # κ²
         self._reference: Reference | None = None
-        # the work on single arms since the reference, in units of one arm of a sweep
+        # the cost of computations for single arms since the reference, in units of one arm of a
+        # sweep
         self._spent = 0.0
         self._rung = 0  # the index of the last ρ in `LADDER`
 
     def extend(self, largest_prior: float) -> "Screen":
-        """Return a screen of the same reference with more arms. `largest_prior`: κ² of all arms."""
+        """Return a screen with the same reference and more arms. `largest_prior`: κ² of all
+        arms."""
         screen = Screen(self._kernel, self._regularization, largest_prior)
         screen._reference = self._reference
         screen._spent = self._spent
@@ -58,9 +60,8 @@ class Screen:
         return screen
 
     def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
-        """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`; −∞ for the arms
-        `blocked`. `fit` becomes the reference if the old reference is too far away or has cost too
-        much."""
+        """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`, −∞ for `blocked`
+        arms. `fit` becomes the reference if the old one is too different or has cost too much."""
         present = Reference(fit, Rounding.of(fit, self._kernel))
         reference = self._reference
         shift = None
@@ -76,12 +77,12 @@ class Screen:
         return UpperBounds(self, all_arms, fit, lines, blocked)
 
     def spend(self, arms: int, cost: float) -> None:
-        """Add to the work on single arms."""
+        """Add to the cost of computations for single arms."""
         self._spent += cost * arms
 
     def _certify(self, all_arms: AllArms, reference: Reference, present: Reference) -> PosteriorShift | None:
         """Return the shift of `present`; None if it is too far from the reference. The search for ρ
-        starts below the last rung."""
+        begins just below the last rung."""
         old = reference.fit
         new = present.fit
         certificate = Certificate.of(old, new, self._cross(all_arms, old, new), self._regularization)
@@ -100,11 +101,10 @@ class Screen:
     def _lines(
         self, reference: Reference, present: Reference, shift: PosteriorShift, output: int, width: float
     ) -> tuple[BoundLine, BoundLine]:
-        """Return two bounds on one output: with the fit's means, and with the reference's means."""
+        """Return two bounds on one output, with the means of the fit and of the reference."""
         rho = shift.ratio
         d = shift.distances[output]
-        # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so the effect of rounding is bounded by one number for all
-        # arms
+        # √(ρσ̃₀² + s) ≤ √ρ σ̃₀ + √s, so a single number for all arms bounds the effect of rounding
         variance = rho * reference.rounding.variance + present.rounding.variance + shift.slack
         deviations = width * variance**0.5 + d * (reference.rounding.variance + shift.slack) ** 0.5
         mean = present.rounding.means_with(reference.rounding)[output]
@@ -115,8 +115,8 @@ class Screen:
 
 
 class UpperBounds:
-    """Upper bounds on all arms that were not evaluated: `argmax_queue.RemainingArms` of all blocks,
-    computed in a few passes.
+    """Upper bounds on all arms that were not evaluated: the `argmax_queue.RemainingArms` of all
+    blocks, computed in a few passes.
 
     `lines`: the two bounds of `Screen` for each output. `take` returns bounds with the reference's
     means, `tighten` with the fit's means.
@@ -136,7 +136,7 @@ class UpperBounds:
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
         self._requests = all_arms.requests(self._lines[0], blocked)
         self._tops = all_arms.tops(self._requests)
-        self._below = [np.inf] * len(self._tops)  # bounds from this value on are taken
+        self._below = [np.inf] * len(self._tops)  # per block: bounds from this value on were taken
 
     @property
     def top(self) -> float:
@@ -157,26 +157,26 @@ class UpperBounds:
         return np.concatenate(arms), np.concatenate(bounds), self.top
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return bounds (n,) for `arms` (n,) with the fit's means, each computed from one product
-        with the dictionary's kernel row."""
+        """Return bounds (n,) for `arms` (n,) with the fit's means, each from one product with the
+        arm's kernel row."""
         self._screen.spend(len(arms), TIGHTEN_COST)
         return self._all_arms.tighten(self._fit, self._own_lines[0], arms)
 
     def arms_reaching(
         self, blocked: Indices, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
-        """Return arms (n,) that are not `blocked`, ascending, whose bounds (n,) on the scalarized
-        score reach `best`.
+        """Return the arms (n,) that are not `blocked`, ascending, whose bounds (n,) on the
+        scalarized score are at least `best`.
 
         If `best` is −∞, return the `most` arms with the largest bounds of each block.
         """
         return self._all_arms.arms_reaching(self._lines, blocked, scalarizing, best, most)
 
     def tighten_all(self, arms: Indices) -> Floats:
-        """As `tighten`, for all lines: (L, n)."""
+        """Like `tighten`, for all lines: (L, n)."""
         self._screen.spend(len(arms), TIGHTEN_COST)
         return self._all_arms.tighten_all(self._fit, self._own_lines, arms)
 
     def count_looks(self, arms: int) -> None:
-        """Add the cost of this number of arms whose moments were computed one by one."""
+        """Add the cost of computing the moments of this number of single arms."""
         self._screen.spend(arms, LOOK_COST)

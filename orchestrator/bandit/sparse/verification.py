@@ -1,11 +1,11 @@
 """Repeated evaluations of the best arms, for noisy values.
 
-A model over the parameters does not know how an arm differs from its neighbors. With much noise, an
-arm that was evaluated before has the largest upper bound, and a single arm would get half of the
-evaluations. Instead, most picks are new arms, and a share of the picks repeats the best arms until
-their bounds separate. If arms repeat, the estimate of an arm includes an individual effect ~ N(0,
-v/N). With the model's μ̃ and σ̃, the score t of the mean reward of the arm's n pulls, and the noise
-v, it is
+A model over the parameters does not include an arm's difference from its neighbors. With much
+noise, an arm that was already evaluated has the largest upper bound, and a single arm would get
+half of the evaluations. Instead, most picks are new arms, and a share of the picks repeats the best
+arms until their bounds no longer overlap. If arms repeat, the estimate of an arm includes an
+individual effect ~ N(0, v/N). With the model's μ̃ and σ̃, the score t of the mean reward of the
+arm's n pulls, and the noise v, the estimate is
 
     m = μ̃ + w (t − μ̃),        s² = v/(n + N) + (1 − w)² σ̃²,        w = n/(n + N).
 
@@ -14,11 +14,11 @@ of many estimates is too optimistic:
 
 * Each arm has an individual effect even if arms do not repeat, because a deviation from the model
   is not only noise. N is twice as large, because the arm was also selected for its luck.
-* v is the noise that repeated evaluations show if it exceeds the fitted noise, and μ̃ and σ̃² are
-  those of the model with this noise. The fit uses one mean for each arm, so in a space with few
+* v is the noise shown by repeated evaluations if it exceeds the fitted noise, and μ̃ and σ̃² are
+  computed with this noise. The fit uses a single mean for each arm, so in a space with few
   configurations it mistakes noise for differences between them.
-* s is widened by the model's leave-one-out errors at the best values: with h = n σ̃²/v, the root of
-  the mean of n (t − μ̃)²/(v (1 − h)) over the best quarter of the arms, if that is above 1.
+* s is increased by the model's leave-one-out errors at the best values: with h = n σ̃²/v, it is
+  multiplied by the root mean of n (t − μ̃)²/(v (1 − h)) over the best quarter, if above 1.
 """
 
 import math
@@ -35,13 +35,13 @@ from orchestrator.bandit.sparse.state import SparseState, sparse_belief
 
 VERIFICATION = "verification"  # the reason of a pick that repeats one of the best arms
 EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all arms were chosen
-# N: the number of pulls after which an arm's rewards count as much as the model's mean
+# N: the number of pulls from which on an arm's rewards outweigh the model's mean
 OWN_PULLS = 4.0
 WIDTH = 2.0  # standard deviations
 RECOMMENDED_OWN_PULLS = 8.0  # N for the recommended arm
-FITTED_PULLS = 4.0  # the fitted noise counts as much as this number of repeated evaluations
-MOST_CHECKED = 400  # the largest number of arms whose errors are used
-LEAST_BEST, BEST_PART = 8, 4  # the best of these arms: one in four, and at least 8
+FITTED_PULLS = 4.0  # the fitted noise has the weight of this number of repeated evaluations
+MOST_CHECKED = 400  # the largest number of arms whose errors are computed
+LEAST_BEST, BEST_PART = 8, 4  # the best arms are one in four of them, and at least 8
 LEAST_LEFT = 1e-3  # a lower bound on 1 − h, because of rounding
 
 
@@ -50,16 +50,16 @@ class Estimates:
     """The estimates of the pulled arms, which include their own rewards."""
 
     arms: Indices  # (p,), the arms with a finished pull, ascending
-    counts: Indices  # (p,), the arms' numbers of pulls
-    means: Floats  # (p,), estimates m of the arms' scores
+    counts: Indices  # (p,), the numbers of pulls of the arms
+    means: Floats  # (p,), the estimates m of the arms' scores
     model_variances: Floats  # (p,), (1 − w)² σ̃²
-    # v, the variance of a score; 0 if arms do not repeat, as if arms had no individual effects
+    # v, the variance of a score; 0 if arms do not repeat and thus have no individual effects
     noise: float
 
     @staticmethod
     def of(state: SparseState, belief: Belief | None = None, arms: Indices | None = None) -> "Estimates":
-        """Return the estimates at `state`. `belief`: the model's belief; None for the sparse
-        posterior's. `arms`: the arms to estimate, which have a finished pull, ascending."""
+        """Return the estimates at `state`. `belief`: the model's belief; None for that of the
+        sparse posterior. `arms`: the arms to estimate, ascending, each with a finished pull."""
         arms = state.pulls.finished_arms if arms is None else arms
         counts = state.pulls.counts[arms]
         fitted = state.model.regularization
@@ -72,9 +72,9 @@ class Estimates:
         return Estimates(arms, counts, means, (1.0 - weights) ** 2 * fitted * variances, noise)
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
-        """Return the arm with the largest upper bound, by its individual effect only, given
+        """Return the arm with the largest upper bound, computed from individual effects only, given
         `open_pulls`. Arms in `blocked` are excluded. None if the bounds of the best arm and of all
-        others are separate, or if fewer than two arms are left."""
+        others do not overlap, or if fewer than two arms are left."""
         opened = np.array(open_pulls, np.intp)
         pulls = self.counts.copy()
         np.add.at(pulls, np.searchsorted(self.arms, opened[np.isin(opened, self.arms)]), 1)
@@ -90,9 +90,9 @@ class Estimates:
 
 
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
-    """Return the estimate of the reward of the recommended arm, which has a finished pull, and its
-    standard deviation; see the module's text. None before the first fit, with several objectives,
-    and if fewer than three means differ, because two are too few for a scale."""
+    """Return the estimated reward of the recommended arm, which has a finished pull, and its
+    standard deviation; see the module's docstring. None before the first fit, with several
+    objectives, and if fewer than three means differ, because a scale needs three."""
     if (evidence := state.curve_evidence) is not None:
         return _estimate_by_curves(state, evidence, arm) if evidence.scale.slope > 0.0 else None
     is_known = state.calibration is not None and state.calibration.fitted.results and state.goals.is_single
@@ -113,8 +113,8 @@ def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:
 
 
 def _estimate_by_curves(state: SparseState, evidence: CurveEvidence, arm: int) -> tuple[float, float]:
-    """Return the estimate of the expected final reward of the `arm`, which has a finished trial, and
-    its standard deviation.
+    """Return the estimated final reward of `arm`, which has a finished trial, and its standard
+    deviation.
 
     One trial does not show which part of its effect is due to its seed. The estimate takes half of
     it, and the deviation includes the other half.
@@ -129,21 +129,21 @@ def _estimate_by_curves(state: SparseState, evidence: CurveEvidence, arm: int) -
 
 
 def _in_rewards(scale: Scale, mean: float, deviation: float) -> tuple[float, float]:
-    """Return mean and standard deviation of a score as those of a reward."""
+    """Convert the mean and the standard deviation of a score to those of a reward."""
     low, middle, high = scale.rewards(mean + deviation * np.array([-1.0, 0.0, 1.0])).tolist()
     return middle, (high - low) / 2.0
 
 
 def _measured_noise(state: SparseState) -> float:
-    """Return the variance of a score's noise: the fitted variance, or a larger one if repeated
-    evaluations of the better half of the arms, whose scores are linear in their rewards, show
-    it."""
+    """Return the variance of a score's noise: the fitted variance, or a larger one that is shown by
+    repeated evaluations of the better half of the arms, whose scores are linear in their
+    rewards."""
     return max(state.model.regularization, _pooled_noise(state, FITTED_PULLS))
 
 
 def _pooled_noise(state: SparseState, weight: float) -> float:
-    """Return the variance of a score's noise: the mean of the fitted variance, which counts as much
-    as `weight` repeated evaluations, and of the squared deviations of repeated evaluations of the
+    """Return the variance of a score's noise: the mean of the fitted variance, with the weight of
+    `weight` repeated evaluations, and of the squared deviations between repeated evaluations of the
     better half of the arms."""
     fitted = state.model.regularization
     finished = state.pulls.finished
@@ -158,7 +158,7 @@ def _pooled_noise(state: SparseState, weight: float) -> float:
 
 
 def _error_ratio(state: SparseState) -> float:
-    """Return the size of the model's leave-one-out errors at the best arms, relative to the
+    """Return the size of the model's leave-one-out errors at the best arms, relative to their
     expected size; at least 1."""
     arms = state.pulls.finished_arms
     arms = arms[:: -(-len(arms) // MOST_CHECKED)]
@@ -175,13 +175,13 @@ def _error_ratio(state: SparseState) -> float:
 class OpenArms:
     """The arms that the next pick may choose.
 
-    An arm that was chosen before, including a pending arm, is not chosen again until all arms were
-    chosen. Only `contender` repeats arms. The papers' presets and `verify: 0` leave repeats to the
+    An arm that was chosen before, pending or not, is not chosen again until all arms were chosen.
+    Only `contender` repeats arms. The papers' presets and `verify: 0` leave repeats to the
     strategy.
     """
 
     blocked: Indices  # arms that may not be chosen, ascending
-    # the number of arms that were not chosen yet; 0 if the strategy decides about repeats
+    # the number of arms not chosen yet; 0 if the strategy decides about repeats
     left: int
     reason: str = ""  # the reason of the picks of other arms
 
@@ -197,11 +197,11 @@ class OpenArms:
 
 
 def may_verify(state: SparseState) -> bool:
-    """Return whether single values are so noisy that the best arms are worth further evaluations.
+    """Return whether single values are noisy enough that the best arms deserve further evaluations.
 
-    Both the fitted noise and the repeats so far must show it. A repeat that gave the same value as
-    before shows that values are exact, unless different arms share values (counts, accuracies).
-    Always False with several objectives, and with learning curves, whose model has no individual
+    Both the fitted noise and the repeats so far must indicate it. A repeat that returned the same
+    value shows that values are exact, unless different arms share values (counts, accuracies).
+    Always False with several objectives, and with learning curves, whose model lacks individual
     effects of arms.
     """
     pulls = state.pulls
@@ -222,14 +222,14 @@ def next_arm(
     best: Callable[[Indices], int],
     belief: Belief | None = None,
 ) -> tuple[int, str]:
-    """Return the arm of the next pick and the reason of the pick.
+    """Return the arm and the reason of the next pick.
 
     Args:
         state: the state of the search.
         open_pulls: the pending pulls, and the picks before this one.
         verify: the share of the picks that repeat the best arms; see `OpenArms`.
-        best: the strategy's choice if the given arms, ascending, may not be chosen.
-        belief: the mean and variance of arms; None: those of the sparse posterior.
+        best: returns the strategy's choice if the given arms, ascending, may not be chosen.
+        belief: returns mean and variance of arms; None for those of the sparse posterior.
     """
     contender = contender_due(state, open_pulls, verify, belief)
     if contender is not None:
@@ -244,7 +244,7 @@ def contender_due(
     verify: float,
     belief: Belief | None = None,
 ) -> int | None:
-    """Return the arm that the next pick repeats; None if it repeats none. See `next_arm`."""
+    """Return the arm that the next pick repeats; None if it does not repeat one. See `next_arm`."""
     if not is_verification_due(state, open_pulls, verify) or not may_verify(state):
         return None
     if not OpenArms.of(state, open_pulls, verify).left:
@@ -254,8 +254,8 @@ def contender_due(
 
 def is_verification_due(state: SparseState, open_pulls: Sequence[int], share: float) -> bool:
     """Return whether the next pick repeats one of the best arms. With the default shares,
-    `is_coverage_due` never selects the same picks. Until two values of one arm have differed, only
-    one repeat is pending at a time."""
+    `is_coverage_due` never selects the same picks. Until two values of one arm have differed, at
+    most one repeat is pending."""
     if not state.pulls.varies and np.isin(np.array(open_pulls, np.intp), state.pulls.arms).any():
         return False
     number = state.pulls.total + len(state.failed) + len(open_pulls) + 1

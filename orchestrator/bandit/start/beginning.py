@@ -33,10 +33,10 @@ def begin_state(
     warm_start: AnyWarmStart | None,
     rng: np.random.Generator,
 ) -> SparseState:
-    """State before any pull of `arms`; draws the warm start's arms.
+    """Return the state before any pull of `arms`, with a drawn warm start.
 
-    `published`: kernel and λ, which hold without a `model`. Raises ValueError on arms that are not
-    allowed, or when the model needs the layout of arms that are in other processes.
+    `published`: the kernel and λ without a `model`. Raises ValueError for invalid arms, and if the
+    model needs the layout of arms in other processes.
     """
     features, layout = features_and_layout(arms)
     if model is None:

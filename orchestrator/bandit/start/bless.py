@@ -1,15 +1,15 @@
 """BLESS: bottom-up leverage score sampling (Rudi, Calandriello, Carratino, Rosasco 2018, Algorithm
 1).
 
-Ridge leverage scores ℓ_λ(x) = (k(x, x) − k_n(x)ᵀ (K_n + λI)⁻¹ k_n(x)) / λ over n pulls, and a
-dictionary drawn with them, without the n × n matrix: coarse scores (large λ) need few atoms, and
-the atoms of one level are accurate enough to estimate the scores of the next, finer one. All values
-are on the unnormalized scale of `posterior`, on which the last λ is the ridge parameter itself and
-ℓ_λ is the variance σ².
+Draws a dictionary by the ridge leverage scores ℓ_λ(x) = (k(x, x) − k_n(x)ᵀ (K_n + λI)⁻¹ k_n(x)) / λ
+over n pulls, without the n × n matrix: coarse scores (large λ) need few atoms, and the atoms of one
+level are accurate enough to estimate the scores of the next, finer one. All values are on the
+unnormalized scale of `posterior`, on which the last λ is the ridge parameter itself, and ℓ_λ is the
+variance σ².
 
-A level costs about n · |J| kernel entries, and there are log_q(κ²n/λ) levels. n pulls of one arm
+A level needs about n · |J| kernel entries, and there are log_q(κ²n/λ) levels. n pulls of one arm
 are one row with a count, and c draws of one row are one atom with 1/c of the weight, so duplicates
-cost nothing.
+are free.
 """
 
 import math
@@ -33,7 +33,7 @@ class WeightedDictionary:
 
     def scores(self, kernel: Kernel, rows: Floats, regularization: float) -> Floats:
         """Return ℓ̃ (n,) of `rows` (n, d) at λ = `regularization`: (k(x, x) − k_J(x)ᵀ (K_J + λW)⁻¹
-        k_J(x)) / λ; `rows[members]` are the atoms."""
+        k_J(x)) / λ, with the atoms `rows[members]`."""
         return _scores(kernel, rows, rows[self.members], self.weights, regularization)
 
 
@@ -50,9 +50,9 @@ def bless(
     """Return a dictionary of the distinct `rows` (p, d), each pulled `counts` (p,) ≥ 1 times, for λ
     = `regularization` > 0.
 
-    `q` > 1 is the ratio of the path λ_0 = κ²n > … > λ_H = λ, `q1` > 0 the oversampling of the
-    candidates, `q2` > 0 that of the atoms. Raises ValueError for other constants, if there is no
-    row, or for a count below 1.
+    `q` > 1 is the ratio of the path λ_0 = κ²n > … > λ_H = λ; `q1` > 0 is the oversampling of the
+    candidates, and `q2` > 0 that of the atoms. Raises ValueError for other constants, if there are
+    no rows, or for a count below 1.
     """
     if not (q > 1 and q1 > 0 and q2 > 0):
         raise ValueError(f"bless needs q > 1, q1 > 0 and q2 > 0, got {q}, {q1} and {q2}")
@@ -85,18 +85,18 @@ def _draw(
     q2: float,
     rng: np.random.Generator,
 ) -> WeightedDictionary:
-    """Return one level's dictionary; `candidates` (p,): how often each row is in R_h."""
+    """Return the dictionary of one level. `candidates` (p,): the count of each row in R_h."""
     present = np.flatnonzero(candidates)
     size = int(candidates.sum())
     scores = _scores(kernel, rows[present], rows[before.members], before.weights, level)
-    # the scores are never all 0, although κ² may be
+    # the scores are never all 0, although κ² can be
     mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)
     dimension = total / size * float(mass.sum())  # d_h = (n/R_h) Σ ℓ̃
     atoms = max(1, math.ceil(q2 * dimension))  # M_h
     draws = rng.multinomial(atoms, mass / mass.sum())
     positions = np.flatnonzero(draws)
-    # W = diag(R_h M_h p_j / n), p_j that of a single pull; c equal atoms of weight w are one of
-    # weight w/c
+    # W = diag(R_h M_h p_j / n), with p_j of a single pull; c equal atoms of weight w are one atom
+    # of weight w/c
     single = np.maximum(scores, np.finfo(np.float64).tiny)[positions] / mass.sum()
     weights = size * atoms * single / total / draws[positions]
     return WeightedDictionary(read_only(present[positions], np.intp), read_only(weights, np.float64))
@@ -108,8 +108,8 @@ def _scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level:
     if not len(atoms):
         return np.asarray(diagonal / level)
     roots = np.sqrt(weights)
-    # (K_J + λW)⁻¹ = W^{−1/2} (W^{−1/2} K_J W^{−1/2} + λI)⁻¹ W^{−1/2}: near-duplicates leave K_J
-    # singular, and λI must stand out against rounding, or the factorization fails
+    # (K_J + λW)⁻¹ = W^{−1/2} (W^{−1/2} K_J W^{−1/2} + λI)⁻¹ W^{−1/2}: near-duplicates make K_J
+    # singular, and λI must exceed rounding errors, or the factorization fails
     gram = kernel.cross(atoms, atoms) / np.multiply.outer(roots, roots)
     ridge = level + len(atoms) * np.finfo(np.float64).eps * float(np.trace(gram))
     factor = cholesky(gram + ridge * np.eye(len(atoms)), lower=True)

@@ -1,9 +1,9 @@
-"""Picks for coverage: the most promising arm of a choice's level that lacks evaluations.
+"""Picks for coverage: the most promising arm with a level that lacks evaluations.
 
-The model abandons a level after a few poor evaluations, even if its best configurations are in a
-small region. In a space with choices, a share of the picks therefore goes to levels that lack
-evaluations (`levels.Levels`): a small share while the best mean reward rises, and half of the picks
-while it does not.
+The model abandons a level (a value of a choice) after a few poor evaluations, even if its best
+configurations are in a small region. In a space with choices, a share of the picks therefore goes
+to levels that lack evaluations (`levels.Levels`): a small share while the best mean reward rises,
+and half of the picks otherwise.
 """
 
 import math
@@ -18,11 +18,11 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.levels import Levels
 
 ON_PLATEAU = 0.5  # the share of the picks while the best mean reward does not rise
-# a plateau: this number of results without a rise of the best mean reward, but at least twice the
+# a plateau is this number of results without a rise of the best mean reward, and at least twice the
 # number of open pulls
 PLATEAU = 16
-MOST_ARMS = 8192  # the number of arms whose levels are computed, in addition to the evaluated arms
-MOST_COMPARED = 512  # the largest number of arms of a level
+MOST_ARMS = 8192  # the number of arms whose levels are computed, in addition to the evaluated ones
+MOST_COMPARED = 512  # the largest number of arms to compare within a level
 
 
 def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
@@ -37,8 +37,8 @@ def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
 
 
 class LevelPicker:
-    """Scratch of one or more `ask`s at a `state`: bounds μ̃ + `width` · σ̃ of arms of levels that
-    lack evaluations. Only pulls that were opened since its last call are conditioned on again."""
+    """Scratch data for one or more `ask`s at a `state`: bounds μ̃ + `width` · σ̃ of arms in levels
+    that lack evaluations. Only pulls opened since its last call are conditioned on again."""
 
     def __init__(self, state: SparseState, width: float) -> None:
         self._state = state
@@ -49,9 +49,9 @@ class LevelPicker:
         self._levels: Levels | None = None
 
     def lacking_arm(self, open_pulls: Sequence[int]) -> int | None:
-        """Return the arm with the largest bound of the level that lacks most evaluations.
+        """Return the arm with the largest bound in the level that lacks most evaluations.
         `open_pulls` count as evaluations, and begin with those of the last call. None if there is
-        no choice, or if no level lacks evaluations."""
+        no choice parameter, or if no level lacks evaluations."""
         state = self._state
         layout = self._state.layout
         if layout is None or layout.parameter_count == len(layout.parameters):
@@ -85,7 +85,7 @@ class LevelPicker:
 
 
 def _thin(arms: Indices, most: int) -> Indices:
-    """Return at most `most` of `arms`, spread evenly, including the last one, which is near the
+    """Return at most `most` of `arms`, evenly spaced, including the last one, which is near the
     best arm."""
     step = max(-(-len(arms) // most), 1)
     return arms[::-1][::step][::-1]

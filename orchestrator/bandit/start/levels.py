@@ -1,7 +1,7 @@
-"""The levels of choices: the levels of each arm, and the levels that lack evaluations.
+"""The levels of choice parameters: those of each arm, and those that lack evaluations.
 
-The one-hot columns of a choice belong to one parameter of the arms' layout. A parameter that exists
-only in one level is covered together with this level.
+The one-hot columns of a choice are one parameter in the layout of the arms. A parameter that exists
+only in one level is covered together with that level.
 """
 
 from dataclasses import dataclass
@@ -11,11 +11,11 @@ import numpy as np
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 
-NO_LEVEL = -1  # where the choice does not exist
-# the number of evaluations that a level should have, and the additional number for each numeric
-# parameter in it
+NO_LEVEL = -1  # if the choice does not exist
+# the number of evaluations that a level should have, and the increment for each numeric parameter
+# in it
 EACH = 4
-# the number of failed evaluations after which a level without a success needs no further arm
+# the number of failed evaluations from which on a level without a success needs no further arm
 MOST_FAILED = 3
 
 
@@ -50,7 +50,7 @@ class Levels:
 
         Args:
             evaluated: arms that were evaluated or are being evaluated, once for each evaluation.
-            failed: the arms whose evaluation failed.
+            failed: the arms whose evaluations failed.
             eligible: arms that may be chosen, ascending.
         """
         counted = [
@@ -79,5 +79,5 @@ def _count(column: Indices, arms: Indices, levels: int) -> Indices:
 
 def _quota(numbers: Floats) -> int:
     """Return the number of evaluations that a level should have. `numbers` (n, k): the features of
-    its arms' parameters with one feature."""
+    its arms for parameters with a single feature."""
     return EACH * (1 + int(np.count_nonzero(np.ptp(numbers, axis=0)))) if len(numbers) else 0

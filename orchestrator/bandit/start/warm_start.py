@@ -1,9 +1,8 @@
-"""The start of a strategy: the arms that are pulled before its first batch, or known results (BBKB
-§5).
+"""The start of a strategy: the arms pulled before its first batch, or known results (BBKB §5).
 
 Arms to pull are drawn once, before any reward is known. Known results are earlier pulls with their
-rewards. They are read and matched to arms outside the bandit core, and `begin_sparse` builds a
-state from them.
+rewards. They are read and matched to arms outside the bandit core; `begin_sparse` builds a state
+from them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,17 +24,17 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import AnyStrategy, Observation
 
-# the number of pulls of a spread start whose length depends on the space
+# the number of pulls of a spread start if its length depends on the space
 SHORTEST = 8
 LONGEST = 16
-RESTART = 64  # the largest number of uniform arms that are added to a failed warm start
+RESTART = 64  # the largest number of random arms added to a failed warm start
 
 PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
 
 
 @dataclass(frozen=True)
 class RandomStart:
-    """`pulls` uniform arms, which are distinct as long as there are enough arms."""
+    """`pulls` uniformly drawn arms, which are distinct as long as there are enough arms."""
 
     pulls: PullsOption = 1
     name: Literal["random"] = "random"
@@ -44,7 +43,7 @@ class RandomStart:
         check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """Return the arms in the order in which they are to be pulled."""
+        """Return the arms in the order in which they should be pulled."""
         count = len(model.arms)
         return tuple(rng.choice(count, size=self.pulls, replace=self.pulls > count).tolist())
 
@@ -55,7 +54,7 @@ class UncertaintyStart:
     max σ² ≤ 1/`workers`.
 
     Afterwards, every batch has at least workers · (C̃ − 1)/3 arms. The start ends after `max_pulls`
-    at the latest; without `workers`, it always has `max_pulls` (a campaign sets its number of
+    at the latest. Without `workers`, it always has `max_pulls` (a campaign fills in its number of
     workers). An arm may be pulled twice.
     """
 
@@ -84,9 +83,9 @@ class UncertaintyStart:
 
 @dataclass(frozen=True)
 class SpreadStart:
-    """`pulls` different arms that cover the space: the first arms if arms are in the order of a
-    low-discrepancy sequence, otherwise uniform arms. Uncertainty sampling would choose the corners,
-    which are rarely good.
+    """`pulls` different arms that cover the space: the first ones if the arms follow a
+    low-discrepancy sequence, otherwise uniformly drawn ones. Uncertainty sampling would choose the
+    corners, which are rarely good.
     """
 
     pulls: Annotated[
@@ -102,7 +101,7 @@ class SpreadStart:
         check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """Return the arms in the order in which they are to be pulled."""
+        """Return the arms in the order in which they should be pulled."""
         count = len(model.arms)
         pulls = min(self._pulls(layout), count)
         if layout is not None and layout.is_sequence:
@@ -120,8 +119,8 @@ class SpreadStart:
 def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:
     """Return at most `limit` arms of the warm start that are neither pulled nor `pending`.
 
-    `never_waits`: if the warm start ends before the first reward, further arms fill up `limit`, so
-    that no worker waits.
+    `never_waits`: whether to add further arms up to `limit` if the warm start ends before the first
+    reward, so that no worker waits.
     """
     start = state.remaining_start(pending)[:limit]
     if never_waits and not state.pulls.total:
@@ -131,9 +130,8 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
 
 def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseState:
     """Return the state after a `tell`. If the whole warm start failed, it is extended by as many
-    uniform arms as have failed, at most `RESTART`, so that every worker has a trial. Other states
-    are
-    returned unchanged, without a draw."""
+    uniformly drawn arms as have failed, at most `RESTART`, so that every worker has a trial. Other
+    states are returned unchanged, without a draw."""
     if state.pulls.total or state.remaining_start() or not len(state.available):
         return state
     count = min(len(state.initial) or 1, RESTART, len(state.available))
@@ -144,7 +142,7 @@ def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseS
 def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
     """Return at most `count` further arms after the end of the warm start.
 
-    In the order of the sequence, or in an order that is a function of the warm start's arms.
+    They are in the order of the sequence, or in an order determined by the warm start's arms.
     """
     layout = state.layout
     seed = [len(state.initial), *state.initial]
@@ -158,7 +156,7 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
 
 @dataclass(frozen=True)
 class DataStart:
-    """No pulls: the strategy begins with results that are known before the campaign."""
+    """No pulls: the strategy begins with the results known before the campaign."""
 
     name: Literal["data"] = "data"
 
@@ -166,7 +164,7 @@ class DataStart:
         check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
-        """Return no arm: the strategy learns the known results before it chooses anything."""
+        """Return no arm: the strategy learns the known results before it chooses any."""
         return ()
 
 
@@ -175,7 +173,7 @@ WarmStartOption = Annotated[
     AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data: none, because results are known.")
 ]
 
-# the number of first pulls of the published strategies: with single pulls, and with batches
+# the number of first pulls of published strategies that pull single arms, and of those with batches
 ONE_PULL = RandomStart()
 FIRST_BATCH = UncertaintyStart(max_pulls=16)
 
@@ -186,7 +184,7 @@ class StartsWarm(Protocol):
 
     @property
     def warm_start(self) -> AnyWarmStart | None:
-        """The warm start; None if the strategy has another initialization."""
+        """The warm start; None if the strategy is initialized in another way."""
 
 
 def warm_start_of(strategy: object) -> AnyWarmStart | None:
@@ -195,7 +193,7 @@ def warm_start_of(strategy: object) -> AnyWarmStart | None:
 
 
 def with_warm_start(strategy: AnyStrategy, start: AnyWarmStart) -> AnyStrategy:
-    """Return the strategy, a dataclass, with another warm start."""
+    """Return the strategy, a dataclass, with a different warm start."""
     options: Any = strategy
     changed: AnyStrategy = replace(options, warm_start=start)
     return changed
@@ -212,15 +210,15 @@ WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
 def begin_sparse(
     state: SparseState, existing: Sequence[Observation], rng: np.random.Generator, calibrated: Model | None = None
 ) -> SparseState:
-    """Return the state that begins with `existing` pulls: it has the counts and sums of these
-    pulls, and BLESS draws the dictionary from their arms.
+    """Return the state that begins with `existing` pulls: it has their counts and sums, and BLESS
+    draws the dictionary from their arms.
 
     The information gain is computed for all existing pulls together, because the variances between
     them are unknown: G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the
-    Nyström approximation K̃ = (zᵀz'). For any dictionary it is at least log det(I + K/λ), which
+    Nyström approximation K̃ = (zᵀz'). For any dictionary, G is at least log det(I + K/λ), which
     suffices for Theorem 2, because log det(A + B) is at most log det A + Tr(A⁻¹B). It exceeds this
-    value by about d_eff at most. With the prior's variance for each pull, as in a `tell`, G would
-    be n log(1 + κ²/λ).
+    value by at most about d_eff. With the prior variance for each pull, as in a `tell`, G would be
+    n log(1 + κ²/λ).
     """
     after = state.observe(existing)
     after = after if calibrated is None else refit(after, calibrated)
@@ -230,7 +228,7 @@ def begin_sparse(
     counts = pulls.counts[pulls.arms]
     weighted = bless(model.kernel, rows, counts, model.regularization, rng)
     dictionary: Indices = read_only(pulls.arms[weighted.members], np.intp)
-    # the eigenvalues of Σ n_p z zᵀ and, except for zeros, of K̃; their sum is Tr K̃
+    # the eigenvalues of Σ n_p z zᵀ, which are those of K̃ except for zeros; their sum is Tr K̃
     spectrum = model.fit(pulls, dictionary).fit.spectrum
     left_out = max(0.0, float(counts @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
     gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
@@ -238,8 +236,8 @@ def begin_sparse(
 
 
 class _NoisyCholesky:
-    """Exact variances of the evaluated arms after `picks`, with one row of L⁻¹ k(picks, x) for each
-    pick."""
+    """The exact variances of the evaluated arms after `picks`, with one row of L⁻¹ k(picks, x) for
+    each pick."""
 
     tie: ClassVar[float] = 0.0
     stale: ClassVar[Indices] = np.empty(0, np.intp)
@@ -250,7 +248,7 @@ class _NoisyCholesky:
         self.arms: Indices = np.empty(0, np.intp)
         # L⁻¹ k(picks, x) of the evaluated arms: (picks, n), with L Lᵀ = K + λI over the picks
         self._solved = np.empty((0, 0))
-        # for each pick, its solved column and its pivot
+        # the solved column and the pivot of each pick
         self._rows: list[tuple[Floats, float]] = []
         self._explained = np.empty(0)
 
@@ -268,7 +266,7 @@ class _NoisyCholesky:
         return float(self.scores()[self.arms == arm][0])
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return infinite bounds, because scores are exact already and no bound improves them."""
+        """Return infinite bounds, because scores are already exact."""
         return np.full(len(arms), np.inf)
 
     @property
@@ -308,9 +306,9 @@ class _NoisyCholesky:
         self._rows.append((column, pivot))
 
     def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
-        """Return the row that `pick` adds to `solved`, L⁻¹ k(picks, x) of `arms` (n,)."""
+        """Return the row that `pick` adds to `solved`: L⁻¹ k(picks, x) of `arms` (n,)."""
         cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
-        # instead of @, because an arm's row must not depend on the other arms in the call
+        # instead of @, so that an arm's row does not depend on the other arms in the call
         for value, earlier in zip(column, solved, strict=True):
             cross -= value * earlier
         row: Floats = cross / np.sqrt(pivot)

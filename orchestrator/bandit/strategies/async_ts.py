@@ -1,8 +1,8 @@
 """Asynchronous Thompson sampling (Kandasamy, Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), a
 method that BBKB is compared with.
 
-Draws are made in the Nyström embedding, so a draw over all arms costs O(mA) and never the arms'
-covariance matrix.
+Draws are made in the Nyström embedding, so a draw over all arms costs O(mA) and does not need the
+arms' covariance matrix.
 """
 
 import math
@@ -51,7 +51,7 @@ class AsyncTSState(SparseState):
 
     @cached_property
     def residual_deviation(self) -> Floats:
-        """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,), outside the embedding: σ̃² less zᵀV⁻¹z."""
+        """√((k(x, x) − ‖z(x)‖²)/λ) of every arm (A,), outside the embedding: σ̃² minus zᵀV⁻¹z."""
         posterior = self.posterior
         embedded = np.empty(len(posterior.variance))
         for block in posterior.model.parts():
@@ -64,18 +64,18 @@ class AsyncTSState(SparseState):
 
 @dataclass(frozen=True)
 class AsyncTS(SparseStrategy[AsyncTSState]):
-    """Hyper-parameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError when one
-    is out of range.
+    """The hyperparameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError if
+    one is out of range.
 
-    Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), g and h
-    independent standard normal, h one an arm: variance β² σ̃². Pending pulls are not in the
-    posterior; picks differ because of the draws (Kandasamy et al. 2018). The method has no rule for
-    its batches, so at most `batch_size` pulls are pending. In mode `async`, an idle worker
-    immediately receives a draw, as published. The draw of the i-th pull is a function of posterior,
-    seed and i, so `ask` is pure.
+    Each pick is the argmax of one draw μ̃ + β (zᵀV^{−1/2} g + √((k − ‖z‖²)/λ) h), where g and h are
+    independent standard normal and h has one component per arm: its variance is β² σ̃². The
+    posterior does not include pending pulls; picks differ because they are drawn (Kandasamy et al.
+    2018). The method has no rule for batches, so at most `batch_size` pulls are pending. In mode
+    `async`, an idle worker immediately receives a draw, as published. The draw of the i-th pull is
+    a function of the posterior, the seed and i, so `ask` is pure.
 
-    β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; dictionary as in BBKB. BBKB's experiments
-    (Appendix D) take `batch_size` 30 and `scale` 0.1.
+    β = `scale` · [ξ √(G + log 1/δ) + √λ F] with BBKB's G; the dictionary is drawn as in BBKB.
+    BBKB's experiments (Appendix D) use `batch_size` 30 and `scale` 0.1.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -104,7 +104,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
 
     @property
     def never_waits(self) -> bool:
-        """See `Waits`. True if nothing bounds the pending pulls."""
+        """See `Waits`. True if the number of pending pulls is unlimited."""
         return self.batch_size is None
 
     @cached_property
@@ -113,7 +113,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return self.confidence_of("practical", 1.0)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
-        """State before any pull of `arms` (A, d). Raises ValueError on bad arms."""
+        """Return the state before any pull of `arms` (A, d). Raises ValueError for bad arms."""
         base = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
         settings = {field.name: getattr(base, field.name) for field in fields(base)}
         return AsyncTSState(**settings, seed=int(rng.integers(2**32)), over=0)
@@ -157,7 +157,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         posterior = state.posterior
         deviation = state.residual_deviation * rng.standard_normal(len(posterior.variance))
         # y(x) = T k_𝒮(x) equals V^{−1/2}z(x) up to a rotation, which does not change the
-        # distribution of g
+        # distribution of the draw
         weights = rng.standard_normal(len(posterior.basis)) @ posterior.fit.transform
         for block in posterior.model.parts():
             deviation[block] += posterior.model.columns.rows(block, posterior.fit.basis) @ weights
@@ -178,7 +178,7 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
         return replace(super().tell(state, observations, rng), over=state.over + len(observations))
 
     def recorded(self, state: AsyncTSState) -> Record:
-        """Return the seed and the record of every sparse strategy."""
+        """Return the seed and the record that every sparse strategy has."""
         return {"seed": state.seed, **super().recorded(state)}
 
     def restore(self, state: AsyncTSState, observations: Sequence[Observation], record: Record) -> AsyncTSState:

@@ -1,15 +1,15 @@
 """BBKB: batched budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2020,
 Algorithm 1).
 
-A batch is chosen on a frozen posterior mean while the variance shrinks with every pick, until the
-termination rule says that the posterior could have drifted by more than C̃. The rewards then update
-the width with the old variances, a new dictionary is drawn, and the posterior is fitted again from
-counts.
+A batch is chosen with a frozen posterior mean, while every pick shrinks the variance, until the
+termination rule finds that the posterior could have drifted by more than C̃. The rewards then
+update the width with the old variances, a new dictionary is drawn, and the posterior is refitted
+from counts.
 
-Pulls without rewards (`pending`) are added to the variance and to the drift before anything is
-picked. Lemma 1 holds for any dictionary, pulls and pending pulls. The upper bounds therefore stay
-valid for any order of the rewards, as long as the duration of an evaluation does not depend on its
-noise. The asynchronous mode is based on this.
+Pulls without rewards (`pending`) are added to the variance and to the drift before the first pick.
+Lemma 1 holds for any dictionary, pulls and pending pulls. The upper bounds therefore remain valid
+for any order of the rewards, provided that the duration of an evaluation does not depend on its
+noise. The asynchronous mode is based on this property.
 """
 
 import math
@@ -87,15 +87,15 @@ _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
 
 @dataclass(frozen=True)
 class BBKB(SparseStrategy[SparseState]):
-    """Hyper-parameters of BBKB. Raises ValueError, which names the field, if a value is out of
+    """The hyperparameters of BBKB. Raises ValueError, with the field's name, if a value is out of
     range.
 
-    The defaults suit features in [0, 1] and rewards that vary by about 1, a few hundred evaluations
+    The defaults suit features in [0, 1], rewards that vary by about 1, a few hundred evaluations,
     and ten workers. With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale
-    are so large that batches of one would be chosen for hundreds of rounds.
+    are so large that batches would contain a single arm for hundreds of rounds.
 
-    A campaign or `Optimizer` that names neither `model` nor `kernel` nor λ gets the calibrated
-    model, `width` 2, `wait: never` and first pulls that cover the space (`strategies.presets`).
+    A campaign or `Optimizer` that specifies neither `model` nor `kernel` nor λ uses the calibrated
+    model, `width` 2, `wait: never`, and first pulls that cover the space (`strategies.presets`).
 
     Campaigns read `mode`, `refresh_overhead` and `refresh_growth`; `ask` and `tell` do not depend
     on them.
@@ -148,7 +148,7 @@ class BBKB(SparseStrategy[SparseState]):
         return {option.name: getattr(self, option.name) for option in fields(self)}
 
     def __setstate__(self, state: Mapping[str, object]) -> None:
-        """Restore the options; a pickle of version 0.2.0 also has caches, which are dropped."""
+        """Restore the options. A pickle of version 0.2.0 also has caches, which are dropped."""
         for option in fields(self):
             object.__setattr__(self, option.name, state.get(option.name, option.default))
 
@@ -172,15 +172,15 @@ class BBKB(SparseStrategy[SparseState]):
         return replace(self.confidence, noise_variance=noise, regularization=noise).width(state.information_gain)
 
     def init(self, arms: AnyArms, rng: np.random.Generator) -> SparseState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
-        bad arms.
+        """Return the state before any pull of `arms` (A, d); draws the warm start. Raises
+        ValueError for bad arms.
 
         `arms` is an `Arms`, an array, or a representation of one (`PlacedArms`).
         """
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the warm start's arms; then a batch of at most `limit`, given `pending`."""
+        """Return the arms of the warm start, then a batch of at most `limit`, given `pending`."""
         refused = refusal(state, limit) or no_arm_left(state, pending)
         if refused is not None:
             return refused
@@ -194,7 +194,7 @@ class BBKB(SparseStrategy[SparseState]):
         return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
     def _batch(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Return at most `limit` picks, by the first picker that has an arm (`choosing.PICKERS`)."""
+        """Return at most `limit` picks, by the first picker with an arm (`choosing.PICKERS`)."""
         count = state.picks_left(pending, limit)
         workspace = self._workspace(state, pending)
         if workspace.is_spent:
@@ -209,7 +209,7 @@ class BBKB(SparseStrategy[SparseState]):
         decision = Choose(tuple(picks), "drift budget" if is_spent else "limit", prospect)
         if is_spent or len(picks) == count:
             return decision
-        # all arms were chosen, so the strategy decides about repeats in the remaining batch
+        # all arms were chosen, so the strategy decides about repeats in the rest of the batch
         chosen = (*pending, *(pick.arm for pick in picks))
         further = self._batch(state, chosen, count - len(picks))
         if not isinstance(further, Choose):
@@ -217,11 +217,11 @@ class BBKB(SparseStrategy[SparseState]):
         return replace(further, picks=(*picks, *further.picks), prospect=prospect)
 
     def _workspace(self, state: SparseState, pending: Sequence[int]) -> Workspace:
-        """Return the workspace of a batch at `state` with these pulls pending.
+        """Return the workspace of a batch at `state` with these pending pulls.
 
-        The workspace of an `ask` that ended with the same pulls is reused, so that choosing one by
-        one costs no more than choosing a batch. It is removed from the cache: two calls never use
-        one workspace at the same time.
+        The workspace of an `ask` that ended with the same pulls is reused, so choosing arms one by
+        one costs no more than choosing a batch. It is removed from the cache, so two calls never
+        use one workspace at the same time.
         """
         arms = OpenArms.of(state, pending, self.verify)
         workspace = self._kept_workspaces.take(_workspace_key(state, pending, arms.left > 0))
@@ -241,8 +241,8 @@ class BBKB(SparseStrategy[SparseState]):
 
     @cached_property
     def _kept_workspaces(self) -> Recent[_Key, Workspace]:
-        """The workspace of the last `ask`. Only one is kept, because it holds arrays of all arms.
-        Decisions do not depend on it."""
+        """A cache with the workspace of the last `ask`. Only one is cached, because it contains
+        arrays over all arms. Decisions do not depend on it."""
         return Recent(1)
 
     def gain(self, variance: Floats) -> float:
@@ -250,11 +250,11 @@ class BBKB(SparseStrategy[SparseState]):
         return self.confidence.gain(variance)
 
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """See `SparseStrategy.tell`; a failed warm start continues (`extend_failed_start`)."""
+        """See `SparseStrategy.tell`; a failed warm start is extended (`extend_failed_start`)."""
         return extend_failed_start(super().tell(state, observations, rng), rng)
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """Return the state with these existing pulls; see `begin_sparse` for dictionary and G."""
+        """Return the state with these existing pulls; for dictionary and G see `begin_sparse`."""
         return begin_sparse(state, existing, rng, self.model)
 
     @property
@@ -290,7 +290,7 @@ class BBKB(SparseStrategy[SparseState]):
     def extend(
         self, state: SparseState, features: Floats, retired: Sequence[int], log_prior: Floats | None = None
     ) -> SparseState:
-        """See `Grows`. The posterior is that of the same pulls and dictionary."""
+        """See `Grows`. The posterior is that of the same pulls and the same dictionary."""
         return state.extend(features, retired, log_prior)
 
     def arms_to_retire(self, state: SparseState, pending: Sequence[int], most: int) -> tuple[int, ...]:
@@ -307,13 +307,13 @@ class BBKB(SparseStrategy[SparseState]):
 
 
 def _workspace_key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> _Key:
-    """Return all values that a workspace depends on, besides the strategy; posteriors by
+    """Return all values on which a workspace depends, besides the strategy; posteriors by
     identity."""
     return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
 
 
 def _drift(strategy: BBKB, batch: AnyBatch) -> Drift:
-    """Return the termination rule of a batch, by the options of `strategy`."""
+    """Return the termination rule of a batch that the options of `strategy` specify."""
     if strategy.never_waits:
         return NoDrift()
     if strategy.termination == "product":

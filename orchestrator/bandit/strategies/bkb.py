@@ -1,8 +1,8 @@
 """BKB: budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2019, Algorithm
 1).
 
-One pull at a time, and a new dictionary after each. BKB is BBKB with batches of one and a different
-width.
+Arms are pulled one at a time, and each pull is followed by a new dictionary. BKB is BBKB with
+batches of one arm and a different width.
 """
 
 import math
@@ -42,11 +42,11 @@ ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the e
 
 @dataclass(frozen=True)
 class BKB(SparseStrategy[SparseState]):
-    """Hyper-parameters of BKB (Calandriello et al. 2019, Algorithm 1). Raises ValueError when one
+    """The hyperparameters of BKB (Calandriello et al. 2019, Algorithm 1). Raises ValueError if one
     is out of range.
 
     Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: no arm is
-    chosen while a reward is missing, so a second worker stays idle.
+    chosen while a reward is missing, so a second worker would be idle.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -67,12 +67,12 @@ class BKB(SparseStrategy[SparseState]):
         check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
-        """State before any pull of `arms` (A, d); draws the warm start's arms. Raises ValueError on
-        bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the warm start. Raises
+        ValueError for bad arms."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: first the warm start's arms, then argmax u."""
+        """Return one arm unless one is pending: first those of the warm start, then argmax u."""
         wait = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
         if wait:
             return wait
@@ -93,8 +93,7 @@ class BKB(SparseStrategy[SparseState]):
         """Return β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ
         F, a = (1 + ε)/(1 − ε).
 
-        Σσ̃² over the t pulls, with the variances at `state`, is the estimate of the effective
-        dimension.
+        The sum over the t pulls, with the variances at `state`, estimates the effective dimension.
         """
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)

@@ -1,4 +1,4 @@
-"""The picks of a batch of BBKB: an ordered list of pickers on one workspace.
+"""The picks of a batch of BBKB: an ordered list of pickers with a common workspace.
 
 Each picker names an arm, or defers to the next picker. A stopped trial that is more promising than
 a new trial of the named arm is continued instead.
@@ -38,7 +38,7 @@ class Named:
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of the picks, in [0, 1], that do not take the arm with the largest bound."""
+    """The shares of the picks, in [0, 1], that need not be the arm with the largest bound."""
 
     verify: float
     coverage: float
@@ -52,11 +52,11 @@ class Workspace:
     picking: Picking
     drift: Drift
     shares: Shares
-    is_exploring: bool  # whether arms are repeated only for verification
+    is_exploring: bool  # whether only verification repeats arms
     verifies: bool  # whether verification repeats arms
     reason: str  # the reason of the picks with the largest bound
-    pulls: list[int] = field(default_factory=list)  # pending or picked, in this order
-    left: int = 0  # the number of arms that were not chosen yet, if only verification repeats arms
+    pulls: list[int] = field(default_factory=list)  # those pending or picked, in this order
+    left: int = 0  # the number of arms not chosen yet if only verification repeats arms
     queue: ArgmaxQueue = field(init=False)
     paused: PausedTrials | None = None  # the stopped trials that compete with new ones
     level_picker: LevelPicker | None = None  # None until the first pick for coverage
@@ -72,12 +72,12 @@ class Workspace:
         pending: Sequence[int],
         shares: Shares,
     ) -> Self:
-        """Return the workspace with these pulls pending."""
+        """Return the workspace with these pending pulls."""
         is_exploring = arms.left > 0
         verifies = is_exploring and may_verify(state)
         workspace = cls(state, picking, drift, shares, is_exploring, verifies, arms.reason)
         workspace._add_pending(pending)
-        if verifies:  # the queue excludes the blocked arms that it finds entered; see `prospect`
+        if verifies:  # entered arms that are blocked are excluded; see `prospect`
             picking.look_at(state.pulls.arms)
         if state.goals.is_single:
             workspace.queue = picking.queue(arms.blocked)
@@ -86,7 +86,7 @@ class Workspace:
         return workspace
 
     def begin_batch(self, state: SparseState, left: int, paused: PausedTrials | None) -> None:
-        """Set the parts that differ between two `ask`s with the same posterior."""
+        """Set the attributes that differ between two `ask`s with the same posterior."""
         self.state = state
         self.left = left
         self.paused = paused
@@ -98,7 +98,7 @@ class Workspace:
 
     @property
     def is_open(self) -> bool:
-        """Whether this workspace has a further pick."""
+        """Whether this workspace has another pick."""
         return not self.is_spent and (not self.is_exploring or self.left > 0)
 
     def pick(self) -> Pick:
@@ -113,7 +113,7 @@ class Workspace:
         return pick
 
     def prospect(self) -> Prospect:
-        """Return the gain and noise that further evaluations promise.
+        """Return the gain and the noise to expect from further evaluations.
 
         Arms that only verification may repeat are included, as if the strategy decided about
         repeats. A level that lacks evaluations does not contribute to the gain.
@@ -129,7 +129,7 @@ class Workspace:
             arms = np.append(arms, chosen)
             bounds = np.append(bounds, picking.upper_bounds(chosen))
         if (bonus := state.prior_bonus) is not None:
-            bounds += bonus[arms] - bonus.min()  # no other bound exceeds it by more
+            bounds += bonus[arms] - bonus.min()  # no other bound can exceed it by more
         return state.knowledge.prospect(float(bounds.max()))
 
     def _continued(self, arm: int) -> Pick | None:
@@ -160,7 +160,7 @@ class Workspace:
 
 
 def verification(workspace: Workspace) -> Named | None:
-    """Name one of the best arms, to repeat it because values are noisy."""
+    """Name one of the best arms, which is repeated because values are noisy."""
     state = workspace.state
     if not workspace.verifies or not is_verification_due(state, workspace.pulls, workspace.shares.verify):
         return None

@@ -9,15 +9,15 @@ from orchestrator.bandit.exact.improvement import Improvement, log_improvement
 
 @dataclass(frozen=True)
 class ExpectedImprovement(Improvement):
-    """EI: the arm of largest (μ − f* − ε)Φ(z) + σφ(z), z = (μ − f* − ε)/σ (Salgia et al. 2021,
-    Appendix D.1).
+    """EI: the arm with the largest (μ − f* − ε)Φ(z) + σφ(z), z = (μ − f* − ε)/σ (Salgia et al.
+    2021, Appendix D.1).
 
-    Sequential: one pull at a time. Ties go to the lowest index.
+    Arms are pulled one at a time. Ties go to the lowest index.
 
     Options: those of `Improvement`.
     """
 
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
-        """Return the logarithm of the expected improvement (n,): far below `target` the improvement
-        itself is 0 in floats."""
+        """Return the logarithm of the expected improvement (n,), because the improvement itself is
+        0 in floats far below `target`."""
         return log_improvement(mean, deviation, target)

@@ -1,4 +1,4 @@
-"""GP-BUCB: batches under the exact Gaussian process (Desautels, Krause, Burdick 2014)."""
+"""GP-BUCB: batches with the exact Gaussian process (Desautels, Krause, Burdick 2014)."""
 
 import math
 from collections.abc import Sequence
@@ -35,13 +35,13 @@ from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observati
 
 @dataclass(frozen=True)
 class GPBUCB(ExactStrategy[ExactState]):
-    """Hyper-parameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError when one
+    """The hyperparameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError if one
     is out of range.
 
-    The picks of a batch are chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, and the
-    exact variance shrinks with every pick. The batch ends once Π (1 + σ²_{s−1}(x_s)) > C over the
-    picks, pending pulls included (BBKB Proposition 2), and α = C β with GP-UCB's β = ξ √(G + 2 log
-    1/δ) + √λ F. A pick costs O(p² + pA) with p distinct arms pulled or picked.
+    The picks of a batch are chosen one by one as argmax μ_fb + α σ_t: the mean is frozen, and every
+    pick shrinks the exact variance. The batch ends when Π (1 + σ²_{s−1}(x_s)) > C over the picks,
+    including pending pulls (BBKB Proposition 2). α = C β with GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ
+    F. A pick costs O(p² + pA) with p distinct arms that were pulled or picked.
 
     Campaigns read the last two fields; `ask` and `tell` do not depend on them.
     """
@@ -71,8 +71,8 @@ class GPBUCB(ExactStrategy[ExactState]):
         return self.wait is Waiting.NEVER
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the warm start's arms first, then a batch of at most `limit` picks. `pending`
-        pulls count in the variance and the product."""
+        """Return the arms of the warm start first, then a batch of at most `limit` picks. `pending`
+        pulls are included in the variance and in the product."""
         wait = refusal(state, limit) or no_arm_left(state.base, pending)
         if wait:
             return wait
@@ -109,11 +109,11 @@ class GPBUCB(ExactStrategy[ExactState]):
         return Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit")
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
-        """See `ExactStrategy.tell`; a warm start without any result continues
+        """See `ExactStrategy.tell`; a warm start without any result is extended
         (`extend_failed_start`).
 
-        The prior's variance is 1/λ times k, so one pick by it may spend the drift budget, whatever
-        the free workers.
+        The prior variance is 1/λ times k, so a single pick from the prior may spend the drift
+        budget, no matter how many workers are free.
         """
         after = super().tell(state, observations, rng)
         return replace(after, base=extend_failed_start(after.base, rng))

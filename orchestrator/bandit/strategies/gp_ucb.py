@@ -26,15 +26,15 @@ from orchestrator.bandit.strategy import Decision
 
 @dataclass(frozen=True)
 class GPUCB(ExactStrategy[ExactState]):
-    """Hyper-parameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError when one is
-    out of range.
+    """The hyperparameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError if one
+    is out of range.
 
     Each pull is the argmax of μ + β σ under the exact posterior. With σ on the 1/λ scale and G =
     log det(I + K/λ) over the pulls, β = ξ √(G + 2 log 1/δ) + √λ F bounds |f − μ|/σ for all arms and
     rounds with probability 1 − δ (Chowdhury and Gopalan 2017, Theorem 2; Abbasi-Yadkori 2013). A
-    pull costs O(p² + pA) with p distinct arms pulled.
+    pull costs O(p² + pA) with p distinct pulled arms.
 
-    `is_sequential`: nothing is chosen while a reward is not in yet, so a second worker stays idle.
+    `is_sequential`: no arm is chosen while a reward is missing, so a second worker would be idle.
     """
 
     kernel: KernelOption = defaults.SMOOTH
@@ -52,7 +52,7 @@ class GPUCB(ExactStrategy[ExactState]):
         check_options(self)
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm, unless one is pending: the warm start's first, then argmax u."""
+        """Return one arm unless one is pending: first those of the warm start, then argmax u."""
         width = self.width_at(state)
         return next_pull(state, pending, limit, lambda observed: self.posterior(observed).ucb, width, self.verify)
 

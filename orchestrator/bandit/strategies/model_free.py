@@ -20,9 +20,9 @@ class ModelFreeState:
 
     seed: int  # drawn by `init`
     pulls: Pulls  # those with a reward
-    over: int = 0  # pulls that have ended, failed ones included
-    round: int = 0  # how often `tell` was called
-    # (s,), arms that are not pulled any more because their evaluations failed, ascending
+    over: int = 0  # the number of ended pulls, including failures
+    round: int = 0  # the number of calls of `tell`
+    # (s,), arms that are no longer pulled because their evaluations failed, ascending
     set_aside: Indices = field(default_factory=lambda: _NOTHING)
 
     def __eq__(self, other: object) -> bool:
@@ -34,7 +34,7 @@ class ModelFreeState:
         return _NOTHING
 
     def observe(self, observations: Sequence[Observation]) -> Self:
-        """State after these newly finished pulls."""
+        """Return the state after these newly finished pulls."""
         return replace(
             self,
             pulls=self.pulls.add(*arms_and_rewards(observations)),
@@ -48,10 +48,10 @@ S = TypeVar("S", bound=ModelFreeState)
 
 
 class ModelFree(Generic[S]):
-    """A strategy whose `tell` draws nothing, so that the seed is all that a log needs."""
+    """A strategy whose `tell` draws nothing, so that a log only needs the seed."""
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
-        """State after these newly finished pulls; draws nothing."""
+        """Return the state after these newly finished pulls; draws nothing."""
         return state.observe(observations)
 
     def recorded(self, state: S) -> Record:
@@ -59,12 +59,12 @@ class ModelFree(Generic[S]):
         return {"seed": state.seed}
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
-        """`tell` with the seed of `record`."""
+        """Like `tell`, with the seed of `record`."""
         return replace(self.tell(state, observations, np.random.default_rng(0)), seed=int(record["seed"]))
 
     def posterior(self, state: S) -> Posterior:
-        """Return mean reward of each pulled arm, NaN for the others; variance and upper bound are
-        NaN: there is no belief."""
+        """Return the mean reward of each pulled arm, NaN for the others; variances and upper bounds
+        are NaN, because there is no belief."""
         pulls = state.pulls
         mean = np.full(len(pulls.counts), np.nan)
         mean[pulls.arms] = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]

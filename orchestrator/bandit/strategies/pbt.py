@@ -2,10 +2,10 @@
 Green, Dunning, Simonyan, Fernando, Kavukcuoglu 2017, "Population based training of neural
 networks"), with truncation selection.
 
-All members pause at every `interval` steps. A member that is among the worst `quantile` there is
-replaced: a new trial continues from the checkpoint of a random one of the best `quantile`, with a
-perturbed configuration. No member waits for others: it is compared with their values at the same
-step, or at their newest step before it.
+All members pause at every multiple of `interval` steps. A member among the worst `quantile` at a
+pause is replaced: a new trial with a perturbed configuration continues from the checkpoint of a
+random member of the best `quantile`. No member waits for others: it is compared with their values
+at the same step, or at their newest earlier step.
 """
 
 import math
@@ -35,7 +35,7 @@ class Member:
     """A trial that has paused."""
 
     arm: int
-    # the steps and rewards of its pauses, ascending steps; the reward is −∞ if the trial has diverged
+    # the steps of its pauses, ascending, and the rewards; a reward is −∞ if the trial has diverged
     scores: tuple[tuple[int, float], ...] = ()
 
     @property
@@ -53,7 +53,7 @@ class Member:
         return next((reward for at, reward in reversed(self.scores) if at <= step), None)
 
     def after(self, curve: TrialCurve) -> "Member":
-        """Return the member at its next pause."""
+        """Return the member after its next pause."""
         reward = -math.inf if curve.has_diverged or not curve.rewards else curve.rewards[-1]
         before = self.scores or tuple(zip(curve.steps, curve.rewards, strict=True))
         earlier = (score for score in before if score[0] < curve.step)
@@ -65,27 +65,27 @@ class Exploit:
     """The decision to replace a paused member."""
 
     parent: int  # the trial whose checkpoint is copied
-    arm: int | None = None  # the perturbed configuration; None until it was appended
+    arm: int | None = None  # the perturbed configuration; None until it has been appended
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopulationState(ModelFreeState):
-    """The members by their trials, and the decisions about those that are paused."""
+    """The members by trial, and the decisions about paused ones."""
 
-    first: int  # the arms before any perturbed configuration
-    is_sequence: bool = False  # whether the first of them cover the space
+    first: int  # the number of arms before any perturbed configuration
+    is_sequence: bool = False  # whether the first ones cover the space
     members: Mapping[int, Member] = field(default_factory=dict)
-    paused: tuple[int, ...] = ()  # trials that can be continued
+    paused: tuple[int, ...] = ()  # the trials that can be continued
     exploits: Mapping[int, Exploit] = field(default_factory=dict)  # paused trial → its replacement
 
 
 @dataclass(frozen=True)
 class PBT(ModelFree[PopulationState]):
-    """Population-based training: schedules of parameters instead of constant values.
+    """Population-based training: finds schedules of parameters instead of constant values.
 
-    Needs trainings that report values and keep checkpoints. The defaults of `quantile`,
-    `resample_probability` and `perturbation_factors` are the paper's. All decisions are functions of
-    the seed and of the log. Raises ValueError, which names the field, if a value is out of range.
+    Requires trainings that report values and save checkpoints. The defaults of `quantile`,
+    `resample_probability` and `perturbation_factors` are the paper's. All decisions are functions
+    of the seed and the log. Raises ValueError, with the field's name, if a value is out of range.
     """
 
     population: Annotated[int, Ge(2), Doc("The number of members that train, ≥ 2.")] = 20
@@ -139,7 +139,7 @@ class PBT(ModelFree[PopulationState]):
         *,
         compete: bool = True,
     ) -> PopulationState:
-        """Return the state with the newest pauses, without members that were replaced."""
+        """Return the state with the newest pauses and without replaced members."""
         members = {
             trial: member
             for trial, member in state.members.items()
@@ -178,8 +178,8 @@ class PBT(ModelFree[PopulationState]):
         return replace(after, exploits=exploits)
 
     def ask(self, state: PopulationState, pending: Sequence[int], limit: int) -> Decision:
-        """Return first the members that have not begun, then the paused ones, the least trained
-        first."""
+        """Return the members that have not begun first, then the paused ones, starting with the
+        least trained."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
@@ -189,7 +189,7 @@ class PBT(ModelFree[PopulationState]):
         return Wait("the other members train" if pending else "every member has finished its training")
 
     def growth(self, state: PopulationState) -> Perturbation | None:
-        """Return the parents whose configurations are to be perturbed; None if there are none."""
+        """Return the parents whose configurations should be perturbed; None if there are none."""
         exploits = (state.exploits[trial] for trial in sorted(state.exploits))
         parents = tuple(state.members[exploit.parent].arm for exploit in exploits if exploit.arm is None)
         if not parents:
@@ -215,18 +215,18 @@ class PBT(ModelFree[PopulationState]):
         return replace(state, pulls=state.pulls.extend(len(features)), exploits=exploits)
 
     def arms_to_retire(self, state: PopulationState, pending: Sequence[int], most: int) -> tuple[int, ...]:
-        """Return nothing: arms cost nothing."""
+        """Return nothing: unused arms cost nothing."""
         return ()
 
     def _size(self, state: PopulationState) -> int:
         return min(self.population, state.first)
 
     def _share(self, state: PopulationState) -> int:
-        """Return the number of worst members, and of best ones."""
+        """Return the number of members that count as the worst, and also as the best."""
         return max(1, int(self.quantile * self._size(state)))
 
     def _is_among_worst(self, state: PopulationState, trial: int) -> bool:
-        """Return whether so many members are better at the same step that `trial` is replaced."""
+        """Return whether enough members are better at the same step to replace `trial`."""
         member = state.members[trial]
         if member.reward == -math.inf:
             return True
@@ -250,9 +250,9 @@ class PBT(ModelFree[PopulationState]):
         return Exploit(best[int(rng.integers(len(best)))])
 
     def _beginners(self, state: PopulationState, pending: Sequence[int]) -> list[Pick]:
-        """Return the members that have not begun; a new one takes the place of one that failed.
+        """Return the members that have not begun. A new one replaces each one that failed.
 
-        They are the first points of a sequence that covers the space, or arms at random.
+        They are the first points of a sequence that covers the space, or random arms.
         """
         begun = {int(arm) for arm in (*pending, *state.pulls.arms, *state.set_aside) if arm < state.first}
         missing = self._size(state) + len(state.set_aside) - len(begun)
@@ -264,7 +264,7 @@ class PBT(ModelFree[PopulationState]):
 
 
 def _ready(state: PopulationState, pending: AbstractSet[int]) -> list[Pick]:
-    """Return the paused members that were not continued or replaced since the last `tell`."""
+    """Return the paused members that were neither continued nor replaced since the last `tell`."""
     picks: list[Pick] = []
     for trial in sorted(state.paused, key=lambda trial: (state.members[trial].step, trial)):
         member = state.members[trial]

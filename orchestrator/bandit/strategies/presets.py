@@ -1,9 +1,9 @@
-"""Where a strategy's options come from unless they are given: the calibrated model, or the paper.
+"""The source of a strategy's options that are not given: the calibrated model, or the paper.
 
-The fields of a strategy have the values of the algorithm that was published. A campaign file or an
-`Optimizer` that names a strategy and nothing else gets the calibrated settings instead: one model
-for all strategies, so that they differ only in how they choose. `preset: paper`, or a given
-`kernel` or λ, which describe unscaled rewards, selects the published options.
+The fields of a strategy have the values of the published algorithm. A campaign file or an
+`Optimizer` that only names a strategy uses the calibrated settings instead: one model for all
+strategies, so that they differ only in how they choose. `preset: paper`, or a given `kernel` or λ
+(for unscaled rewards), selects the published options.
 """
 
 from collections.abc import Callable, Mapping, Sequence, Set
@@ -20,15 +20,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WIDTH = 2.0  # standard deviations
-ATOMS = 300  # of a dictionary, so that a refit costs a bounded time
-COMPRESSION = 0.1  # ε of the relative entropy test: a pair is stored while its variance is above 0.22 of the noise's
-COVERAGE = 0.25  # share of the picks for levels of choices that lack evaluations
-VERIFY = 0.25  # share of the picks that repeat the best candidates where values are noisy
+ATOMS = 300  # of a dictionary, so that the duration of a refit is limited
+COMPRESSION = 0.1  # ε of the relative test: stores variances above 0.22 of the noise's
+COVERAGE = 0.25  # the share of the picks for levels of choices that lack evaluations
+VERIFY = 0.25  # the share of the picks that repeat the best candidates if values are noisy
 _PUBLISHED = ("kernel", "regularization", "noise_variance", "norm_bound", "noise_scale")  # on the scale of the rewards
 
 
 class Preset(StrEnum):
-    """The source of the options that are not given."""
+    """The source of options that are not given."""
 
     CALIBRATED = "calibrated"
     PAPER = "paper"
@@ -51,15 +51,15 @@ _CALIBRATED: Mapping[str, object] = {
 }
 
 _LEFT_OUT = object()  # the option keeps the default of its class
-_DRAWS: Mapping[str, object] = {"width": 1.0}  # of picks by draws from the posterior
+_DRAWS: Mapping[str, object] = {"width": 1.0}  # for picks by draws from the posterior
 _BATCHES: Mapping[str, object] = {"wait": Waiting.DRIFT_BUDGET, "batch_size": _LEFT_OUT}
 
 
 def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `options` of a strategy of class `cls` with the settings of their `preset` filled in.
+    """Return `options` for a strategy of class `cls`, completed by the settings of their `preset`.
 
-    Options that are given stay as they are. Raises ValueError if the preset is unknown or
-    contradicts the options.
+    Given options remain unchanged. Raises ValueError if the preset is unknown or contradicts the
+    options.
     """
     explicit = dict(options)
     names = {field.name for field in fields(cls)}
@@ -74,7 +74,7 @@ def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_preset(preset: object, published: Sequence[str]) -> None:
-    """Check a preset beside the options that are on the scale of the rewards."""
+    """Raise ValueError if a preset contradicts options on the scale of the rewards."""
     if preset is not None and preset not in list(Preset):
         raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {preset!r}")
     if preset == Preset.CALIBRATED and published:
@@ -94,14 +94,14 @@ def _calibrated(cls: type[Any], names: Set[str], mode: object) -> dict[str, obje
 
 
 def _early_fit(model: object) -> dict[str, object]:
-    """Return the model of a file with a fit as early as the calibrated start is short."""
+    """Return a file's model with an early fit, if the calibrated start is short."""
     if not isinstance(model, Mapping):
         return {}
     return {"model": {"first_fit": None, **model}}
 
 
 class Calibrated(Generic[P, T]):
-    """Makes a strategy from options in Python, as a campaign file does: with calibrated settings.
+    """Creates a strategy from options in Python with calibrated settings, as a campaign file does.
 
     `BBKB(coverage=0.1)` has the calibrated model; `BBKB.paper(ratio_threshold=2)` is the published
     algorithm. The options are the fields of the strategy's class.
@@ -112,7 +112,7 @@ class Calibrated(Generic[P, T]):
         self.__doc__ = cls.__doc__
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> T:
-        """Return the strategy with these options. Raises ValueError if one is not allowed."""
+        """Return the strategy with these options. Raises ValueError if an option is not allowed."""
         make: Callable[..., T] = self._cls
         return make(*args, **with_preset(make, options))  # type: ignore[arg-type]  # it is a class
 

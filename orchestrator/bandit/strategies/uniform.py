@@ -1,4 +1,4 @@
-"""The uniform policy: every pull an arm at random. Its regret is the denominator of every regret
+"""The uniform policy: every pull is a random arm. Its regret is the denominator of every regret
 ratio."""
 
 from collections.abc import Sequence
@@ -15,21 +15,22 @@ from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Pick, Wait
 
-MOST_PENDING = 20_000  # results that a campaign keeps until the next refresh; the pulls do not depend on it
+MOST_PENDING = 20_000  # that a campaign keeps until a refresh; pulls do not depend on it
 
 
 @dataclass(frozen=True)
 class Uniform(ModelFree[ModelFreeState]):
-    """Uniform arms, not set aside. The i-th pull is a function of the seed and i."""
+    """Uniformly drawn arms. The i-th pull is a function of the seed and i."""
 
     takes_goals: ClassVar[Literal[True]] = True  # it does not use them
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ModelFreeState:
-        """State before any pull of `arms` (A, d); draws the seed. Raises ValueError on bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for
+        bad arms."""
         return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(check_arms(arms))))
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:
-        """Return `limit` arms; none while `MOST_PENDING` are pending, which ends a batch."""
+        """Return `limit` arms, or none while `MOST_PENDING` are pending, which ends a batch."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
