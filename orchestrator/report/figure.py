@@ -92,7 +92,13 @@ def _round(value: float, digits: int) -> float:
 
 def axis(title: str, **options: object) -> Spec:
     """Return an axis. The title contains the unit in brackets; `options` are plotly's."""
-    look = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False, "automargin": True}
+    look = {
+        "gridcolor": "--grid",
+        "linecolor": "--line",
+        "zeroline": False,
+        "automargin": True,
+        "exponentformat": "power",
+    }
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
 
 
@@ -129,7 +135,10 @@ def quantiles(values: Sequence[float] | NDArray[np.float64], low: float, high: f
 
 
 def visible_range(
-    values: NDArray[np.float64], is_feasible: NDArray[np.bool_], is_maximized: bool
+    values: NDArray[np.float64],
+    is_feasible: NDArray[np.bool_],
+    is_maximized: bool,
+    earliest: int | None = None,
 ) -> tuple[float, float] | None:
     """Return a range of the value axis without far outliers on the bad side, so that one diverged
     trial does not flatten the curve. None if the axis should show all values.
@@ -144,6 +153,8 @@ def visible_range(
         values: all values (n,).
         is_feasible: whether each value (n,) satisfies all constraints.
         is_maximized: whether high values are good.
+        earliest: the number of feasible values, from the first on, that give the interquartile
+            range. None: all of them.
     """
     sign = 1.0 if is_maximized else -1.0
     rewards = sign * values
@@ -152,7 +163,7 @@ def visible_range(
     typical = rewards if is_few else feasible
     worst = float(rewards.min())
     best = float(rewards.max())
-    first, third = quantiles(typical, 0.25, 0.75)
+    first, third = quantiles(typical[:earliest], 0.25, 0.75)
     fence = 3 * (third - first)
     bottom = max(worst, first - fence)
     if is_few:

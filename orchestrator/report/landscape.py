@@ -20,12 +20,11 @@ from orchestrator.report.figure import (
     sentences,
     visible_range,
 )
-from orchestrator.report.surrogate import Dimension, Floats, Surrogate
+from orchestrator.report.surrogate import EARLIEST, Dimension, Floats, Surrogate
 from orchestrator.wording import plural
 
 _MOST_SLICES = 9
 _MOST_POINTS = 400  # results drawn in each panel
-_CONTOUR_GAP = 0.11  # share of the figure's width between two panels, for an axis
 _LINE = 61  # grid points of a curve
 _CONTOUR = 25  # grid points of one side of a contour panel
 _PAIRS = ((0, 1), (0, 2), (1, 2))  # of the most important parameters
@@ -37,42 +36,56 @@ def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
     """Return the figures of importance, slices and contours; none without a model."""
     if surrogate is None:
         return []
-    shares = surrogate.importance()
-    order = [int(index) for index in np.argsort(-shares, kind="stable")]
+    alone, total = surrogate.importance()
+    order = [int(index) for index in np.argsort(-total, kind="stable")]
     names = [dimension.name for dimension in surrogate.dimensions]
     through_best = [index for index in order if names[index] not in surrogate.absent]
     contour = contours(surrogate, through_best, is_maximized)
     return [
-        importance(surrogate, shares, order),
+        importance(surrogate, alone, total),
         *([slices(surrogate, through_best, is_maximized)] if through_best else []),
         *([contour] if contour else []),
     ]
 
 
-def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Figure:
-    """Return a bar with the total Sobol index of each parameter, the most important at the top."""
-    names = [label(surrogate.dimensions[index].name, 28) for index in reversed(order)]
-    trace = {
-        "type": "bar",
-        "orientation": "h",
-        "y": names,
-        "x": round_values((100.0 * float(shares[index]) for index in reversed(order)), digits=4),
-        "hovertemplate": "%{y}: <b>%{x:.3g} %</b><extra></extra>",
-        "marker": {"color": "--point"},
-    }
+def importance(surrogate: Surrogate, alone: Floats, total: Floats) -> Figure:
+    """Return bars with the total Sobol index of each parameter, the most important at the top, and
+    inside them bars with the first-order index."""
+    rising = np.argsort(total, kind="stable")
+    names = [label(surrogate.dimensions[index].name, 28) for index in rising]
+    looks = (
+        ("with others", total, "--point", 0.8),
+        ("alone", alone, "--accent", 0.4),
+    )
+    traces = [
+        {
+            "type": "bar",
+            "orientation": "h",
+            "name": name,
+            "y": names,
+            "x": round_values(100.0 * shares[rising], digits=4),
+            "width": [width] * len(names),
+            "hovertemplate": f"%{{y}} {name}: <b>%{{x:.3g}} %</b><extra></extra>",
+            "marker": {"color": color},
+        }
+        for name, shares, color, width in looks
+    ]
     return Figure(
         name="importance",
         title="Parameter importance",
         caption=(
-            "The share of the differences between all configurations to which each parameter contributes, "
-            "alone or together with others (total Sobol index): shared effects count for each parameter, so "
-            f"the shares may add up to more than 100 %. {_model_text(surrogate)}"
+            "The share of the variance between all configurations that each parameter explains alone "
+            "(dark: first-order Sobol index), and with its interactions (light: total index). "
+            "An interaction counts for each of its parameters, so light bars may exceed 100 % together. "
+            f"{_model_text(surrogate)}"
         ),
-        traces=[trace],
+        traces=traces,
         layout=layout(
-            axis("total Sobol index (% of the variance)", rangemode="tozero"),
+            axis("Sobol index (% of the variance)", rangemode="tozero"),
             axis("", type="category", tickfont={**FONT, "size": 12}),
             height=130 + 28 * len(names),
+            barmode="overlay",
+            showlegend=True,
         ),
     )
 
@@ -80,9 +93,9 @@ def importance(surrogate: Surrogate, shares: Floats, order: Sequence[int]) -> Fi
 def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Figure:
     """Return a panel for each parameter: the results, and the model near the best configuration."""
     shown = list(order[:_MOST_SLICES])
-    columns = min(3, len(shown))
-    lines = math.ceil(len(shown) / columns)
-    visible = visible_range(surrogate.values, surrogate.is_feasible, is_maximized)
+    lines = math.ceil(len(shown) / 3)
+    columns = math.ceil(len(shown) / lines)
+    visible = visible_range(surrogate.values, surrogate.is_feasible, is_maximized, EARLIEST)
     traces: list[Spec] = []
     frame: Spec = {**look(24 + 230 * lines), "margin": {"l": 56, "r": 16, "t": 16, "b": 8}}
     for panel, parameter in enumerate(shown):
@@ -155,9 +168,12 @@ def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> Spec:
     width = 1.0 / columns
     height = 1.0 / lines
     suffix = _suffix(number + 1)
+    low, high = dimension.axis.range
+    margin = 0.02 * (high - low)  # shows the points at the ends completely
     x = _with_ticks(dimension, _PANEL_CHARACTERS) | {
         "domain": [column * width, (column + 0.86) * width],
         "anchor": f"y{suffix}",
+        "range": [low - margin, high + margin],
     }
     bottom = 1.0 - (line + 1) * height
     y = axis("value", domain=[bottom + 0.26 * height, bottom + height], anchor=f"x{suffix}", nticks=5)
@@ -166,7 +182,7 @@ def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> Spec:
 
 def _with_ticks(dimension: Dimension, characters: int | None = None) -> Spec:
     """Return an axis whose labels fit side by side into a width of `characters`, if given."""
-    texts = {at: label(text, 12) for at, text in dimension.axis.ticks.items()}
+    texts = _tick_texts(dimension)
     shown = list(texts) if characters is None else _ticks_that_fit(texts, characters)
     return axis(
         label(dimension.name, 28),
@@ -175,6 +191,10 @@ def _with_ticks(dimension: Dimension, characters: int | None = None) -> Spec:
         ticktext=[texts[at] for at in shown],
         tickangle=0,
     )
+
+
+def _tick_texts(dimension: Dimension) -> dict[float, str]:
+    return {at: label(text, 12) for at, text in dimension.axis.ticks.items()}
 
 
 def _ticks_that_fit(texts: Mapping[float, str], characters: int) -> list[float]:
@@ -204,11 +224,14 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
     bounds = (float(means.min()), float(means.max()))
     frame: Spec = {**look(340), "margin": {"l": 64, "r": 16, "t": 16, "b": 48}}
     traces: list[Spec] = []
-    width = (1.0 - _CONTOUR_GAP * (len(pairs) - 1)) / len(pairs)
+    labels = [_tick_texts(surrogate.dimensions[up]).values() for _, up in pairs]
+    longest = max(len(text) for texts in labels for text in texts)
+    gap = 0.05 + 0.0065 * longest  # share of the figure's width between two panels, for an axis
+    width = (1.0 - gap * (len(pairs) - 1)) / len(pairs)
     for panel, (pair, grid) in enumerate(zip(pairs, grids, strict=True)):
         across, up = (surrogate.dimensions[parameter] for parameter in pair)
         suffix = _suffix(panel + 1)
-        left = panel * (width + _CONTOUR_GAP)
+        left = panel * (width + gap)
         domain = {"domain": [left, left + width], "anchor": f"y{suffix}"}
         frame[f"xaxis{suffix}"] = _with_ticks(across, 48 // len(pairs) + 12) | domain
         frame[f"yaxis{suffix}"] = _with_ticks(up) | {"anchor": f"x{suffix}"}
@@ -249,7 +272,12 @@ def _heights(
         "zmax": high if high > low else low + 1.0,
         "colorscale": _SCALE,
         "reversescale": not is_maximized,
-        "colorbar": {"thickness": 12, "outlinewidth": 0, "tickfont": FONT},
+        "colorbar": {
+            "thickness": 12,
+            "outlinewidth": 0,
+            "tickfont": FONT,
+            "exponentformat": "power",
+        },
         "hovertemplate": "<b>%{z:.5g}</b><extra></extra>",
     }
 

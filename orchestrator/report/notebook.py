@@ -4,6 +4,7 @@ import functools
 import re
 from typing import TYPE_CHECKING
 
+from orchestrator.bandit.model.fitting import FIRST_FIT
 from orchestrator.errors import RunError
 from orchestrator.history.fold import History
 from orchestrator.report.figure import Figure, palette
@@ -11,6 +12,7 @@ from orchestrator.report.landscape import importance
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.progress import best_so_far
 from orchestrator.report.surrogate import fit_surrogate
+from orchestrator.wording import plural
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -18,28 +20,29 @@ if TYPE_CHECKING:
 
 def course_plot(history: History) -> "plotly.graph_objects.Figure":
     """Draw all values and the best value so far. Raises RunError if no trial has succeeded."""
-    return _plotly_figure(history, best_so_far(history), "a trial that has succeeded")
+    return _plotly_figure(history, best_so_far(history))
 
 
 def parallel_plot(history: History) -> "plotly.graph_objects.Figure":
     """Draw parallel coordinates of the parameters. Raises RunError if no trial has succeeded."""
-    return _plotly_figure(history, parallel_coordinates(history), "a trial that has succeeded")
+    return _plotly_figure(history, parallel_coordinates(history))
 
 
 def importance_plot(history: History) -> "plotly.graph_objects.Figure":
     """Draw the importance of each parameter. Raises RunError if there are too few results."""
     surrogate = fit_surrogate(history)
     if surrogate is None:
-        return _plotly_figure(history, None, "16 results that differ, of parameters that vary")
-    shares = surrogate.importance()
-    order = sorted(range(len(shares)), key=lambda index: -float(shares[index]))
-    return _plotly_figure(history, importance(surrogate, shares, order), "")
+        raise RunError(
+            f"the importance of parameters needs {FIRST_FIT} results that differ, "
+            f"of parameters that vary; {history.created.name} has {plural(len(history.succeeded), 'result')}"
+        )
+    return _plotly_figure(history, importance(surrogate, *surrogate.importance()))
 
 
-def _plotly_figure(history: History, figure: Figure | None, requirement: str) -> "plotly.graph_objects.Figure":
+def _plotly_figure(history: History, figure: Figure | None) -> "plotly.graph_objects.Figure":
     """Convert a figure of the report, with the colors of the light scheme."""
     if figure is None:
-        raise RunError(f"this figure of {history.created.name} needs {requirement}; there is none yet")
+        raise RunError(f"there is nothing to draw: no trial of {history.created.name} has succeeded")
     import plotly.graph_objects  # it takes a quarter of a second
 
     title = {"title": {"text": figure.title}}

@@ -196,7 +196,7 @@ def _columns(history: History, rows: list[TrialRow]) -> list[_Column]:
         _start_column(history, rows),
         _attribute(rows, "seconds"),
         _attribute(rows, "worker", "text extra"),
-        *([_Column("remark", "text", remarks)] if any(remarks) else []),
+        *([_Column("remark", "text long", remarks)] if any(remarks) else []),
         _attribute(rows, "error", "message"),
     ]
 

@@ -85,6 +85,7 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
             "thickness": 14,
             "outlinewidth": 0,
             "tickfont": FONT,
+            "exponentformat": "power",
         },
     }
 
@@ -179,6 +180,8 @@ def _numeric_axis(
     scaled = [clip(scale(number)) for number in [*present, *bounds]]
     low, high = widened(min(scaled), max(scaled))
     ticks = log_ticks(low, high) if is_log else linear_ticks(low, high)
+    if not is_log and all(isinstance(value, int) for value in present):
+        ticks = {at: text for at, text in ticks.items() if at.is_integer()}
     if len(present) < len(values):
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}

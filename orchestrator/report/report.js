@@ -1,6 +1,6 @@
 /** Draws the pictures and the table from the JSON blocks of this page. Uses no network. `figures.js` comes before. */
 
-const ROWS_A_PAGE = 50;
+const ROWS_A_PAGE = innerWidth > 600 ? 50 : 20;
 const byId = (id) => document.getElementById(id);
 
 /** The text of a block of this page, which carries it gzipped and in base64. */

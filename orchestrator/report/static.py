@@ -22,7 +22,7 @@ from orchestrator.wording import printable
 MOST_USEFUL = ("front", "best", "curves", "importance", "hypervolume", "workers", "utilization")
 _WIDTH = 760
 _TOP, _RIGHT, _BOTTOM = (30, 18, 52)
-_CHARACTER = 7.2  # the mean width of a character, in pixels
+_CHARACTER = 10.5  # the mean width of a character on a phone, in pixels
 _LEAST_ROW = 15.0  # the least height of a label, in pixels
 _DASHES = {"dash": "9 6", "dot": "2 5"}
 _Point = tuple[float, float]

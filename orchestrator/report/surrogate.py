@@ -4,7 +4,8 @@ contours.
 It is the model of `bandit.model.fitting` (Matérn 5/2, one lengthscale per parameter, noise and
 constant mean), fitted to at most `MOST_RESULTS` results. It does not depend on the strategy, so
 all campaigns have the same figures. Values are clipped at three robust standard deviations from the
-median before the fit.
+median before the fit. The deviation is at least that of the earliest results, because later results
+concentrate near the optimum.
 
 Positions are the coordinates of the axes (`parallel.ParameterAxis`): logarithms for a logarithmic
 range, and indices of steps for choices. The features of the model are in the unit cube; choices are
@@ -32,7 +33,8 @@ Floats = NDArray[np.float64]
 MOST_RESULTS = 1500  # the fit uses at most `fitting.MOST_ARMS` of them
 _LARGEST_CHOICE = 24  # parameters from a table with more categories are left out
 _WINSOR = 3.0
-_SOBOL_POINTS = 512
+EARLIEST = 32  # results that are spread over the space
+_SOBOL_POINTS = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,28 +133,29 @@ class Surrogate:
     def _predict_scores(self, positions: Floats) -> Floats:
         return self._process.means(_encode_positions(self.dimensions, positions))
 
-    def importance(self) -> Floats:
-        """Return the total Sobol index (p,) of each parameter, by Jansen's estimator for the
-        model's mean over the whole space.
+    def importance(self) -> tuple[Floats, Floats]:
+        """Return the first-order and the total Sobol index (p,) of each parameter, for the model's
+        mean over the whole space (Saltelli et al. 2010, table 2, estimators b and f).
 
-        The index is ½ E[(f(x) − f(x with the parameter drawn again))²] / Var f: the share of the
-        variance to which the parameter contributes, alone or with others. The indices may sum to
-        more than 1 (Saltelli et al. 2010, table 2).
+        They are the shares of the variance to which the parameter contributes alone, and alone or
+        together with others. The total indices may sum to more than 1.
         """
         count = len(self.dimensions)
         draws = _latin_hypercube(_SOBOL_POINTS, 2 * count)
         first, second = (self._locate(half) for half in (draws[:, :count], draws[:, count:]))
         values = self._predict_scores(first)  # a square could overflow on the user's scale
         variance = float(values.var())
+        alone, total = np.zeros((2, count))
         if variance <= 1e-12:
-            return np.zeros(count)
-        shares = np.empty(count)
+            return alone, total
+        others = self._predict_scores(second)
         for parameter in range(count):
             changed = first.copy()
             changed[:, parameter] = second[:, parameter]
-            differences = values - self._predict_scores(changed)
-            shares[parameter] = 0.5 * float(np.mean(differences**2)) / variance
-        return shares
+            changes = self._predict_scores(changed) - values
+            alone[parameter] = float(np.mean((others - others.mean()) * changes)) / variance
+            total[parameter] = 0.5 * float(np.mean(changes**2)) / variance
+        return np.clip(alone, 0.0, total), total
 
     def _locate(self, shares: Floats) -> Floats:
         columns = [dimension.at(column) for dimension, column in zip(self.dimensions, shares.T, strict=True)]
@@ -262,7 +265,8 @@ def _standardize(values: Floats) -> tuple[float, float, Floats]:
     distances = np.abs(values - center)
     unit = float(distances.max()) or 1.0  # so that no square overflows
     deviation = unit * float(((values - center) / unit).std())
-    spread = 1.4826 * float(np.median(distances)) or deviation
+    robust = 1.4826 * max(float(np.median(distances)), float(np.median(distances[:EARLIEST])))
+    spread = robust or deviation
     if spread <= 0.0 or not np.isfinite(spread):
         return center, 0.0, np.zeros(len(values))
     scores = np.clip((values - center) / spread, -_WINSOR, _WINSOR)

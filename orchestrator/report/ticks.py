@@ -54,7 +54,7 @@ def _ticks_at(mantissas: Sequence[int], low: float, high: float, step: int) -> d
     first = step * math.floor(low / step)
     powers = range(first, math.ceil(high) + 1, step)
     ticks = {
-        power + math.log10(mantissa): f"{float(f'{mantissa}e{power}'):.3g}"
+        power + math.log10(mantissa): f"{float(f'{mantissa}e{power}'):.5g}"
         for power in powers
         for mantissa in mantissas
     }

@@ -88,3 +88,12 @@ def test_visible_range_shows_few_feasible_values_among_the_others() -> None:
     assert visible is not None
     assert visible[0] < 0.0
     assert 100.0001 < visible[1] < 200.0
+
+
+def test_visible_range_may_follow_the_earliest_values() -> None:
+    values = np.append(np.linspace(-0.6, -0.1, 32), np.linspace(-1e-6, 0.0, 100))
+    is_feasible = np.ones(len(values), dtype=bool)
+    visible = visible_range(values, is_feasible, True)
+    assert visible is not None
+    assert visible[0] > -1e-4
+    assert visible_range(values, is_feasible, True, earliest=32) is None

@@ -1,6 +1,8 @@
 """The model behind the pictures of the landscape: it predicts, ranks parameters, and shows its
 data."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -17,7 +19,9 @@ def test_importance_ranks_the_parameters_as_the_objective_does(direction: str) -
     # batch size has no part
     surrogate = fit_surrogate(SyntheticLog(trials=150, failure_share=0.0, direction=direction).history())
     assert surrogate is not None
-    shares = dict(zip([dimension.name for dimension in surrogate.dimensions], surrogate.importance(), strict=True))
+    names = [dimension.name for dimension in surrogate.dimensions]
+    _, total = surrogate.importance()
+    shares = dict(zip(names, total, strict=True))
     assert max(shares, key=lambda name: shares[name]) == "learning_rate"
     assert min(shares, key=lambda name: shares[name]) == "batch_size"
     assert shares["batch_size"] < 0.02
@@ -31,6 +35,19 @@ def test_surrogate_predicts_the_noise_free_value_within_its_band() -> None:
     truth = np.array([row.metrics["noise_free"] for row in history.succeeded])
     assert np.abs(mean - truth).mean() < 0.02
     assert np.mean(np.abs(mean - truth) <= 2 * deviation + 0.02) > 0.8
+
+
+def test_surrogate_resolves_the_space_if_most_results_are_near_the_optimum() -> None:
+    history = SyntheticLog(trials=150, failure_share=0.0).history()
+    for place, row in enumerate(history.succeeded[40:]):
+        row.value = 0.9 - 1e-6 * place
+        same = {"learning_rate": 0.01, "batch_size": 64, "activation": "relu"}
+        near = same | {"dropout": 0.3 + 1e-4 * place}
+        row.pick = dataclasses.replace(row.pick, parameters=near)
+    surrogate = fit_surrogate(history)
+    assert surrogate is not None
+    predicted, _ = surrogate.predict(surrogate.positions[:40])
+    assert np.corrcoef(predicted, surrogate.values[:40])[0, 1] > 0.9
 
 
 def test_surrogate_needs_enough_different_results() -> None:
