@@ -1,8 +1,8 @@
-"""Campaigns from Python: `tune`, `Campaign`, `Result` and `load`, for scripts, notebooks and Ray
+"""Campaigns in Python: `tune`, `Campaign`, `Result` and `load`, for scripts, notebooks and Ray
 jobs.
 
-A campaign that is started here has the same settings, log, store, resume and report as one from a
-file. Output for a terminal is in `orchestrator.cli`; the ask-and-tell form without a campaign is in
+A campaign started here has the same settings, log, store, resume and report as one from a file.
+Terminal output is in `orchestrator.cli`; ask and tell without a campaign is in
 `orchestrator.ask_tell`.
 """
 

@@ -91,7 +91,7 @@ _KEYS: Mapping[str, _Key] = {
 def settings_of(
     objective: Function | Mapping[str, object], settings: FurtherSettings | None = None, /, **arguments: object
 ) -> Settings:
-    """Build the settings of a campaign, and write a function's pickle if they are correct.
+    """Build the settings of a campaign, and write a function's pickle if the settings are correct.
 
     Args:
         objective: a function, or the section `objective` of a campaign file.
@@ -99,7 +99,7 @@ def settings_of(
         arguments: the other arguments of `Campaign`; None for an omitted argument.
 
     Raises:
-        ValueError: if an argument has a wrong type, is given twice, or a function has no direction.
+        ValueError: if an argument has a wrong type or is given twice, or a direction is missing.
         ConfigError: if a setting is wrong.
         ObjectiveError: if the function cannot be pickled.
         RunError: if the pickle cannot be written into the folder `runs`.

@@ -46,12 +46,12 @@ OnResult = Callable[[TrialResult], None]
 class Campaign:
     """One campaign, ready to run.
 
-    Arguments: see `tune`, which makes a campaign and runs it.
+    Arguments: see `tune`, which creates a campaign and runs it.
 
     Raises:
         ValueError: if an argument has a wrong type, or a function is given without a direction.
         ConfigError: if a setting is wrong.
-        ObjectiveError: if the function cannot be pickled or called so.
+        ObjectiveError: if the function cannot be pickled or cannot be called with the parameters.
         RunError: if the function cannot be written into the folder `runs`.
     """
 
@@ -84,7 +84,7 @@ class Campaign:
         """Return the campaign of a file.
 
         Args:
-            path: the file.
+            path: the campaign file.
             overrides: assignments that replace keys of the file, such as "budget.evaluations=50".
 
         Raises:
@@ -114,12 +114,12 @@ class Campaign:
             ObjectiveError: if the objective cannot be built.
             CampaignError: if the campaign fails.
 
-        The first interrupt stops cleanly: the result then says "interrupted", and `resume`
-        continues it.
+        The first interrupt stops the campaign cleanly: the outcome of the result is "interrupted",
+        and `resume` continues the campaign.
 
         `resume` keeps finished trials. Only budget, workers, computing and log may differ from the
-        recorded ones. With `resume=True`, the argument `run` names the run. If the run has finished
-        already, its result is returned immediately.
+        recorded settings. With `resume=True`, the argument `run` names the run. If the run has
+        already finished, its result is returned immediately.
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
@@ -138,7 +138,7 @@ class Campaign:
         program.
 
         Args:
-            address: the Ray cluster to join; RAY_ADDRESS if None.
+            address: the Ray cluster to join; None: RAY_ADDRESS.
 
         Raises:
             UserError: if there is no cluster to join, or the campaign's executor is not Ray.
@@ -204,43 +204,43 @@ def tune(
     Args:
         objective: a function that is called with the parameters as keyword arguments (and with
             `seed` and `report` if its signature has them) and returns a number or a mapping with
-            `value`; a lambda or a closure works. Or the campaign file's section `objective` as a
-            mapping.
+            `value`; lambdas and closures are allowed. Or the campaign file's section `objective` as
+            a mapping.
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
-        evaluations: the number of trials; may be left out beside `steps`.
+        evaluations: the number of trials; may be omitted if `steps` is given.
         direction: "maximize" or "minimize". A function needs it, unless `objectives` are given,
-            which have their own.
+            which have their own directions.
         executor: "ray" evaluates in parallel on this machine or a cluster; "inline" evaluates in
             this process, one trial at a time; "simulated" runs in virtual time. None: "ray".
-        workers: the number of evaluations at the same time; this machine's cores if None.
-        hours: no trial starts after this many hours.
-        steps: the number of steps, such as epochs, that all trials together may report.
-        early_stopping: "model", "median" or "asha"; or the section of a campaign file as a
-            mapping. It needs an objective that reports intermediate values.
+        workers: the number of concurrent evaluations; None: the number of this machine's cores.
+        hours: the time limit in hours, after which no trial starts.
+        steps: the total number of steps, such as epochs, that the trials may report.
+        early_stopping: "model", "median" or "asha"; or the section of a campaign file as a mapping.
+            Requires an objective that reports intermediate values.
         strategy: its name, a mapping with its name and options, `module:Name`, or a class or an
-            object of your own; "bbkb" if None.
-        seed: the seed of all random numbers, >= 0; 0 if None.
+            object of your own; None: "bbkb".
+        seed: the seed of all random numbers, >= 0; None: 0.
         objectives: several objectives: [Objective("accuracy"), Objective("seconds", "minimize")].
             The function then returns a mapping with these metrics.
         constraints: bounds on metrics: [Constraint("memory_gb", at_most=4)].
-        known_results: results that exist already and cost no budget: [{"table": "results.csv"}],
+        known_results: results that already exist and cost no budget: [{"table": "results.csv"}],
             [{"run": "runs/a"}], or other sources of the campaign file's section `known_results`.
-        name: begins the name of the run's folder; the function's name if None.
-        run: the name of the run's folder; made of `name` and the time if None.
+        name: the beginning of the name of the run's folder; None: the function's name.
+        run: the name of the run's folder; None: `name` followed by the time.
         settings: further sections of a campaign file: {"workers": {"retries": 0}, "log": {"level":
             "debug"}}. An editor completes the keys of this mapping.
-        address: the Ray cluster to join; RAY_ADDRESS if None. Without either, a local Ray is
-            started, which further campaigns of this process use too.
-        progress: whether a terminal or a notebook shows the progress.
+        address: the Ray cluster to join; None: RAY_ADDRESS. Without either, a local Ray is started,
+            which later campaigns of this process also use.
+        progress: whether a terminal or a notebook displays the progress.
         on_result: called once for each trial that has ended, in this process, shortly after its
-            result is stored.
+            result was stored.
         resume: the folder of a run to continue. True continues the run that `run` names, or starts
             it if it does not exist.
 
     Raises:
         ValueError: if an argument has a wrong type, or a function is given without a direction.
         ConfigError: if a setting is wrong.
-        ObjectiveError: if the function cannot be pickled or called so.
+        ObjectiveError: if the function cannot be pickled or cannot be called with the parameters.
         RunError: if the function cannot be written into the folder `runs`.
 
     >>> from bbkb import Range, tune

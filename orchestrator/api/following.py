@@ -1,5 +1,5 @@
-"""Calls a function for each trial that has ended. It follows the campaign's log, so it also works
-for remote campaigns."""
+"""Calls a function for each trial that has ended. It follows the campaign's log, and therefore also
+works for remote campaigns."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -22,12 +22,12 @@ class ResultDelivery:
     """A context manager that calls `on_result` for each trial that ends, from a separate thread.
     Trials of earlier sessions are skipped.
 
-    On exit it delivers the remaining results and raises the first error of `on_result`. No result
-    is delivered after an error.
+    On exit, it delivers the remaining results and raises the first error of `on_result`. After an
+    error, no result is delivered.
     """
 
     def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None, metric: str | None = None) -> None:
-        """`metric`: the name of the first of several objectives, whose value is the trial's value."""
+        """`metric`: the name of the first of several objectives, which gives the trial's value."""
         self._run = run
         self._metric = metric
         self._on_result = on_result
@@ -60,7 +60,7 @@ class ResultDelivery:
             with self._run.store() as store:
                 is_over = False
                 while not is_over:
-                    # the last read, after the end, delivers the remaining results
+                    # after the end, the last read delivers the remaining results
                     is_over = self._ended.wait(_LOOK_SECONDS)
                     self._catch_up(store)
         except BaseException as error:  # raised again in the thread that started the campaign
@@ -80,7 +80,7 @@ class ResultDelivery:
 
 
 def _result(event: AttemptEnded, parameters: Parameters, metric: str | None) -> TrialResult | None:
-    """Return the trial that has ended with this event; None if another attempt follows.
+    """Return the trial that ended with this event; None if it gets another attempt.
 
     `metric`: the name of the first of several objectives."""
     value: float | None

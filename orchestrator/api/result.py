@@ -66,8 +66,8 @@ class Result:
         """The recommended configuration and its value.
 
         If the values are noisy, the best single value may be due to noise. The model then
-        recommends the configuration with the best `estimate` of the value without noise, and
-        `value` is the mean of its `evaluations` values. Otherwise this is `best_observed`.
+        recommends the configuration with the best `estimate` of the noise-free value, and `value`
+        is the mean of its `evaluations` values. Otherwise, this is `best_observed`.
 
         Raises RunError if no evaluation has succeeded, or no result satisfies all constraints.
         """
@@ -91,11 +91,10 @@ class Result:
 
     @property
     def best_observed(self) -> TrialResult:
-        """The best single value: of a trial, or of existing data (`trial` is None) if that is
-        better.
+        """The best single value, of a trial or of existing data (`trial` is then None).
 
-        With constraints it is the best value among the results that satisfy all of them. With
-        several objectives it is the member of the `front` with the best first objective.
+        With constraints, it is the best value among the results that satisfy all of them. With
+        several objectives, it is the member of the `front` with the best first objective.
 
         Raises RunError if no evaluation has succeeded, or no result satisfies all constraints.
         """
@@ -115,7 +114,7 @@ class Result:
     @property
     @deprecated("recommendation is deprecated: write best, which has value, evaluations, estimate and deviation")
     def recommendation(self) -> Recommendation:
-        """The configuration and the numbers of `best`."""
+        """The configuration of `best` and its numbers."""
         best = self.best
         known = self._history.best_known
         assert known is not None
@@ -127,7 +126,7 @@ class Result:
     @property
     def front(self) -> Trials:
         """The Pareto front of several objectives: the feasible trials that no other trial
-        dominates, the best first objective first. With one objective, the best trial alone."""
+        dominates, the best first objective first. With one objective, only the best trial."""
         return Trials(trial_result(self._history, row) for row in self._history.front)
 
     @property
@@ -148,18 +147,18 @@ class Result:
         the columns of `bbkb export`.
 
         Args:
-            reports: whether to return a row for each step that a trial reported instead; columns as
-                in `bbkb export --reports`.
+            reports: whether to return one row for each step that a trial reported instead, with the
+                columns of `bbkb export --reports`.
         """
         columns = _columns(self._history, reports)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def dataframe(self, *, reports: bool = False) -> "pandas.DataFrame":
-        """Make a DataFrame of all trials, one row for each; columns as in `bbkb export`.
+        """Make a DataFrame with one row for each trial and the columns of `bbkb export`.
 
         Args:
-            reports: whether to have a row for each step that a trial reported instead; columns as
-                in `bbkb export --reports`.
+            reports: whether to return one row for each step that a trial reported instead, with the
+                columns of `bbkb export --reports`.
 
         Raises:
             ImportError: if pandas is not installed.
@@ -178,7 +177,7 @@ class Result:
         Raises:
             RunError: if no trial has succeeded.
         """
-        from orchestrator.report.notebook import course_plot  # here, because it loads scipy
+        from orchestrator.report.notebook import course_plot  # loads scipy
 
         return course_plot(self._history)
 
@@ -188,7 +187,7 @@ class Result:
         Raises:
             RunError: if there are too few results for a model.
         """
-        from orchestrator.report.notebook import importance_plot  # here, because it loads scipy
+        from orchestrator.report.notebook import importance_plot  # loads scipy
 
         return importance_plot(self._history)
 
@@ -198,7 +197,7 @@ class Result:
         Raises:
             RunError: if no trial has succeeded.
         """
-        from orchestrator.report.notebook import parallel_plot  # here, because it loads scipy
+        from orchestrator.report.notebook import parallel_plot  # loads scipy
 
         return parallel_plot(self._history)
 
@@ -221,13 +220,13 @@ class Result:
 
 
 def load(folder: str | Path) -> Result:
-    """Return the current result of a run; the campaign may be running elsewhere.
+    """Return the current result of a run, which may be running elsewhere.
 
     Args:
         folder: the run's folder.
 
     Raises:
-        RunError: if `folder` is not a run's folder.
+        RunError: if `folder` is not the folder of a run.
         StoreError: if the run's log cannot be read.
     """
     if not isinstance(folder, str | Path):

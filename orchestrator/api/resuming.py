@@ -18,7 +18,7 @@ from orchestrator.store.runs import Run, find, open_run
 
 Resume: TypeAlias = bool | str | Path
 
-# the pickle's path: a pickle of the same function differs between processes
+# the path of the pickle: pickles of the same function differ between processes
 _FUNCTION = ("objective.function", "objective.options.")
 
 
@@ -33,7 +33,7 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
     Raises:
         ValueError: if `resume` has a wrong type.
         UserError: if `resume` is True and the settings do not name a run.
-        RunError: if the folder is not a run, or a run of that name exists and `resume` is False.
+        RunError: if the folder is not a run, or a run with that name exists and `resume` is False.
     """
     if not isinstance(resume, bool | str | Path):
         raise ValueError(f"resume must be the path of a run's folder, True or False, got {excerpt(resume)}")
@@ -54,13 +54,13 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
 
 
 def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple[Settings, Parts] | Close:
-    """Return the settings to resume `run` with, and the parts built from them; or the campaign's
-    end if it is complete.
+    """Return the settings for resuming `run` and the parts built from them, or the campaign's end
+    if it is complete.
 
     Args:
         run: the run.
-        settings: the settings of the given campaign. Its function replaces the recorded function of
-            the same name.
+        settings: the settings of the given campaign. Its function replaces the recorded function
+            with the same name.
         say: prints a line.
 
     Raises:
@@ -69,7 +69,7 @@ def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> 
     """
     with run.store() as store:
         old = from_mapping(run.recorded_settings(store))
-    # the run stays in its present folder
+    # the run stays in its current folder
     settings = settings.model_copy(update={"runs": old.runs, "run": old.run})
     before = old.objective.options
     after = settings.objective.options
@@ -82,8 +82,8 @@ def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> 
 
 
 def _warn_of_change(folder: Path, before: PickledFunction, after: PickledFunction) -> None:
-    """Warn if the function may differ from the recorded one: the user may have repaired it, or
-    changed the quantity that it measures."""
+    """Warn if the function may differ from the recorded one: the user may have fixed it, or changed
+    the quantity that it measures."""
     try:
         reason = "" if has_equal_code(before.function(), after.function()) else "its code has changed"
     except ObjectiveError as error:

@@ -11,7 +11,7 @@ from orchestrator.settings.strategies import dump_strategy, strategy_name
 
 
 def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[str, object]:
-    """Convert a strategy to the mapping that a campaign file would have.
+    """Convert a strategy to its mapping in a campaign file.
 
     Args:
         choice: a listed name, `module:Name`, a mapping with `name`, a class, or an object.
@@ -32,8 +32,8 @@ def strategy_section(choice: StrategyChoice | Mapping[str, object]) -> Mapping[s
 
 
 def _reference(cls: type) -> str:
-    """Return the `module:Name` from which other processes import a strategy's class. Raises
-    ValueError if they cannot import it, or if `cls` is not a strategy."""
+    """Return the `module:Name` from which other processes can import a strategy's class. Raises
+    ValueError if they cannot, or if `cls` is not a strategy."""
     check_class(cls, f"the strategy {cls.__qualname__} ")
     place = f"{cls.__module__}:{cls.__qualname__}"
     if "." in cls.__qualname__:

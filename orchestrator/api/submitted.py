@@ -13,14 +13,14 @@ _LOOK_SECONDS = 1.0
 
 
 class Submitted:
-    """A running campaign. Its central actor is detached, so the campaign survives the program that
-    submitted it.
+    """A running campaign. Its coordinator, a Ray actor, is detached, so the campaign survives the
+    program that submitted it.
 
-    `bbkb attach FOLDER` and `bbkb stop FOLDER` work on it as well. Made by `Campaign.submit`.
+    `bbkb attach FOLDER` and `bbkb stop FOLDER` also work for it. Created by `Campaign.submit`.
 
     Args:
         run: the run.
-        session: its session, in the central actor.
+        session: its session, in the coordinator.
     """
 
     def __init__(self, run: Run, session: Remote) -> None:
@@ -48,7 +48,7 @@ class Submitted:
         """Return whether the campaign has ended.
 
         Args:
-            timeout: the number of seconds to wait for the end; None: no limit.
+            timeout: the seconds to wait for the end; None: no limit.
         """
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
         while not self._session.wait(min(_LOOK_SECONDS, max(0.0, deadline - time.monotonic()))):
@@ -57,8 +57,8 @@ class Submitted:
         return True
 
     def result(self) -> Result:
-        """Wait until the campaign has ended and return the result. Raises the error that ended the
-        campaign, if any."""
+        """Wait until the campaign has ended, and return its result. Raises the error that ended the
+        campaign, if there was one."""
         self._session.result()
         return result_of(self._run)
 

@@ -1,4 +1,4 @@
-"""Ask and tell: a campaign in memory, over the rows of an array or over a space, saved as a file.
+"""Ask and tell: a campaign in memory, over the rows of an array or over a space.
 
 Campaigns, which run evaluations and store their events, are in `orchestrator.session`; strategies
 are in `orchestrator.bandit`.

@@ -21,8 +21,8 @@ R = TypeVar("R")
 
 
 def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenate[Owner, P], R]:
-    """Return `method`, which waits until no other thread is in an exclusive method of its object.
-    Exclusive methods may call each other.
+    """Return `method` such that it waits until no other thread is in an exclusive method of the
+    same object. Exclusive methods may call each other.
 
     Args:
         method: a method, or the function of a property.
@@ -37,7 +37,7 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
 
 
 class AskTell(Renamed):
-    """A search that several threads may use, and that can be saved."""
+    """A search that several threads may use and that can be saved."""
 
     KIND: ClassVar[Kind]
     NOUN: ClassVar[str] = "value"
@@ -50,12 +50,12 @@ class AskTell(Renamed):
 
     @classmethod
     def load(cls, path: str | Path, *, run_code: bool = False) -> Self:
-        """Read the optimizer that `save` wrote. It continues exactly as the saved one would.
+        """Read the optimizer that `save` wrote. It continues exactly as the saved one would have.
 
         Args:
-            path: the file that was written.
-            run_code: whether the module of a strategy of your own may be imported, which runs its
-                code. Without it, such a strategy must be imported already.
+            path: the file that `save` wrote.
+            run_code: whether to import the module of a strategy of your own, which runs its code.
+                Otherwise, such a strategy must already be imported.
 
         Raises:
             ValueError: if the file cannot be read, or was not written by this class.
@@ -76,7 +76,7 @@ class AskTell(Renamed):
             path: the file to write.
 
         Raises:
-            ValueError: if the strategy has parts that are objects of your own classes.
+            ValueError: if the strategy contains objects of your own classes.
             OSError: if the file cannot be written.
         """
         write_saved(path, self._saved())
@@ -84,17 +84,17 @@ class AskTell(Renamed):
     @property
     @exclusive
     def trials(self) -> Trials:
-        """The results, in the order of `tell`. The value of a failed evaluation is None."""
+        """The results in the order of `tell`. The value of a failed evaluation is None."""
         return self._results.trials
 
     @property
     @exclusive
     def best(self) -> TrialResult:
-        """The recommended trial; its `value` is the mean of its `evaluations` values.
+        """The recommended trial. Its `value` is the mean of its `evaluations` values.
 
-        It has the best mean value. If the fitted model says that values are noisy, it is the
-        evaluated one with the best `estimate` of the value without noise. With several objectives or
-        constraints it is the first trial of the `front`.
+        It is the trial with the best mean value. If the fitted model indicates that values are
+        noisy, it is the evaluated trial with the best `estimate` of the noise-free value. With
+        several objectives or constraints, it is the first trial of the `front`.
 
         Raises ValueError before the first value, or if no result satisfies all constraints.
         """
@@ -104,7 +104,7 @@ class AskTell(Renamed):
     @exclusive
     def best_observed(self) -> TrialResult:
         """The trial with the best single value, which may be due to noise. With several objectives
-        or constraints it is the first trial of the `front`.
+        or constraints, it is the first trial of the `front`.
 
         Raises ValueError before the first value, or if no result satisfies all constraints.
         """
@@ -113,8 +113,8 @@ class AskTell(Renamed):
     @property
     @exclusive
     def posterior(self) -> Posterior:
-        """Mean, variance and upper confidence bound of the reward of each candidate, and the unit of
-        the variance. Rewards are maximized: a value that is minimized counts times −1."""
+        """The mean, variance and upper confidence bound of each candidate's reward, and the unit of
+        the variance. Rewards are maximized: values that are minimized are multiplied by −1."""
         return self._search.strategy.posterior(self._search.learner.view)
 
     @exclusive

@@ -1,5 +1,5 @@
-"""`CandidateOptimizer`: ask and tell rows of an array, without a campaign. It needs only NumPy and
-SciPy."""
+"""`CandidateOptimizer`: ask and tell for the rows of an array, without a campaign. It needs only
+NumPy and SciPy."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ from orchestrator.version import __version__
 find_old_names()  # a pickle imports this module before it refers to a strategy
 
 _PICKLED_BY = "pickled by"  # the key of the version in a pickle
-_WITH_CALLS = "0.2.0"  # the version whose pickles have a log of calls
+_WITH_CALLS = "0.2.0"  # the version whose pickles contain a log of calls
 _RULES = Rules(evaluations=0)  # rewards are maximized
 
 
@@ -69,26 +69,26 @@ class _Setup:
 
 
 class CandidateOptimizer(AskTell):
-    """Finds the candidate with the largest expected reward: `ask` proposes candidates, `tell` takes
-    rewards.
+    """Finds the candidate with the largest expected reward: `ask` proposes candidates, `tell`
+    receives rewards.
 
     `Optimizer` does the same for the configurations of a search space.
 
     Args:
         candidates: an array (A, d) whose rows are the features of the candidates; or `Arms`, which
-            also say which features belong to one parameter and whether a candidate may be evaluated
-            twice.
+            also specify the features of each parameter and whether a candidate may be evaluated
+            more than once.
         strategy: an object with options, such as `BBKB(coverage=0.1)` from `bbkb.strategies`; or a
             name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; or `module:Name` or a
             class of your own. Without options, the model is fitted to the rewards.
-        seed: a whole number, >= 0; the same calls with the same seed give the same candidates.
-        existing: a pair of indices (n,) and finite rewards (n,): results known before, which replace
-            the strategy's warm start.
+        seed: a whole number, >= 0; the same calls with the same seed return the same candidates.
+        existing: a pair of indices (n,) and finite rewards (n,): previously known results, which
+            replace the strategy's warm start.
 
     Rewards are maximized; their scale does not matter. Several threads may use one optimizer.
 
     Raises:
-        ValueError: if candidates, options or results are not allowed.
+        ValueError: if the candidates, options or results are invalid.
 
     >>> import numpy as np
     >>> from bbkb import CandidateOptimizer
@@ -126,15 +126,15 @@ class CandidateOptimizer(AskTell):
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
         """Choose the candidates to evaluate next, at most `limit`. They are pending until `tell`.
 
-        The array is empty if `tell` must get rewards of pending candidates first, or if no candidate
-        is left. If an index comes up twice, evaluate it twice.
+        The array is empty if `tell` must first receive rewards of pending candidates, or if no
+        candidate is left. If an index appears twice, evaluate the candidate twice.
 
         Args:
             limit: the largest number of indices, >= 1, such as the number of free workers; None:
                 the strategy's own batch, at most A, and 1 for strategies without batches.
 
         Returns:
-            Indices (n,) of rows of `candidates`, in the order chosen.
+            The indices (n,) of rows of `candidates`, in the order of choice.
 
         Raises:
             ValueError: if `limit` is not a whole number >= 1.
@@ -145,7 +145,7 @@ class CandidateOptimizer(AskTell):
 
     @exclusive
     def mark_pending(self, indices: ArrayLike) -> None:
-        """Mark candidates that `ask` did not return as pending, until `tell` gets their rewards.
+        """Mark candidates that `ask` did not return as pending until `tell` receives their rewards.
 
         Args:
             indices: rows of `candidates` (n,).
@@ -159,16 +159,16 @@ class CandidateOptimizer(AskTell):
     def tell(self, indices: ArrayLike, rewards: Sequence[float] | ArrayLike) -> None:
         """Report rewards (n,) of the candidates `indices` (n,). Order and batching do not matter.
 
-        Indices that `ask` did not return are accepted as existing results. A strategy that never
-        waits learns results together, at the next `ask` after they have grown by `refresh_growth`.
+        Indices that `ask` did not return are existing results. A strategy that never waits learns
+        results together, at the next `ask` after their number has grown by `refresh_growth`.
 
         Args:
             indices: rows of `candidates` (n,).
             rewards: one for each index (n,), to be maximized.
 
         Raises:
-            ValueError: if an index is out of range, a reward is not finite, or their numbers differ.
-                Nothing is learned then.
+            ValueError: if an index is out of range, a reward is not finite, or the numbers of
+                indices and rewards differ. No result is then recorded.
         """
         results = check_results(indices, rewards, len(self._setup.arms))
         if any(result.value is None for result in results):
@@ -190,24 +190,24 @@ class CandidateOptimizer(AskTell):
     @property
     @exclusive
     def pending(self) -> NDArray[np.intp]:
-        """Indices (n,) without a reward that `ask` returned, in order."""
+        """Indices (n,), returned by `ask`, that have no reward yet, in order."""
         return np.array(self._search.campaign.pending, np.intp)
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Posterior mean of each candidate (A,): of its reward, or of the reward's score under a
-        calibrated model."""
+        """The posterior mean of each candidate (A,): of its reward, or of the reward's score under
+        a calibrated model."""
         return self.posterior.mean
 
     @property
     def variance(self) -> NDArray[np.float64]:
-        """Posterior variance of each candidate (A,), in units of λ, the noise variance: σ² = λ ·
+        """The posterior variance of each candidate (A,), in units of the noise variance λ: σ² = λ ·
         variance."""
         return self.posterior.variance
 
     @property
     def ucb(self) -> NDArray[np.float64]:
-        """Upper confidence bound of each candidate (A,)."""
+        """The upper confidence bound of each candidate (A,)."""
         return self.posterior.ucb
 
     @property
@@ -218,8 +218,8 @@ class CandidateOptimizer(AskTell):
 
     @exclusive
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
-        """Transform rewards (n,) as the model uses them: to scores among the results so far under a
-        calibrated model; unchanged otherwise.
+        """Transform rewards (n,) as for the model: to scores relative to the results so far under a
+        calibrated model; otherwise unchanged.
 
         Args:
             rewards: numbers (n,).
@@ -231,10 +231,10 @@ class CandidateOptimizer(AskTell):
 
     @exclusive
     def __getstate__(self) -> dict[str, object]:
-        """Return the values that are pickled and copied. Pickling reads the values later, when
-        another thread may be in `ask` or `tell`, so mutable values are copied here."""
+        """Return the values to pickle and copy. Pickling reads the values later, when another
+        thread may be in `ask` or `tell`, so mutable values are copied here."""
         setup = self._setup
-        shared = {id(part): part for part in (setup.arms, setup.strategy)}  # these never change
+        shared = {id(part): part for part in (setup.arms, setup.strategy)}  # never changed
         return {
             "arms": setup.arms,
             "strategy": setup.strategy,
@@ -245,7 +245,7 @@ class CandidateOptimizer(AskTell):
         }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore a pickled optimizer. Raises ValueError if a version other than this one and 0.2.0
+        """Restore a pickled optimizer. Raises ValueError if a version other than this one or 0.2.0
         pickled it."""
         version = state.get(_PICKLED_BY)
         if version == __version__:

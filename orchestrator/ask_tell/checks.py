@@ -1,4 +1,4 @@
-"""Checks of the arguments of `Optimizer` and `tune`: lists, mappings, indices, rewards and values.
+"""Checks the arguments of `Optimizer` and `tune`: lists, mappings, indices, rewards and values.
 
 Every function raises ValueError with the rule, the value and the remedy.
 """
@@ -19,7 +19,7 @@ Rewards = Sequence[float | None] | ArrayLike
 
 
 def check_limit(limit: object, what: str = "limit") -> int:
-    """Check a number of pulls or candidates, at least 1, which messages call `what`."""
+    """Check a number of pulls or candidates, which must be at least 1. Messages call it `what`."""
     if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
         raise ValueError(f"{what} must be a whole number >= 1, got {excerpt(limit)}")
     number = int(limit)
@@ -29,23 +29,23 @@ def check_limit(limit: object, what: str = "limit") -> int:
 
 
 def check_list(values: object, what: str, example: str) -> list[Any]:
-    """Return `values` as a list. Texts, mappings and single values are rejected. `example`: an
+    """Return `values` as a list. Strings, mappings and single values are rejected. `example`: an
     example in the message."""
-    is_single = getattr(values, "ndim", 1) == 0  # NumPy's arrays of shape () have `__iter__`
+    is_single = getattr(values, "ndim", 1) == 0  # 0-dimensional NumPy arrays have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
     return list(values)
 
 
 def check_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
-    """Return `values`, a mapping whose keys are texts. `example`: an example in the message."""
+    """Return `values`, a mapping with string keys. `example`: an example in the message."""
     if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
         raise ValueError(f"{what} must be a mapping such as {example}, got {excerpt(values)}")
     return values
 
 
 def check_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
-    """Return `values`, a list of mappings whose keys are texts. `example`: an example in the
+    """Return `values`, a list of mappings with string keys. `example`: an example in the
     message."""
     return [
         check_mapping(mapping, f"each of {what}", example.strip("[]")) for mapping in check_list(values, what, example)
@@ -59,7 +59,7 @@ def check_goals(goals: object, what: str, example: str) -> list[Mapping[str, Any
 
 
 def check_objective(objective: object) -> None:
-    """A function, or the section `objective` of a campaign file."""
+    """Check that `objective` is a function or the section `objective` of a campaign file."""
     if callable(objective) or isinstance(objective, Mapping):
         return
     reference = objective if isinstance(objective, str) else "train:objective"
@@ -69,7 +69,7 @@ def check_objective(objective: object) -> None:
 
 def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Mapping[str, object]]:
     """Return `space`, parameters by name: objects, or mappings as in a campaign file.
-    `for_a_table`: the remedy in the message if candidates are the rows of a table."""
+    `for_a_table`: the remedy in the message if the candidates are the rows of a table."""
     if not isinstance(space, Mapping):
         raise ValueError(
             f"space must be a mapping such as {{'x': Range(0, 1)}}, got {excerpt(space)}; for a table of candidates "
@@ -86,7 +86,7 @@ def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Map
 
 
 def check_direction(direction: object, is_needed: bool = False) -> None:
-    """Raise ValueError for a wrong direction, and for None if one `is_needed`."""
+    """Raise ValueError for a wrong direction, and for None if a direction `is_needed`."""
     if direction is None and is_needed:
         raise ValueError(
             'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
@@ -120,13 +120,13 @@ def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[ArmRe
 
 
 def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
-    """Return the metrics `names` (m,) of `count` results, which are mappings or rows; with one name
-    also numbers. A result of None is a failure. One number may be given without a list."""
+    """Return the metrics `names` (m,) of `count` results, which are mappings or rows; with one
+    name, also numbers. A result of None is a failure. A single number need not be in a list."""
     is_number = len(names) == 1 and isinstance(values, int | float | None)
     rows = [values] if is_number else check_list(values, "values", f"[{{{names[0]!r}: 0.5}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
-    if len(names) == 1:  # a mapping with None is a failure, too
+    if len(names) == 1:  # a mapping that contains None is also a failure
         rows = [None if isinstance(row, Mapping) and row.get(names[0], 0.0) is None else row for row in rows]
     return [None if row is None else _metrics(row, names) for row in rows]
 
@@ -155,7 +155,7 @@ def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
 
 
 def check_existing(existing: object, size: int) -> list[ArmResult]:
-    """Return existing results: indices (n,) and rewards (n,), n ≥ 1, none of them failed."""
+    """Return existing results: indices (n,) and rewards (n,), n ≥ 1, without failures."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:
         shown = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
         raise ValueError(f"existing must be a pair (indices, rewards), got {shown}")
@@ -186,7 +186,7 @@ def _reward(value: object) -> float | None:
 
 
 def _number(value: object, what: str) -> float:
-    """Return a finite number, which messages call `what`."""
+    """Return a finite number. Messages call it `what`."""
     try:
         number = _float(value)
         if math.isfinite(number):
@@ -197,7 +197,7 @@ def _number(value: object, what: str) -> float:
 
 
 def _float(value: Any) -> float:
-    """Raise TypeError, ValueError or OverflowError unless it fits into a float."""
+    """Raise TypeError, ValueError or OverflowError unless the value fits into a float."""
     if np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value):
         raise TypeError
     return float(value)

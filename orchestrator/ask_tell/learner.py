@@ -1,8 +1,8 @@
-"""The strategy between ask and tell: its state, and its state after the results it has not learned.
+"""The strategy between ask and tell: its state, and its state after results not learned yet.
 
-A refit costs more than a pick, and one more result changes little when there are hundreds. Results
-are therefore collected and learned together when `campaign.policy` decides that a refit is due.
-Until then, their trials remain pending for the strategy.
+A refit costs more than a pick, and with hundreds of results, one more changes little. Results are
+therefore collected, and learned together when `campaign.policy` decides that a refit is due. Until
+then, the strategy treats their trials as pending.
 """
 
 import math
@@ -25,7 +25,7 @@ _SMALL = 1e290  # rewards below it have a finite sum
 
 
 class RewardSumError(ValueError):
-    """The rewards of an arm add up to more than a float can hold."""
+    """The sum of an arm's rewards exceeds the range of floats."""
 
     def __init__(self, arm: int) -> None:
         super().__init__(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
@@ -33,7 +33,7 @@ class RewardSumError(ValueError):
 
 
 class Learner:
-    """A strategy and its state `model` after some of the results of `campaign`."""
+    """A strategy, and its state `model` after some of the results of `campaign`."""
 
     def __init__(self, strategy: AnyStrategy, seed: int, model: StrategyState, campaign: MemoryCampaign) -> None:
         self.strategy = strategy
@@ -44,12 +44,12 @@ class Learner:
         self._view_of: tuple[object, ...] = (None, None, None)  # the values from which it was computed
 
     def rng(self, *stream: int) -> np.random.Generator:
-        """Return the generator of one stream."""
+        """Return the generator of one stream of random numbers."""
         return np.random.default_rng([self.seed, *stream])
 
     @property
     def view(self) -> StrategyState:
-        """The state after all results. Reading it changes nothing."""
+        """The state after all results. Reading it has no effect."""
         state = self._campaign.state
         if not state.finished:
             return self.model
@@ -62,8 +62,8 @@ class Learner:
 
     @property
     def before(self) -> StrategyState:
-        """The state for the strategy's next `tell`, with the curves of all trials that run, are
-        paused, or have ended since the previous `tell`."""
+        """The state for the strategy's next `tell`, with the curves of all trials that are running,
+        are paused, or have ended since the previous `tell`."""
         trainings = self._campaign.state.trainings
         rule = self._campaign.rules.training
         if not trainings.curves or not isinstance(self.strategy, LearnsCurves):
@@ -80,7 +80,7 @@ class Learner:
         return self.strategy.recorded(self.model)
 
     def restore(self, record: Mapping[str, Any]) -> None:
-        """Learn all results with the drawn and fitted values of `record`."""
+        """Learn all results, with the drawn and fitted values of `record`."""
         observations = [*self._campaign.state.existing_observations, *self._campaign.unlearned]
         self.model = self.strategy.restore(self.before, observations, record)
 
@@ -112,8 +112,8 @@ class Learner:
         )
 
     def check_sums(self, observations: Sequence[Observation]) -> None:
-        """Raise ValueError if the rewards of an arm, with those in `observations`, have no finite
-        sum, of any objective or constraint."""
+        """Raise ValueError if an arm's rewards, including those in `observations`, have no finite
+        sum for some objective or constraint."""
         arms_and_rewards(observations)
         if all(abs(each.reward or 0.0) < _SMALL > max(map(abs, each.further), default=0.0) for each in observations):
             return

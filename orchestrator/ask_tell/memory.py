@@ -1,7 +1,7 @@
 """A campaign in memory: its log of events, and the state folded from them.
 
-There are no workers and no clock. The caller of `ask` evaluates the trials that are dispatched, and
-every event has the time 0.
+There are no workers and no clock. The caller of `ask` evaluates the dispatched trials, and every
+event has the time 0.
 """
 
 import itertools
@@ -27,11 +27,11 @@ from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from workers.messages import FailureKind
 
-# the reason of trials that the caller started without a choice of the strategy
+# the reason of trials that the caller started without a choice by the strategy
 TOLD = "result from elsewhere"
 PENDING = "pending elsewhere"
 ENQUEUED = "enqueued"
-# a share that a single result exceeds, for strategies that learn every result before they choose
+# a share below that of a single result, for strategies that learn every result before they choose
 LEARN_AT_ONCE = 1e-9
 _ATTEMPT: Mapping[str, Any] = {"time": 0.0, "started": 0.0, "finished": 0.0, "worker": ""}
 _FAILURE: Mapping[str, Any] = {"failure": FailureKind.ERROR, "message": "", "is_final": True}
@@ -39,11 +39,11 @@ _FAILURE: Mapping[str, Any] = {"failure": FailureKind.ERROR, "message": "", "is_
 
 @dataclass(frozen=True, slots=True)
 class ArmResult:
-    """The result of evaluating an arm, on the user's scale. `value` None: the evaluation failed."""
+    """The result of evaluating an arm (user's scale). If the evaluation failed, `value` is None."""
 
     arm: int
     value: float | None
-    metrics: Mapping[str, float] = field(default_factory=dict)  # further metrics
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the metrics besides the value
     trial: int | None = None  # the index of its trial; None before it was recorded
 
 
@@ -51,9 +51,9 @@ class MemoryCampaign:
     """The events of a campaign without a budget, and the state folded from them.
 
     Args:
-        rules: goals, and the rules on trainings.
-        growth: the share by which the number of rewards has grown when a refit is due; 0: a refit
-            is due at the first new result.
+        rules: goals, and the rules for trainings.
+        growth: the relative growth of the number of rewards at which a refit is due; 0: a refit is
+            due at the first new result.
         events: the events so far.
     """
 
@@ -71,7 +71,7 @@ class MemoryCampaign:
         self.events: list[Event] = []
         self.state = CampaignState(rules=self.rules, session=Session(epoch=1))
         self._arms: list[int] = []  # trial → arm
-        self._from_elsewhere: set[int] = set()  # trials whose results came without an `ask`
+        self._from_elsewhere: set[int] = set()  # trials whose results were not requested by `ask`
         for event in events:
             self.take(event)
 
@@ -103,7 +103,7 @@ class MemoryCampaign:
 
     @property
     def paused(self) -> list[int]:
-        """The arms of trials that may continue, the longest trained first."""
+        """The arms of trials that may be continued, the longest trained first."""
         trainings = self.state.trainings
         trials = sorted(trainings.paused, key=lambda trial: (-trainings.step(trial), trial))
         return [self._arms[trial] for trial in trials]
@@ -163,14 +163,14 @@ class MemoryCampaign:
             self.take(TrialsContinued(time=0.0, trials=continued, reason="promising"))
 
     def dispatch(self, trials: Iterable[int]) -> list[int]:
-        """Start queued trials. Return their arms."""
+        """Start queued trials, and return their arms."""
         queued = {each.trial: each.attempt for each in self.state.backlog}
         attempts = tuple((trial, queued[trial]) for trial in trials)
         self.take(TrialsDispatched(time=0.0, attempts=attempts))
         return [self._arms[trial] for trial, _ in attempts]
 
     def start(self, arms: Sequence[int], reason: str, shares: bool = True) -> list[int]:
-        """Return a running trial for each of `arms` (n,). With `shares`, it is the arm's running
+        """Return a running trial for each of `arms` (n,). With `shares`, this is the arm's running
         trial if there is one. Otherwise the arm's paused trial continues, or a new trial starts."""
         available = self._open_trials(arms, shares)
         shared = [available[arm].pop(0) if available[arm] else None for arm in arms]

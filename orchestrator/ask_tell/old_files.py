@@ -1,4 +1,4 @@
-"""Saved files and pickles of version 0.2.0: the calls that it recorded, and modules by old names."""
+"""Saved files and pickles of version 0.2.0: the recorded calls, and the old names of modules."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +34,7 @@ _MOVED = {  # old name of a module → new name
 
 
 class _MovedModule(ModuleType):
-    """A module by its old name. Its names are those of the new one."""
+    """A module under its old name, which has the names of the new module."""
 
     def __getattr__(self, name: str) -> object:
         if name.startswith("__"):
@@ -43,13 +43,13 @@ class _MovedModule(ModuleType):
 
 
 def find_old_names() -> None:
-    """Make the old names importable, to which pickled optimizers refer."""
+    """Make the old names, to which pickled optimizers refer, importable."""
     for name in _MOVED:
         sys.modules.setdefault(name, _MovedModule(name))
 
 
 def repeat_calls(search: Search, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Repeat the calls that version 0.2.0 recorded. Nothing is drawn, fitted, or decided again."""
+    """Repeat the calls that version 0.2.0 recorded. Nothing is drawn, fitted or decided again."""
     for entry in entries:
         for key, repeat in _CALLS.items():
             if key in entry:

@@ -69,7 +69,7 @@ def accepts_options(initialize: Callable[P, None]) -> Callable[P, None]:
 
 
 class SearchResult(TrialResult):
-    """A trial of ask and tell. It can be used as version 0.2 returned it: as a pair or a mapping."""
+    """A trial of ask and tell. It also works as the pair or mapping of version 0.2."""
 
     __slots__ = ()
 

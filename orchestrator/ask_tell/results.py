@@ -18,7 +18,7 @@ from orchestrator.campaign.trial_result import TrialResult, Trials
 
 
 class Results:
-    """The trials of a search. The best trial and the front are determined with the model.
+    """The trials of a search; the best one and the front are determined with the model.
 
     Args:
         search: the search.
@@ -48,7 +48,7 @@ class Results:
     def best(self) -> TrialResult:
         """The recommended trial. Raises ValueError if there is none.
 
-        It is the arm with the largest mean reward, unless the strategy recommends another one
+        It is the arm with the largest mean reward, unless the strategy recommends a different one
         because rewards are noisy.
         """
         if not self._goals.is_single:
@@ -91,7 +91,7 @@ class Results:
     @property
     def front(self) -> Front:
         """The trials that satisfy all constraints and that no other trial dominates, with mean
-        values, starting with the best first objective."""
+        values, sorted by the first objective, the best first."""
         objectives = self._goals.objectives
         pulls = self._model.pulls
         finished = pulls.finished_arms
@@ -118,7 +118,7 @@ class Results:
         return facts
 
     def scores(self, rewards: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return `rewards` (n,) as the model uses them: as scores among the results under a
+        """Return `rewards` (n,) as for the model: as scores relative to the results under a
         calibrated model, otherwise unchanged. Raises ValueError before the first result."""
         pulls = self._model.pulls
         if pulls.total == 0:

@@ -1,7 +1,7 @@
 """Files of `Optimizer.save`: one JSON object with the arguments and the log of events.
 
-Reading a file folds the events again, without drawing or fitting anything. A file with `space`
-contains a search over configurations, and a file with `arms` a search over the rows of an array.
+Reading a file folds the events again, without draws or fits. A file with `space` contains a search
+over configurations, and a file with `arms` contains a search over the rows of an array.
 """
 
 import base64
@@ -28,7 +28,7 @@ CALLS = 1  # the format of version 0.2.0, whose log has an entry for each call
 FORMAT = 2
 # the exceptions that the constructors raise for a damaged file
 _DAMAGES = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ObjectiveError)
-Kind = Literal["arms", "space"]  # the key by which a file of this kind is recognized
+Kind = Literal["arms", "space"]  # the key that identifies a file of this kind
 _MOST_BYTES = 2_000_000_000  # of a saved file
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
 _OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
@@ -42,8 +42,8 @@ def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
 def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_code: bool) -> T:
     """Call `build` with the values that `write_saved` wrote. Raises ValueError if the file cannot
     be read, was not written by `write_saved`, or has another `kind` because the other class wrote
-    it. Nothing is imported unless `runs_code`: a strategy of a module that this program has not
-    imported also raises ValueError."""
+    it. Nothing is imported unless `runs_code`: without it, a strategy in a module that this program
+    has not imported also raises ValueError."""
     try:
         saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
         if not isinstance(saved, dict) or saved.get("format") not in (CALLS, FORMAT):
@@ -60,7 +60,7 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
 
 
 def _refuse_import(saved: Entry) -> None:
-    """Raise ValueError if the strategy's module is not imported yet, because an import would run
+    """Raise ValueError if the strategy's module has not been imported, because an import would run
     its code."""
     strategy = saved.get("strategy")
     name = strategy.get("name") if isinstance(strategy, dict) else strategy
@@ -89,10 +89,10 @@ def read_log(entries: Sequence[Any]) -> Iterator[Event]:
 
 
 def dump_arms(arms: Arms) -> Entry:
-    """Return `arms` as plain values. The float64 features are in NumPy's format, encoded in base
-    64, so that no digit is lost.
+    """Return `arms` as plain values. The float64 features are in NumPy's format, encoded as base64,
+    so that no digit is lost.
 
-    Raises ValueError if the features are not in one array.
+    Raises ValueError if the features are not in a single array.
     """
     if not isinstance(arms.features, np.ndarray):
         raise ValueError(f"candidates must be one array to be saved, got {type(arms.features).__name__}")
@@ -121,7 +121,7 @@ def build_arms(saved: Mapping[str, Any]) -> Arms:
 
 
 def dump_named(strategy: AnyStrategy) -> Entry:
-    """Return the name and the options of the strategy. Raises ValueError if a file cannot name
+    """Return the name and the options of the strategy. Raises ValueError if a file cannot represent
     it."""
     # imported here, because only saving needs pydantic
     from orchestrator.settings.strategies import build_strategy, dump_strategy

@@ -1,7 +1,7 @@
-"""A search over arms: `ask` carries out the commands of a campaign in memory, `tell` records
+"""A search over arms: `ask` carries out the commands of a campaign in memory, and `tell` records
 results.
 
-The rules are those of every campaign. `transitions.apply` folds the events into a state, and
+The rules are the same as in every campaign. `transitions.apply` folds the events into a state, and
 `policy.decide` decides when the strategy chooses, learns, or appends candidates. An `ask` for n
 trials is a campaign with n free slots. The events record everything that the strategy drew, fitted
 and forecast, so a loaded search continues exactly as the saved one would have.
@@ -52,11 +52,12 @@ class Search:
 
     Args:
         strategy: chooses the arms.
-        seed: the seed of all random numbers. The same calls with the same seed give the same arms.
+        seed: the seed of all random numbers. The same calls with the same seed return the same
+            arms.
         model: the strategy's state after `events`.
-        rules: goals, and the rules on trainings.
+        rules: goals, and the rules for trainings.
         events: the events so far.
-        candidates: the configurations of the arms, if they are those of a space.
+        candidates: the configurations of the arms if the search is over a space.
     """
 
     def __init__(
@@ -82,13 +83,13 @@ class Search:
         rules: Rules,
         candidates: SpaceCandidates | None = None,
     ) -> Self:
-        """Return a search over `arms` before any event. The other arguments are as above."""
+        """Return a search over `arms` before any event. See the class for the other arguments."""
         model: StrategyState = strategy.init(arms, np.random.default_rng([seed, INIT]))
         return cls(strategy, seed, model, rules, candidates=candidates)
 
     @property
     def space(self) -> SpaceCandidates:
-        """The candidates of a space. Raises ValueError for the rows of an array."""
+        """The candidates of a space; raises ValueError if they are the rows of an array."""
         if self.candidates is None:
             raise ValueError("candidates that are rows of an array do not grow")
         return self.candidates
@@ -117,12 +118,12 @@ class Search:
                     return []
 
     def enqueue(self, arms: Sequence[int]) -> None:
-        """Make the next calls of `ask` return `arms` before any others."""
+        """Make the next calls of `ask` return `arms` first."""
         if arms:
             self.campaign.choose(arms, ENQUEUED, is_enqueued=True)
 
     def know(self, existing: Sequence[ArmResult]) -> None:
-        """Learn results that were known before the search: at least one, all with rewards."""
+        """Learn results known before the search: at least one, all with rewards."""
         self.take(existing_event(existing))
         self._learn()
 
@@ -131,7 +132,7 @@ class Search:
         self.campaign.start(arms, PENDING, shares=False)
 
     def tell(self, results: Sequence[ArmResult]) -> None:
-        """Record results, in any order. Raises RewardSumError without recording any result if the
+        """Record results, in any order. Raises RewardSumError, without recording any result, if the
         rewards of an arm have no finite sum."""
         self.learner.check_sums([self._observation(result) for result in results])
         trials = self.campaign.start([result.arm for result in results], TOLD)
@@ -193,7 +194,7 @@ class Search:
         self.campaign.take(event)
 
     def repeat(self, event: Event) -> None:
-        """Record `event` of an earlier search, without drawing or fitting anything."""
+        """Record `event` of an earlier search, without draws or fits."""
         if isinstance(event, ModelRefreshed):
             self.learner.restore(event.record)
         self.take(event)
@@ -214,7 +215,7 @@ class Search:
             self.append(pool.growth(self.strategy, model, growth, pending, self.learner.rng(GROW, model.round)))
 
     def _choose(self, pending: Sequence[int], limit: int, skip: int) -> list[int] | None:
-        """Let the strategy choose, and start its trials but the first `skip`. Return their arms;
+        """Let the strategy choose, and start its trials except the first `skip`. Return their arms;
         None if the strategy waits for results."""
         decision = self.strategy.ask(self.learner.model, pending, limit)
         if isinstance(decision, Choose) and decision.picks:

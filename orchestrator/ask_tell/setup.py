@@ -1,4 +1,4 @@
-"""The arguments of a search over a space: their checks, and the form in which they are saved."""
+"""The arguments of a search over a space: their checks, and their saved form."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -51,9 +51,9 @@ class SearchSetup:
     seed: int
     enqueue: Sequence[Mapping[str, Scalar]]  # the configurations that `ask` returns first
     candidate_limit: int  # the largest number of candidates
-    steps: int | None = None  # the step at which a training ends; None: no training is stopped
-    first_trials: int = 0  # the number of trainings that are stopped after a few steps at first
-    checkpoints: bool = False  # whether a stopped training continues from its checkpoint, so that pauses cost nothing
+    steps: int | None = None  # the step at which a training ends; None: trainings are never stopped
+    first_trials: int = 0  # the number of initial trainings that are stopped after a few steps
+    checkpoints: bool = False  # whether a stopped training continues from its checkpoint
 
     @property
     def title(self) -> str:
@@ -100,7 +100,7 @@ class SearchSetup:
         return Search.begin(self.strategy, self.seed, arms, self._rules(), candidates)
 
     def _pool(self) -> Pool:
-        """Return the candidates at the beginning."""
+        """Return the initial candidates."""
         space = self.space
         grows = isinstance(self.strategy, Grows) and self.strategy.grows
         grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
@@ -111,7 +111,7 @@ class SearchSetup:
         return Pool(candidates, space if grows else None, self.candidate_limit)
 
     def _rules(self) -> Rules:
-        """Return the goals, and the rules on trainings in steps."""
+        """Return the goals, and the rules for trainings in steps."""
         rules = Rules(evaluations=0, goals=self.goals)
         if self.steps is None:
             return rules
@@ -127,13 +127,13 @@ class SearchSetup:
         return replace(rules, stopping=stopping, training=training)
 
     def check_steps(self) -> None:
-        """Raise ValueError if trainings in steps are not possible with these arguments."""
+        """Raise ValueError if these arguments do not allow trainings in steps."""
         for is_broken, message in self._rules_on_steps():
             if is_broken:
                 raise ValueError(message)
 
     def _rules_on_steps(self) -> Sequence[tuple[object, str]]:
-        """Return whether each rule is broken, and its message, in order of precedence."""
+        """Return pairs of whether a rule is broken and its message, in order of precedence."""
         has_steps = self.steps is not None
         is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
         needs = "needs steps, the step at which a training ends; got"
@@ -150,11 +150,11 @@ class SearchSetup:
 
 
 def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> SearchSpace:
-    """Build the search space of the arguments; a `SearchSpace` has its forbidden combinations
-    already.
+    """Build the search space from the arguments; a `SearchSpace` already contains its forbidden
+    combinations.
 
     Raises:
-        ObjectiveError: if something is not allowed in it, or the strategy does not use its priors.
+        ObjectiveError: if part of it is invalid, or the strategy does not use its priors.
         ValueError: if an argument has a wrong type.
     """
     is_array = isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple)
@@ -175,8 +175,8 @@ def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> S
 
 
 def build_goals(objectives: object, constraints: object, direction: str | None, strategy: AnyStrategy) -> CampaignGoals:
-    """Build the objectives and constraints of the arguments. Raises ValueError for a goal that is
-    not allowed, also with this strategy, and for a direction that contradicts the objectives."""
+    """Build the objectives and constraints from the arguments. Raises ValueError if a goal is
+    invalid or the strategy does not support it, and if a direction contradicts the objectives."""
     sections = {
         "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
         "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
@@ -199,7 +199,7 @@ def complete_enqueue(space: SearchSpace, enqueue: object, seed: int) -> Sequence
 
 
 def check_configurations(configurations: object) -> list[Mapping[str, Scalar]]:
-    """Return the configurations as a list; one may be given without a list."""
+    """Return the configurations as a list; a single one need not be in a list."""
     if isinstance(configurations, Mapping):
         return [configurations]
     return check_list(configurations, "configurations", "[configuration]")

@@ -1,7 +1,7 @@
-"""`Optimizer`: ask and tell configurations of a search space, without a campaign.
+"""`Optimizer`: ask and tell for configurations of a search space, without a campaign.
 
-It checks the arguments and converts configurations and values; `orchestrator.ask_tell.search` runs
-the search. `ask` returns each configuration as an `OpenTrial`.
+This module checks the arguments and converts configurations and values;
+`orchestrator.ask_tell.search` runs the search. `ask` returns each configuration as an `OpenTrial`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,10 +40,10 @@ CANDIDATE_LIMIT = 20_000  # the largest number of candidates
 class Optimizer(AskTell):
     """Finds the best configuration of a search space: `ask` proposes trials, `tell` takes results.
 
-    The candidates are all configurations of a finite space of at most 100 000. Otherwise they are
-    1024 Sobol points at first, and more are appended around the best ones as results arrive. Several
-    threads may use one optimizer. `CandidateOptimizer(array)` is the same for candidates that are
-    the rows of an array.
+    The candidates are all configurations of a finite space of at most 100 000. Otherwise, they are
+    1024 Sobol points at first, and more are appended around the best ones as results arrive.
+    Several threads may use one optimizer. `CandidateOptimizer(array)` is the equivalent for
+    candidates that are the rows of an array.
 
     Args:
         space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
@@ -55,23 +55,22 @@ class Optimizer(AskTell):
         strategy: an object with options, such as `BBKB(coverage=0.1)` from `bbkb.strategies`; or a
             name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; or `module:Name` or a
             class of your own.
-        seed: a whole number, >= 0; the same calls with the same seed give the same configurations.
-        forbid: combinations of values that are excluded, such as [{"model": "svm", "kernel":
-            "poly"}].
-        enqueue: configurations that `ask` returns first; missing parameters are drawn.
+        seed: a whole number, >= 0; the same calls with the same seed return the same results.
+        forbid: excluded combinations of values, such as [{"model": "svm", "kernel": "poly"}].
+        enqueue: configurations that `ask` returns first; omitted parameters are drawn.
         candidate_limit: the largest number of candidates. Beyond it, the worst ones that `ask` has
             never returned are retired.
-        steps: the step at which a training ends. `report` then returns whether a training continues,
-            and `ask` returns stopped trainings again if they are promising. None: no training is
-            stopped.
-        first_trials: the number of trainings that are stopped after about an eighth of `steps`,
+        steps: the step at which a training ends. `report` then returns whether a training
+            continues, and `ask` returns stopped trainings again if they are promising. None:
+            trainings are never stopped.
+        first_trials: the number of trainings that are stopped after about an eighth of `steps`
             before the best ones continue.
-        checkpoints: whether a training that `ask` returns again continues after its last step.
-            False: it restarts from step 1, so trainings are stopped less often.
+        checkpoints: whether a training that `ask` returns again continues after its last step. If
+            False, it restarts from step 1, so trainings are stopped less often.
 
     Raises:
-        ObjectiveError: if the space is not allowed.
-        ValueError: if an argument is not allowed.
+        ObjectiveError: if the space is invalid.
+        ValueError: if an argument is invalid.
 
     >>> from bbkb import Optimizer, Range
     >>> optimizer = Optimizer(space={"x": Range(0.0, 1.0), "n": Range(1, 9, integer=True)}, direction="minimize")
@@ -126,11 +125,11 @@ class Optimizer(AskTell):
 
     @exclusive
     def ask(self, limit: int | None = None) -> "list[OpenTrial]":
-        """Choose the configurations to evaluate next. They are pending until `tell` gets their
+        """Choose the configurations to evaluate next. They are pending until `tell` receives their
         values.
 
-        Each of them is a dictionary of parameters, with methods that report its evaluation. The list
-        is empty if `tell` must get values of pending configurations first, or if no candidate is
+        Each one is a dictionary of parameters with methods that report its evaluation. The list is
+        empty if `tell` must first receive values of pending configurations, or if no candidate is
         left.
 
         Args:
@@ -146,28 +145,29 @@ class Optimizer(AskTell):
         """Mark configurations that `ask` did not return as pending, until `tell` gets their values.
 
         Args:
-            configurations: parameters by name, a mapping for each evaluation; or one mapping.
+            configurations: parameters by name, a mapping for each evaluation; or a single one.
 
         Raises:
-            ObjectiveError: if one is not of the space.
+            ObjectiveError: if one does not belong to the space.
         """
         self._search.mark_pending(self._search.arms_of(check_configurations(configurations)))
 
     @exclusive
     def tell(self, configurations: Configurations, values: Values | float | Mapping[str, float]) -> None:
-        """Report results. Order and batching do not matter. Configurations that `ask` did not return
-        are accepted.
+        """Report results. Order and batching do not matter. Configurations that `ask` did not
+        return are accepted.
 
         Args:
-            configurations: parameters by name, a mapping for each result (n,); or one mapping.
-            values: one for each configuration (n,). With several objectives or constraints it is a
-                mapping of metrics, or values is an array (n, m) with the `metrics` in order. For one
-                configuration, its value or its mapping.
+            configurations: parameters by name, a mapping for each result (n,); or a single one.
+            values: one for each configuration (n,). With several objectives or constraints, each
+                value is a mapping of metrics, or `values` is an array (n, m) with the `metrics` in
+                order. For a single configuration, its value or its mapping.
 
         Raises:
-            ObjectiveError: if a configuration is not of the space. Nothing is learned then.
-            ValueError: if a value is not a finite number, or their numbers differ. Nothing is
-                learned then.
+            ObjectiveError: if a configuration does not belong to the space. Nothing is learned
+                then.
+            ValueError: if a value is not a finite number, or the numbers of configurations and
+                values differ. No result is then recorded.
         """
         told = check_configurations(configurations)
         is_alone = isinstance(configurations, Mapping)
@@ -183,10 +183,10 @@ class Optimizer(AskTell):
         """Report that evaluations failed. `ask` does not return these configurations again.
 
         Args:
-            configurations: parameters by name, a mapping for each evaluation; or one mapping.
+            configurations: parameters by name, a mapping for each evaluation; or a single one.
 
         Raises:
-            ObjectiveError: if one is not of the space.
+            ObjectiveError: if one does not belong to the space.
         """
         failed = check_configurations(configurations)
         self._tell(failed, [None] * len(failed))
@@ -197,25 +197,25 @@ class Optimizer(AskTell):
 
         The model learns the values of all trainings. With `steps`, a training is stopped in three
         cases: after ½, ¼, … of them, but not before step 3 (without `checkpoints`: if it is worse
-        than the median of others at its step); if the model expects its end to be worse than the
-        best value; and at its end as one of the `first_trials`. After the first 60 trainings, one in
-        twenty continues nevertheless, so that a wrong belief is noticed. A stopped training is
-        paused: keep its checkpoint, because `ask` returns its configuration again if it is the most
-        promising. After its last step, give its final value to `tell`.
+        than the median of others at its step); if the model expects a final value worse than the
+        best value; and at its short end as one of the `first_trials`. After the first 60 trainings,
+        one in twenty continues nevertheless, so that a wrong belief is noticed. A stopped training
+        is paused: keep its checkpoint, because `ask` returns its configuration again if it is the
+        most promising. After its last step, pass its final value to `tell`.
 
         Args:
-            configuration: one that `ask` returned, or any other of the space; one training of each
-                at a time.
+            configuration: a configuration returned by `ask`, or any other of the space; at most one
+                training of each at a time.
             value: the value at the step, on the scale of `tell`; NaN or infinite if the training
                 diverges.
-            step: counted from 1; a step that was reported before changes nothing.
+            step: the step, counted from 1; a step that was already reported has no effect.
 
         Returns:
-            False if this training is to be stopped now. Always True without `steps`.
+            False if this training should be stopped now. Always True without `steps`.
 
         Raises:
-            ObjectiveError: if the configuration is not of the space.
-            ValueError: if `step` is not a whole number >= 1, or `value` not a number.
+            ObjectiveError: if the configuration does not belong to the space.
+            ValueError: if `step` is not a whole number >= 1, or `value` is not a number.
         """
         number = float(check_numbers(value, "value").reshape(()))
         at = check_limit(step, "step")
@@ -230,7 +230,7 @@ class Optimizer(AskTell):
             configuration: the configuration of a running or paused training.
 
         Raises:
-            ObjectiveError: if the configuration is not of the space.
+            ObjectiveError: if the configuration does not belong to the space.
         """
         self._search.stop(self._arm(configuration))
 
@@ -243,7 +243,7 @@ class Optimizer(AskTell):
             configuration: parameters by name.
 
         Raises:
-            ObjectiveError: if the configuration is not of the space.
+            ObjectiveError: if the configuration does not belong to the space.
         """
         return self._search.campaign.last_step(self._arm(configuration))
 
@@ -262,7 +262,7 @@ class Optimizer(AskTell):
     @property
     @exclusive
     def pending(self) -> "list[OpenTrial]":
-        """The configurations without a value that `ask` returned, in order."""
+        """The configurations, returned by `ask`, that have no value yet, in order."""
         return self._trials(self._search.campaign.pending)
 
     @property
@@ -273,8 +273,8 @@ class Optimizer(AskTell):
 
     @exclusive
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:
-        """Transform values (n,) as the model uses them: to scores among the results so far under a
-        calibrated model; unchanged otherwise. Values that are minimized are multiplied by −1 first.
+        """Transform values (n,) as for the model: to scores relative to the results so far under a
+        calibrated model; otherwise unchanged. Values that are minimized are multiplied by −1 first.
 
         Args:
             values: numbers (n,).
@@ -288,7 +288,7 @@ class Optimizer(AskTell):
     @exclusive
     def front(self) -> Front:
         """The configurations that satisfy all constraints and that no other one dominates, with the
-        mean values of the objectives as `metrics`, starting with the best first objective."""
+        mean values of the objectives as `metrics`, the best first objective first."""
         return self._results.front
 
     def _arm(self, configuration: Mapping[str, Scalar]) -> int:
@@ -326,7 +326,7 @@ class Optimizer(AskTell):
 class OpenTrial(dict[str, Scalar]):
     """The parameters by name, with the methods that report their evaluation.
 
-    A copy or a pickle of it is a plain dictionary, which the methods of `Optimizer` accept too.
+    A copy or a pickle of it is a plain dictionary, which the methods of `Optimizer` also accept.
 
     Args:
         parameters: the parameters by name.
@@ -361,7 +361,7 @@ class OpenTrial(dict[str, Scalar]):
             step: the step, counted from 1.
 
         Returns:
-            False if this training is to be stopped now.
+            False if this training should be stopped now.
         """
         return self._optimizer.report(self, value, step)
 
@@ -386,12 +386,12 @@ class OpenTrial(dict[str, Scalar]):
 
 
 def ask_after(optimizer: Optimizer, skip: int) -> "list[OpenTrial]":
-    """Return one trial as `ask(1)` does; empty if there is none.
+    """Return one trial, like `ask(1)`; empty if there is none.
 
     Args:
-        optimizer: of the calling process.
-        skip: the number of trials to choose before it and leave out, because other processes with
-            the same results choose them at the same time.
+        optimizer: the optimizer of the calling process.
+        skip: the number of trials to choose first and leave out, because other processes with the
+            same results choose them at the same time.
     """
     with optimizer._lock:
         return optimizer._trials(optimizer._search.ask(1, skip))

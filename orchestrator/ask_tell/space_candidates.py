@@ -1,4 +1,4 @@
-"""The candidates of a space, found by their configurations. Their number grows."""
+"""The candidates of a space, looked up by configuration. Their number grows."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -12,10 +12,10 @@ from orchestrator.candidates.pool import Appended, Pool
 
 
 class SpaceCandidates:
-    """The candidates of `space`, and each configuration's arm.
+    """The candidates of `space`, and the arm of each configuration.
 
     Args:
-        pool: the candidates at the beginning, and the space of the model's new candidates.
+        pool: the initial candidates, and the space of the model's new candidates.
         space: the space of the caller's configurations.
     """
 
@@ -29,8 +29,9 @@ class SpaceCandidates:
         return self._arms[_key(self._space.candidate(configuration))]
 
     def missing(self, configurations: Sequence[Mapping[str, Scalar]]) -> Iterator[Appended]:
-        """Yield those of `configurations` that are not candidates. The caller appends each at once.
-        Raises ObjectiveError, before it yields any, if a configuration is not of the space."""
+        """Yield those of `configurations` that are not candidates. The caller appends each before
+        the next. Raises ObjectiveError, before it yields any, if a configuration is not in the
+        space."""
         for candidate in [self._space.candidate(configuration) for configuration in configurations]:
             if _key(candidate) not in self._arms:
                 yield Appended({name: tuple(column.tolist()) for name, column in candidate.columns.items()}, ())

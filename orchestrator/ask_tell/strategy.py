@@ -1,4 +1,4 @@
-"""A strategy by its name or class and its options, as callers of `Optimizer` give them."""
+"""A strategy from its name or class and its options, the arguments of `Optimizer`."""
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -26,8 +26,8 @@ def named_strategy(
     """Build a strategy.
 
     Args:
-        choice: a listed name, `module:Name`, a class, or an object, which has its options already.
-        options: as in a campaign file, or objects.
+        choice: a listed name, `module:Name`, a class, or an object, which already has its options.
+        options: options as in a campaign file, or objects.
         has_existing: whether existing results replace the strategy's warm start.
 
     Raises:
@@ -49,8 +49,8 @@ def named_strategy(
 
 
 def _strategy_class(choice: str | type[Any]) -> type[Any]:
-    """Return the class of a strategy: of a listed name, of `module:Name`, or the class itself.
-    Raises ValueError if there is none."""
+    """Return the class of a strategy: for a listed name, for `module:Name`, or the class itself.
+    Raises ValueError for any other choice."""
     if isinstance(choice, type):
         return check_class(choice, f"the strategy {choice.__qualname__} ")
     if ":" not in choice and choice not in STRATEGIES:
@@ -65,7 +65,7 @@ def _strategy_class(choice: str | type[Any]) -> type[Any]:
 
 
 def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrategy:
-    """Return an object that is a strategy already, and so takes no options."""
+    """Return an object that already is a strategy, and therefore takes no options."""
     rule = "strategy must be a name, module:Name, a class, or an object with the methods of a strategy"
     plain: object = strategy
     if not is_dataclass(plain):
@@ -77,7 +77,7 @@ def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrat
 
 
 def _build(cls: type[Any], options: Mapping[str, Any]) -> AnyStrategy:
-    """Return a strategy with options of a campaign file. Raises ValueError for all mistakes."""
+    """Return a strategy with options of a campaign file. Raises ValueError with all mistakes."""
     # imported here, because only options beside a name need pydantic
     from pydantic import ValidationError
 

@@ -1,4 +1,4 @@
-"""The report: one self-contained HTML page about a campaign.
+"""The report: a self-contained HTML page about a campaign.
 
 It shows the tables of `orchestrator.history`. Terminal output is in `orchestrator.display`.
 """

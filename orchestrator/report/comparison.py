@@ -1,5 +1,5 @@
-"""Draws the best values so far of several runs in one figure: an HTML file that needs no network,
-or an image file."""
+"""Draws the best values so far of several runs in one figure, as an HTML file that needs no network
+or as an image file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +17,7 @@ Steps = tuple[list[int], list[float]]
 
 
 def best_steps(history: History) -> Steps:
-    """Return the curve as indices of results and best values: each improvement, then the end."""
+    """Return the curve as indices of results and best values: each improvement and the end."""
     steps = history.trace.improvements
     if not steps:
         return [], []
@@ -26,7 +26,7 @@ def best_steps(history: History) -> Steps:
 
 
 def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
-    """Return a figure for each direction with the best values so far of the runs, by name."""
+    """Return a figure for each direction, with the best values so far of the runs, by name."""
     figures = []
     for is_maximized, direction in ((True, "maximized"), (False, "minimized")):
         alike = [(name, history) for name, history in runs if history.is_maximized == is_maximized]
@@ -84,7 +84,7 @@ def _axis(runs: Sequence[tuple[str, History]]) -> str:
 
 
 def _page(runs: Sequence[tuple[str, History]]) -> str:
-    import plotly.graph_objects as go  # takes a second
+    import plotly.graph_objects as go  # it takes a second
 
     curves = [(label(name), *best_steps(history)) for name, history in runs]
     lines = [go.Scatter(x=x, y=y, name=name, mode="lines", line={"shape": "hv"}) for name, x, y in curves]

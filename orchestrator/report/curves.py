@@ -12,7 +12,7 @@ from orchestrator.wording import noun_and_numbers, one_line, plural, printable
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
-_MOST_BANDS = 3  # more would overlap
+_MOST_BANDS = 3  # more bands would overlap
 _MOST_METRICS = 8
 
 
@@ -73,7 +73,8 @@ def _reliability_text(history: History) -> str:
 def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:
     """Return a range from the first quartile of the finite values to the best one.
 
-    It lets a reader distinguish good trials. None if it would not enlarge them by a factor of 2.
+    It allows a reader to distinguish good trials. None if this would not enlarge them by a factor
+    of 2.
     """
     reported = (value for row in shown for value in row.training.reports.values())
     rewards = [history.sign * value for value in reported if math.isfinite(value)]

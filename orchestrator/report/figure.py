@@ -19,18 +19,18 @@ from orchestrator.wording import one_line, printable
 
 Spec = dict[str, Any]  # a part of a figure in plotly's format
 
-_FEWEST = 5  # Tukey's rule finds no far outlier among fewer values
-MANY_POINTS = 2000  # more points are drawn by WebGL if possible, because SVG takes seconds
+_FEWEST = 5  # with fewer values, Tukey's rule finds no far outlier
+MANY_POINTS = 2000  # more points are drawn with WebGL if possible, because SVG takes seconds
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """A figure. `traces` and `layout` are plotly's, `title` and `caption` are text of the page."""
+    """A figure. `traces` and `layout` are plotly's; `title` and `caption` are texts of the page."""
 
     name: str  # the id on the page
     title: str
-    caption: str  # how to read it
+    caption: str  # an explanation
     traces: list[Spec]
     layout: Spec
     is_wide: bool = True
@@ -140,14 +140,14 @@ def visible_range(
     is_maximized: bool,
     earliest: int | None = None,
 ) -> tuple[float, float] | None:
-    """Return a range of the value axis without far outliers on the bad side, so that one diverged
+    """Return a range of the value axis without far outliers on the worse side, so that one diverged
     trial does not flatten the curve. None if the axis should show all values.
 
-    A far outlier is beyond Tukey's outer fence, three times the interquartile range of the feasible
-    values. Infeasible values that are better than all feasible ones at most double the range.
-    Outliers are left out only if the range of all values is more than four times as wide. Fewer
-    than five feasible values are too few for a fence: then all values give the fence, and the
-    feasible ones are always shown.
+    A far outlier is beyond Tukey's outer fence, which is three times the interquartile range of the
+    feasible values. Infeasible values that are better than all feasible ones at most double the
+    range. Outliers are omitted only if the range of all values is more than four times as wide.
+    Fewer than five feasible values do not define a fence. The fence is then computed from all
+    values, and feasible ones are always shown.
 
     Args:
         values: all values (n,).

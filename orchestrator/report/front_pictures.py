@@ -23,8 +23,8 @@ from orchestrator.report.figure import (
 from orchestrator.report.progress import INFEASIBLE, step_figure
 from orchestrator.wording import plural
 
-_MOST_PAIRS = 3  # figures of the front
-_MOST_VOLUMES = 200  # hypervolumes in a figure
+_MOST_PAIRS = 3  # the largest number of figures of the front
+_MOST_VOLUMES = 200  # the largest number of hypervolumes in a figure
 
 
 def fronts(history: History) -> list[Figure]:

@@ -198,7 +198,7 @@ def _tick_texts(dimension: Dimension) -> dict[float, str]:
 
 
 def _ticks_that_fit(texts: Mapping[float, str], characters: int) -> list[float]:
-    """Return every k-th tick, with the smallest k whose labels do not overlap."""
+    """Return every k-th tick, with the smallest k for which labels do not overlap."""
     ticks = sorted(texts)
     for every in range(1, len(ticks)):
         shown = ticks[::every]

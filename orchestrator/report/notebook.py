@@ -61,6 +61,6 @@ def _with_colors(part: object) -> object:
 
 @functools.cache
 def _colors() -> dict[str, str]:
-    """Return variable → color of the light scheme, the first block of the report's style."""
+    """Return variable → color in the light scheme, the first block of the report's style."""
     light, _, _ = palette().partition("}")
     return {name: color.strip() for name, color in re.findall(r"(--[\w-]+): ([^;]+);", light)}

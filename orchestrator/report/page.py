@@ -1,5 +1,5 @@
-"""The report: one HTML file that needs no other file and sends no request. Several reports can share
-one file of plotly.js.
+"""The report: one HTML file that needs no other file and sends no request. Several reports can
+share one file of plotly.js.
 
 All texts from outside (messages, parameters, names, settings) are escaped: by Jinja2 in the page's
 text, by `figure.label` in figures, and by base64 in scripts (`pack`). The script builds the table
@@ -58,8 +58,8 @@ def write_report(history: History, path: Path, title: str, plotly: Path | None =
         history: the campaign.
         path: the report's file.
         title: its title.
-        plotly: a file of plotly.js that the report refers to instead of containing it. Written if
-            it does not exist.
+        plotly: a plotly.js file for the report to refer to instead of containing it. It is written
+            if it does not exist.
 
     Raises:
         OSError: if a file cannot be written; an existing report is then unchanged.
@@ -71,10 +71,10 @@ def write_report(history: History, path: Path, title: str, plotly: Path | None =
 
 
 def render(history: History, title: str, plotly: str = "") -> str:
-    """Return the page as HTML. The same history gives the same page.
+    """Return the page as HTML. The same history results in the same page.
 
-    `plotly` is the address of plotly.js relative to the page; the page contains plotly.js if it is
-    empty.
+    `plotly` is the address of plotly.js relative to the page; if it is empty, the page contains
+    plotly.js.
     """
     environment = Environment(
         loader=PackageLoader("orchestrator.report", "."),
@@ -119,10 +119,10 @@ def render(history: History, title: str, plotly: str = "") -> str:
 
 
 def pack(value: object) -> str:
-    """Return `value` as gzipped JSON in base64, which has a third of the size and no special
+    """Return `value` as gzipped JSON in base64, which is a third of the size and has no special
     characters of HTML.
 
-    Raises ValueError for NaN and infinities, which are no numbers of JSON.
+    Raises ValueError for NaN and infinities, which JSON cannot represent.
     """
     text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
@@ -149,7 +149,7 @@ def _sessions(history: History) -> Spec:
 
 
 def _notes(history: History) -> Spec:
-    """Return the note of the campaign file, then the others in the order of writing."""
+    """Return the note of the campaign file, followed by the others in the order of writing."""
     note_of_file = history.settings.note
     rows = [Note(time=0.0, text=note_of_file)] * bool(note_of_file) + list(history.notes)
     about = ["campaign" if row.trial is None else f"trial {row.trial}" for row in rows]
@@ -178,7 +178,7 @@ class _Column(NamedTuple):
     """A column of the table of trials."""
 
     name: str
-    kind: str  # number, text, status or message; with "extra", it is hidden on narrow screens
+    kind: str  # number, text, status or message; with "extra", hidden on narrow screens
     cells: Sequence[object]
 
 
@@ -221,7 +221,7 @@ def _parameter_column(rows: list[TrialRow], name: str) -> _Column:
 
 
 def _amount_columns(history: History, rows: list[TrialRow]) -> list[_Column]:
-    """Return the machines and GPUs of each trial, if some trial takes more than one machine or any
+    """Return the machines and GPUs of each trial, if any trial takes more than one machine or a
     GPU."""
     shares = [history.settings.workers.share_of(row.parameters) for row in rows]
     machines = [share.machines for share in shares]
@@ -244,7 +244,7 @@ def rows_to_list(history: History) -> list[TrialRow]:
 
 
 def _static_rows(history: History, table: Spec) -> list[list[object]]:
-    """Return the rows that are shown without scripts: all, or the best trials if there are many."""
+    """Return the rows shown without scripts: all of them, or the best trials if there are many."""
     rows: list[list[object]] = table["rows"]
     if len(rows) <= _MOST_STATIC:
         return rows

@@ -24,7 +24,7 @@ _SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  
 
 
 def parallel_coordinates(history: History) -> Figure | None:
-    """Return all successful trials over their parameters, the best on top; None if there are
+    """Return all successful trials with their parameters, the best on top; None if there are
     none."""
     rows = sorted(sample_results(history, _MOST_LINES, 4), key=history.worth)
     names = parameter_names(rows)
@@ -61,9 +61,9 @@ def _axes(history: History, rows: list[TrialRow], names: list[str]) -> list["Par
 
 
 def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
-    """Return the color of each line by its value; infeasible results get that of the worst value.
+    """Return the color of each line by its value; infeasible results have the worst color.
 
-    If no result is feasible, the values alone give the colors.
+    If no result is feasible, all colors follow the values.
     """
     values = np.array([row.value or 0.0 for row in rows])
     is_feasible = np.array([row.is_feasible is not False for row in rows])
@@ -91,7 +91,7 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
 
 
 def _caption(results: int, feasible: int) -> str:
-    """Return the caption for `results` trials, `feasible` of which satisfy all constraints."""
+    """Return the caption for `results` trials, of which `feasible` satisfy all constraints."""
     return sentences(
         (
             True,
@@ -155,9 +155,9 @@ def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None
 
     Args:
         name: the parameter's name.
-        values: the values (n,) of the trials. None if the parameter is inactive in a trial.
-        parameter: the parameter in the space. None for candidates from a table, whose values
-            determine the kind of axis.
+        values: the values (n,) of the trials. None if the parameter is inactive.
+        parameter: the parameter in the space. It is None for candidates from a table, whose values
+            then determine the kind of axis.
     """
     if parameter is not None and not isinstance(parameter, Range | Constant):
         return _step_axis(name, values, parameter.levels)
@@ -190,7 +190,7 @@ def _numeric_axis(
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
-    """Return an axis with a step for each level in order, then for every other value."""
+    """Return an axis with a step for each level, in order, and then for every other value."""
     cells = [_MISSING if value is None else str(value) for value in values]
     steps = list(dict.fromkeys([*(_MISSING if level is None else str(level) for level in levels), *cells]))
     index = {step: float(position) for position, step in enumerate(steps)}

@@ -26,7 +26,7 @@ _OVERVIEWS = (parallel_coordinates, gantt, utilization)
 
 
 def figures(history: History) -> list[Figure]:
-    """Return the figures of the results that this campaign has data for, in the page's order."""
+    """Return the figures of the results for which this campaign has data, in the page's order."""
     return [
         *fronts(history),
         *_draw(_COURSES, history),

@@ -1,10 +1,10 @@
-"""The tree of a population: which trials continued from which checkpoints."""
+"""The tree of a population: which trial continued from which checkpoint."""
 
 from orchestrator.history.ancestry import Descendant, is_population, schedule, tree
 from orchestrator.history.fold import History
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, parameters_label, short
 
-_MOST_SHOWN = 400  # trials; more lanes cannot be distinguished
+_MOST_SHOWN = 400  # the largest number of lanes that can be distinguished
 
 
 def population_tree(history: History) -> Figure | None:
@@ -32,8 +32,8 @@ def population_tree(history: History) -> Figure | None:
 
 
 def _lane(descendant: Descendant, lanes: dict[int, int], ancestors: dict[int, int]) -> list[Spec]:
-    """Return the line of a trial and the one from its parent; the part that led to the best member
-    is thick."""
+    """Return the lines of a trial and from its parent; the part that led to the best member is
+    thick."""
     row = descendant.row
     copied = row.pick.copied
     start = 0 if copied is None else copied.step

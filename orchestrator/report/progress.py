@@ -29,7 +29,7 @@ from orchestrator.report.figure import (
 from orchestrator.wording import plural
 
 INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # marker of an infeasible result
-_FEW_POINTS = 60  # with at most so many steps, each gets a bar
+_FEW_POINTS = 60  # up to this number of steps, each gets a bar
 _ON_CONSTRAINTS = "Only results that satisfy all constraints count; the optimum is the one without constraints."
 
 
@@ -100,7 +100,7 @@ def best_caption(history: History, visible: tuple[float, float] | None) -> str:
 
 
 def visible_values(history: History) -> tuple[float, float] | None:
-    """Return the initial range of the value axis, by `visible_range`; None: all values."""
+    """Return the initial range of the value axis, from `visible_range`; None: all values."""
     rows = [point.item for point in history.trace.points()]
     if not rows:
         return None
@@ -158,7 +158,7 @@ def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
 def regret_gaps(history: History) -> NDArray[np.float64]:
     """Return |f* − f(aₜ)| (n,) in the order of arrival, for results with a known noise-free value.
 
-    ∞ for an infeasible result. Empty if no gap is finite.
+    The gap of an infeasible result is ∞. Return an empty array if no gap is finite.
     """
     optimum = history.created.optimum
     if optimum is None:
@@ -277,7 +277,7 @@ def _columns(
         titles: name, title and caption of the figure.
         sizes: the height of each bar (n,).
         texts: the hover text of each bar.
-        counted: the noun for a bar.
+        counted: the noun for what a bar counts.
         unit: the unit of `sizes`.
         title: the title of the vertical axis.
     """

@@ -1,8 +1,8 @@
-"""Static pictures: figures as SVG, for a page without scripts, for print and for documents.
+"""Static pictures: figures as SVG, for pages without scripts, for print and for documents.
 
-Only the plotly traces of the report's first figures are drawn: scatter and horizontal bar, on one
-pair of linear axes or axes of categories. Colors are CSS variables, as in the page. The elements
-are built by ElementTree, which escapes all text.
+Only the plotly traces of the report's first figures are supported: scatter plots and horizontal
+bars, with one pair of linear or categorical axes. Colors are CSS variables, as in the page. The
+elements are built with ElementTree, which escapes all text.
 """
 
 import html
@@ -29,8 +29,8 @@ _Point = tuple[float, float]
 
 
 def static_pictures(history: History, names: Sequence[str] = MOST_USEFUL) -> dict[str, str]:
-    """Return the first two figures of `names` that the campaign has, as complete SVG files: name of
-    the figure → text."""
+    """Return those of the first two figures of `names` that the campaign has, as complete SVG
+    files: figure name → text."""
     drawn = most_useful(figures(history), names)
     return {figure.name: _document(figure) for figure in drawn}
 
@@ -70,7 +70,7 @@ def _picture(figure: Figure) -> ET.Element:
     _draw_axes(root, across, up, left)
     place = {"x": left, "y": _TOP, "width": across.length, "height": up.length}
     area = ET.SubElement(root, "svg", {name: _number(value) for name, value in place.items()})
-    for trace in figure.traces:  # the inner `svg` clips marks outside of its axes
+    for trace in figure.traces:  # the inner `svg` clips marks outside its axes
         for element, attributes in _parts(trace, across, up):
             ET.SubElement(area, element, attributes)
     if figure.layout["showlegend"]:
@@ -80,10 +80,10 @@ def _picture(figure: Figure) -> ET.Element:
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis: `position` converts a value to pixels from its lower end."""
+    """An axis; `position` converts a value to pixels from the axis's lower end."""
 
     title: str
-    scale: Callable[[Any], float]  # from a value to the unit of `low` and `high`
+    scale: Callable[[Any], float]  # converts a value to the unit of `low` and `high`
     low: float
     high: float
     ticks: Mapping[float, str]
@@ -177,7 +177,7 @@ def _line(root: ET.Element, color: str, start: _Point, end: _Point) -> None:
 def _text(root: ET.Element, text: str, at: _Point, anchor: str, color: str = "--ink") -> ET.Element:
     place = {"x": _number(at[0]), "y": _number(at[1]), "text-anchor": anchor}
     element = ET.SubElement(root, "text", place, style=f"fill:var({color})")
-    element.text = html.unescape(text)  # texts of plotly are HTML
+    element.text = html.unescape(text)  # plotly's texts are HTML
     return element
 
 

@@ -16,7 +16,7 @@ from orchestrator.history.status_text import idle_text
 from orchestrator.report.figure import short
 from orchestrator.wording import duration, plural
 
-_MOST_COLUMNS = 6  # of the cards at the head of a page
+_MOST_COLUMNS = 6  # of the cards at the top of a page
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def summary_cards(history: History) -> list[Card]:
 
 
 def columns(cards: int) -> int:
-    """Return the number of columns, at most six, that fills the last row of a grid best."""
+    """Return the number of columns, at most six, that best fills the last row of a grid."""
     return math.ceil(cards / math.ceil(cards / _MOST_COLUMNS))
 
 
@@ -166,7 +166,7 @@ def gain_cards(history: History) -> list[Card]:
 
 
 def _results_since_gain(history: History) -> int:
-    """Return the number of results after the last improvement, as the figure of values shows."""
+    """Return the number of results since the last improvement, as in the figure of values."""
     improvements = history.trace.improvements
     return history.trace.count - (improvements[-1].place if improvements else 0)
 

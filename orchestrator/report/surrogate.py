@@ -31,7 +31,7 @@ from orchestrator.report.parallel import ParameterAxis, parameter_axis, sample_r
 Floats = NDArray[np.float64]
 
 MOST_RESULTS = 1500  # the fit uses at most `fitting.MOST_ARMS` of them
-_LARGEST_CHOICE = 24  # parameters from a table with more categories are left out
+_LARGEST_CHOICE = 24  # parameters from a table with more categories are ignored
 _WINSOR = 3.0
 EARLIEST = 32  # results that are spread over the space
 _SOBOL_POINTS = 1024
@@ -82,8 +82,8 @@ class _Process:
 
     kernel: AnyKernel
     features: Floats  # (n, k), the features of the distinct configurations
-    factor: tuple[Floats, bool]  # Cholesky factor of the covariance of their mean scores
-    weights: Floats  # (n,) of the kernel columns in the posterior mean
+    factor: tuple[Floats, bool]  # the Cholesky factor of the covariance of their mean scores
+    weights: Floats  # (n,), the weights of the kernel columns in the posterior mean
     mean: float
 
     @classmethod
@@ -112,14 +112,14 @@ class Surrogate:
     """A model of the value as a function of the parameters."""
 
     dimensions: tuple[Dimension, ...]
-    positions: Floats  # (n, p) of the results that the model is fitted to
-    values: Floats  # (n,) of these results, on the user's scale
-    is_feasible: NDArray[np.bool_]  # (n,) False for a result that breaks a constraint
-    best: Floats  # (p,) of the best feasible result, or of the best one if none is feasible
-    absent: tuple[str, ...]  # conditional parameters that the best result does not have
+    positions: Floats  # (n, p), the positions of the fitted results
+    values: Floats  # (n,), the values of these results, on the user's scale
+    is_feasible: NDArray[np.bool_]  # (n,), False for a result that violates a constraint
+    best: Floats  # (p,), the best feasible result, or the best one if none is feasible
+    absent: tuple[str, ...]  # conditional parameters that are inactive in the best result
     fitted: Fitted
     results: int
-    left_out: int  # trials that were stopped early, which have no result
+    left_out: int  # the number of early-stopped trials, which have no result
     _process: _Process
     _center: float  # the mean of the values
     _spread: float  # the unit of the process's scores, on the user's scale
@@ -163,8 +163,8 @@ class Surrogate:
 
 
 def _latin_hypercube(points: int, dimensions: int) -> Floats:
-    """Return points (n, d) of the unit cube, one in each of the n strata of every coordinate
-    (McKay, Beckman and Conover 1979). Importing `scipy.stats` for it would take a second."""
+    """Return points (n, d) of the unit cube with one in each of the n strata of every coordinate
+    (McKay, Beckman and Conover 1979). Importing `scipy.stats` for this would take a second."""
     rng = np.random.default_rng(0)
     strata = rng.permuted(np.tile(np.arange(points), (dimensions, 1)), axis=1)
     return np.asarray((strata + rng.random(strata.shape)).T / points)
@@ -173,7 +173,7 @@ def _latin_hypercube(points: int, dimensions: int) -> Floats:
 def fit_surrogate(history: History) -> Surrogate | None:
     """Return the model of the results.
 
-    None if there are fewer than `fitting.FIRST_FIT` results, or no parameter or value varies.
+    None if there are fewer than `fitting.FIRST_FIT` results, or if no parameter or no value varies.
     """
     rows = sample_results(history, MOST_RESULTS, 3)
     dimensions = _dimensions(history, rows)
@@ -230,7 +230,7 @@ def _feature_layout(dimensions: Sequence[Dimension]) -> Layout:
 
 
 def _absent_parameters(history: History, dimensions: Sequence[Dimension], best: TrialRow) -> tuple[str, ...]:
-    """Return the conditional parameters that the best result does not have."""
+    """Return the conditional parameters that are inactive in the best result."""
     space = history.settings.space
     names = [dimension.name for dimension in dimensions if best.parameters.get(dimension.name) is None]
     return tuple(name for name in names if (parameter := space.get(name)) and parameter.when is not None)

@@ -1,4 +1,4 @@
-"""Ends and ticks of axes; ticks are round numbers, as a mapping from position to label."""
+"""The ends and ticks of axes. Ticks are round numbers, given as position → label."""
 
 import math
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ def clip(position: float) -> float:
 
 
 def widened(low: float, high: float) -> tuple[float, float]:
-    """Return the ends of an axis, with a margin if they are the same."""
+    """Return the ends of an axis, with a margin if they are equal."""
     if high - low >= _LEAST_RANGE:
         return low, high
-    margin = max(0.5, 1e-3 * abs(low))  # relative to a large value, 0.5 would be rounded away
+    margin = max(0.5, 1e-3 * abs(low))  # added to a large value, 0.5 would be rounded away
     return low - margin, high + margin
 
 
@@ -38,8 +38,8 @@ def linear_ticks(low: float, high: float) -> dict[float, str]:
 def log_ticks(low: float, high: float) -> dict[float, str]:
     """Return ticks at 1, 2 and 5 times powers of ten, or at powers of ten if these were too many.
 
-    Over many decades, at every k-th power. In less than an octave, evenly spaced ticks. `low`,
-    `high` and the positions of ticks are decimal logarithms.
+    Over many decades, only every k-th power has a tick. Within less than an octave, ticks are
+    evenly spaced. `low`, `high` and the positions of ticks are decimal logarithms.
     """
     every = math.ceil((high - low + 1) / _TICKS)
     for mantissas, step in (((1, 2, 5), 1), ((1,), every)):

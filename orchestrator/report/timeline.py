@@ -27,21 +27,21 @@ _COLORS = {
     FailureKind.CANCELLED: "--cancelled",
 }
 _UNITS = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
-_MANY_BARS = 1500  # more slow down a browser, and a screen cannot resolve them
+_MANY_BARS = 1500  # more bars slow down a browser, and a screen cannot resolve them
 _BINS = 160
 
 
 @dataclass(frozen=True)
 class CampaignClock:
-    """Converts times of the executor's clock to seconds in session, without the pauses between
-    sessions."""
+    """Converts times on the executor's clock to seconds in session, which exclude the pauses
+    between sessions."""
 
-    starts: NDArray[np.float64]  # (n,) the beginning of each session, on the executor's clock
-    lengths: NDArray[np.float64]  # (n,) the duration of each session, in seconds
+    starts: NDArray[np.float64]  # (n,), the beginning of each session, on the executor's clock
+    lengths: NDArray[np.float64]  # (n,), the duration of each session, in seconds
 
     @classmethod
     def of(cls, history: History) -> "CampaignClock":
-        """Return the clock of a campaign. Before the first session it starts at the creation."""
+        """Return the clock of a campaign. Before the first session, it starts at the creation."""
         sessions = history.sessions
         if not sessions:
             return cls(np.array([history.created.time]), np.zeros(1))
@@ -74,7 +74,7 @@ class _Bar:
     kind: str  # their outcome
     started: float
     finished: float
-    trials: tuple[int, int]  # first and last
+    trials: tuple[int, int]  # the first and the last trial
     count: int = 1
 
 
@@ -145,8 +145,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 def _bars(history: History, clock: CampaignClock) -> list[_Bar]:
-    """Return the attempts as bars in the clock's unit. Many bars are merged to the resolution of
-    a screen."""
+    """Return the attempts as bars in the clock's unit. If there are many, they are merged to the
+    resolution of a screen."""
     attempts = history.attempts
     workers = history.settings.workers
     seconds, _ = clock.unit
@@ -187,7 +187,7 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
 
 
 def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, machines: int) -> Spec:
-    """Return the bars of one outcome; `machines` is the largest number of machines of a trial."""
+    """Return the bars of one outcome. `machines` is the largest number of machines of a trial."""
     widths = [0.8 * bar.share.machines / machines for bar in bars]
     heights = {} if machines == 1 else {"width": widths}
     return {
@@ -265,7 +265,7 @@ def utilization(history: History) -> Figure | None:
 
 
 def _running(history: History) -> list[AttemptRow]:
-    """Return running attempts up to the last event. Their workers are unknown until they end."""
+    """Return running attempts up to the last event. Their workers are not known yet."""
     if not history.status().trials.in_flight:
         return []
     now = history.sessions[-1].ended

@@ -1,11 +1,11 @@
-"""Access to the page: a token on every request, allowed host names, and a content security policy.
+"""Access to the page: a token for every request, allowed host names, and a content security policy.
 
 A browser's `EventSource` cannot send headers. So the first address contains the token, and the
-server redirects to the address without it. After that, a cookie that scripts cannot read and other
-sites cannot send replaces the token. Browsers send a cookie to all ports of a host, so its value is
-not the token but derived from it, and is valid only for this port and for at most two weeks. The
-`Host` of every request is checked, so that a name of another site that resolves to this machine
-(DNS rebinding) is rejected.
+server redirects to the address without it. From then on, the token is replaced by a cookie that
+scripts cannot read and other sites cannot send. Browsers send a cookie to all ports of a host, so
+its value is not the token but derived from it, and is valid only for this port and for at most two
+weeks. The `Host` of every request is checked, so that a name of another site that resolves to this
+machine (DNS rebinding) is rejected.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
-SESSION_SECONDS = 7 * 86_400  # the period of a cookie's value, which is valid for one more period
+SESSION_SECONDS = 7 * 86_400  # a cookie is also accepted for one more such period
 _AUTHORITY = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[^\[\]:@/\s]+))(?::[0-9]{1,5})?")
-REQUEST_HEADER = "X-Requested-By"  # required for changes, because no form of another site can send it
+REQUEST_HEADER = "X-Requested-By"  # for changes: no form on another site can send it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Access:
         return _are_equal(token, self.token)
 
     def session(self, now: float, periods_ago: int = 0) -> str:
-        """Return the cookie's value at `now` (wall clock), or some periods earlier."""
+        """Return the cookie's value at `now` (wall clock), or its value some periods earlier."""
         period = int(now // SESSION_SECONDS) - periods_ago
         return hmac.new(self.token.encode(), f"page {self.port} {period}".encode(), "sha256").hexdigest()
 
@@ -70,11 +70,11 @@ def _are_equal(token: str, expected: str) -> bool:
 
 
 def read_token() -> str:
-    """Return this user's token, which is created at the first use.
+    """Return this user's token, which is created on first use.
 
     It does not change, so open pages survive a restart of the server. The file is
     `$XDG_CONFIG_HOME/bbkb/serve-token` (default `~/.config`), readable only by its owner. Raises
-    UserError if it cannot be written, or if others may read it.
+    UserError if it cannot be written, or if other users can read it.
     """
     folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "bbkb"
     file = folder / "serve-token"
@@ -149,6 +149,6 @@ def _set_session(response: web.StreamResponse, access: Access) -> None:
 
 
 def host_of(authority: str) -> str:
-    """Return the name in `name:port`, `1.2.3.4:port` or `[::1]:port`; empty for anything else."""
+    """Return the host in `name:port`, `1.2.3.4:port` or `[::1]:port`; empty for anything else."""
     match = _AUTHORITY.fullmatch(authority)
     return "" if match is None else match["address"] or match["name"]

@@ -1,4 +1,4 @@
-"""The server: answers to requests, and updates by server-sent events.
+"""The server: responses to requests, and updates by server-sent events.
 
 Requests only read the histories that `Campaigns` keeps up to date. The id of an event is a position
 in the log, so a browser that reconnects (`Last-Event-ID`) gets the new part, even after a restart of
@@ -29,7 +29,7 @@ from orchestrator.serve.campaigns import READ_SECONDS, Campaigns
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import printable
 
-REFRESH_SECONDS = 2.0  # between two updates without new events, for the ages of running trials
+REFRESH_SECONDS = 2.0  # between two updates without new events (ages of running trials)
 HEARTBEAT_SECONDS = 15.0
 # The shortest time between two drawings, and the largest share of the time for drawing
 PICTURES_SECONDS = 3.0
@@ -37,11 +37,10 @@ PICTURES_SHARE = 0.1
 _SHUTDOWN_SECONDS = 3.0
 MOST_COMPARED = 12
 _MOST_DIGITS = 15
-# in JSON: a backslash; a character that is not ASCII, except halves of surrogate pairs
+# in JSON: a backslash, or a non-ASCII character except halves of surrogate pairs
 _ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-# Files of this folder that the server sends: pages by their path, other files by their name below
-# /static
+# The files of this folder that the server sends: pages by path, other files by name below /static
 _PAGES = {"/": "page.html", "/compare": "page.html", "/campaign/{name}": "page.html"}
 _STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
 
@@ -51,7 +50,7 @@ class Server:
 
     def __init__(self, place: str) -> None:
         self._campaigns = Campaigns(place)
-        # position, time of the next drawing and gzipped JSON of each campaign's pictures
+        # campaign → position, time of the next drawing, and pictures as gzipped JSON
         self._pictures: dict[str, tuple[int, float, bytes]] = {}
         self._drawing: dict[str, asyncio.Lock] = {}
 
@@ -62,7 +61,7 @@ class Server:
 
         Args:
             access: decides which requests are admitted.
-            trust: is called with the connection of each admitted request.
+            trust: called with the connection of each admitted request.
         """
         app = web.Application(middlewares=[guard(access, trust)])
         app.on_startup.append(lambda _: self._campaigns.start())
@@ -214,7 +213,7 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
     history = feed.read(History.copy)
     if history is None:
         return None
-    pictures = views.pictures(history)  # without the lock, so that reading the log continues
+    pictures = views.pictures(history)  # without the lock, so that reading of the log continues
     return int(pictures["position"]), gzip.compress(_to_json(pictures).encode(), compresslevel=5)
 
 
@@ -233,12 +232,12 @@ async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Resp
 
 
 def _number(text: str) -> int | None:
-    """Return the number in a request; None if the text is not a number or a huge one."""
+    """Return the number in a request; None if the text is not a number or the number is huge."""
     return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
 
 
 def _to_json(value: object) -> str:
-    """Return JSON that shows invisible and direction-changing characters as escapes."""
+    """Return JSON in which invisible and direction-changing characters are escaped."""
     return _ESCAPES.sub(_visible, json.dumps(value, allow_nan=False, separators=(",", ":"), default=str))
 
 

@@ -11,8 +11,8 @@ from orchestrator.store import limited
 READ_SECONDS = 0.5  # between two reads of the logs
 SOURCES_SECONDS = 5.0  # between two searches for new campaigns
 TURN_SECONDS = 10.0  # the time limit for reading new events of one campaign
-START_SECONDS = 5.0  # the longest wait for the first search and for the first reading
-READ_TOGETHER = 8  # campaigns that are read at a time
+START_SECONDS = 5.0  # the longest wait for the first search and the first reading
+READ_TOGETHER = 8  # the number of campaigns that are read concurrently
 _OPEN_POLL_SECONDS = 0.02  # between two checks whether an opened campaign has been read
 _POLL_SECONDS = 0.002  # between two checks whether a thread has ended
 
@@ -27,7 +27,7 @@ class Campaigns:
         self._has_searched = asyncio.Event()
         self._has_read = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._turns: dict[str, limited.Call[bool]] = {}  # unfinished readings by campaign
+        self._turns: dict[str, limited.Call[bool]] = {}  # campaign → unfinished reading
 
     @property
     def feeds(self) -> list[Feed]:
@@ -35,9 +35,9 @@ class Campaigns:
         return list(self._feeds.values())
 
     async def open(self, name: str) -> Feed | None:
-        """Return the campaign of this name; None if there is none.
+        """Return the campaign with this name; None if there is none.
 
-        Its history is read from now on. Waits for the first events, at most `START_SECONDS`.
+        Its history is kept up to date from now on. Waits at most `START_SECONDS` for events.
         """
         feed = self._feeds.get(name)
         if feed is None:
@@ -66,11 +66,11 @@ class Campaigns:
         for turn in self._turns.values():
             turn.leave()
         for feed in self.feeds:
-            if feed.source.name not in self._turns:  # else its thread uses the connection
+            if feed.source.name not in self._turns:  # otherwise its thread is using the connection
                 feed.close()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, until the server stops at the latest."""
+        """Wait, but only until the server stops."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self.stop.wait(), seconds)
 
@@ -81,8 +81,8 @@ class Campaigns:
     async def _read_forever(self) -> None:
         """Keep all histories up to date.
 
-        `READ_TOGETHER` campaigns are read at a time, so that waiting for their files overlaps. A
-        campaign whose store does not respond delays the others once, by `TURN_SECONDS`.
+        `READ_TOGETHER` campaigns are read concurrently, so that the waits for their files overlap.
+        A campaign whose store does not respond delays the others only once, by `TURN_SECONDS`.
         """
         while not self.stop.is_set():
             is_behind = False
@@ -131,6 +131,6 @@ class Campaigns:
             return
         for source in sources:
             present = self._feeds.get(source.name)
-            # an unreadable folder may have become readable, or may have been replaced
+            # an unreadable folder may have become readable or may have been replaced
             if present is None or (not present.source.url and source != present.source):
                 self._feeds[source.name] = Feed(source)

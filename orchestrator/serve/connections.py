@@ -1,8 +1,8 @@
 """Limits the connections to the page, so that clients without the token cannot exhaust the
 process's resources.
 
-The process may also run a campaign, whose store needs file descriptors. A connection without a
-request that has the token is closed after some seconds, or earlier if others need its slot.
+The process may also be running a campaign, whose store needs file descriptors. A connection without
+a request that has the token is closed after a few seconds, or earlier if others need its slot.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from typing import Any
 _LOGGER = logging.getLogger("bbkb.serve")
 
 MOST_CONNECTIONS = 256
-_DESCRIPTORS_SHARE = 8  # connections use at most one of so many file descriptors
+_DESCRIPTORS_SHARE = 8  # connections may use one in this many file descriptors
 _LEAST_CONNECTIONS = 8
 UNTRUSTED_SECONDS = 10.0  # the time limit for a request with the token
 BACKLOG = 16  # the number of connections that wait to be accepted
-_LOG_SECONDS = 60.0  # between two lines about the same problem of the server
+_LOG_SECONDS = 60.0  # between two log lines about the same problem of the server
 
 
 def most_connections() -> int:
@@ -31,13 +31,13 @@ def most_connections() -> int:
 
 
 class Connections:
-    """The open connections of a server, at most `most`. Use it in the loop's thread only."""
+    """The open connections of a server, at most `most`. Only the loop's thread may use it."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._untrusted: dict[
             asyncio.BaseTransport, asyncio.TimerHandle
-        ] = {}  # the oldest first, with the timer that closes it
+        ] = {}  # connection → the timer that closes it, the oldest first
         self._trusted: set[asyncio.BaseTransport] = set()
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class Connections:
         return True
 
     def trust(self, transport: asyncio.BaseTransport | None) -> None:
-        """Keep a connection open that has sent a request with the token."""
+        """Keep a connection open, because it has sent a request with the token."""
         timer = None if transport is None else self._untrusted.pop(transport, None)
         if transport is not None and timer is not None:
             timer.cancel()
@@ -109,18 +109,18 @@ class CountedProtocol(asyncio.Protocol):
         return None if self._transport is None else self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Forward that the client reads slowly."""
+        """Forward the signal that the client reads slowly."""
         if self._transport is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Forward that the client has read."""
+        """Forward the signal that the client has caught up."""
         if self._transport is not None:
             self._inner.resume_writing()
 
 
 class SparseLog:
-    """Logs each problem of the server's loop in one line, the same one at most once a minute."""
+    """Logs each problem of the server's loop in one line, at most once a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,10 +1,10 @@
-"""The history of one campaign, updated as its log grows and shared by all viewers.
+"""The history of one campaign, which is updated as its log grows and shared by all viewers.
 
 `catch_up` reads and folds new events. Only one thread at a time calls it. A cursor is a position in
-the log, so it is valid after a restart of the server.
+the log, so it remains valid after a restart of the server.
 
-A campaign that has ended is listed from the end of its log (`store.glance`). Its history is folded
-when somebody opens it, or when its log grows. Files that have not changed are not read again.
+The list entry of an ended campaign is read from the end of its log (`store.glance`). Its history is
+folded when a user opens it or its log grows. Unchanged files are not read again.
 """
 
 import threading
@@ -32,11 +32,11 @@ from workers.checkpoints import Checkpoints, checkpoints_in
 
 T = TypeVar("T")
 
-EVENTS_A_TURN = 5_000  # folded before it is the turn of another campaign
-SETTLED_SECONDS = 2.0  # the age from which the time of a file's last change shows every later change
+EVENTS_A_TURN = 5_000  # the number of events to fold before it is another campaign's turn
+SETTLED_SECONDS = 2.0  # the age from which on a file's modification time reveals every later change
 RETRY_SECONDS = 3.0  # from an error to the next reading
 COUNT_SECONDS = 10.0  # the shortest time between two counts of checkpoints
-COUNT_FACTOR = 50.0  # the shortest time until the next count, as a multiple of its duration
+COUNT_FACTOR = 50.0  # the shortest time until the next count, in multiples of the last one
 
 
 _Stamp = tuple[tuple[int, int, int], ...]
@@ -83,9 +83,9 @@ class _CheckpointCount:
 class _Reading:
     """The state that decides how a campaign is read next."""
 
-    is_wanted: bool = False  # whether somebody has opened the campaign
+    is_wanted: bool = False  # whether a user has opened the campaign
     listed: Overview | None = None  # from the end of the log, until the log is folded
-    next_try: float = 0.0  # after an error, by the monotonic clock
+    next_try: float = 0.0  # after an error, on the monotonic clock
     stamp: _Stamp = ()  # of the files at the last reading; empty if they may change unseen
     watch: Watch = field(default_factory=Watch)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-# The log remains valid when these change; any other change would make it another campaign.
+# The log remains valid if these change; any other change would result in a different campaign.
 CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run", "tags", "note")
 
 
@@ -17,7 +17,7 @@ class Change:
 
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Change]:
-    """Return the keys that differ: `old`'s order, then new ones. Lists are compared whole."""
+    """Return the keys that differ: in `old`'s order, then new ones. Lists are compared whole."""
     before = dict(leaves(old))
     after = dict(leaves(new))
     return [
@@ -28,7 +28,7 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Ch
 
 
 def may_change(key: str) -> bool:
-    """Return whether a resume may change this dotted key: budget and places, no decisions."""
+    """Return whether a resume may change this key: budget and resources, but no decisions."""
     return key.partition(".")[0] in CHANGEABLE
 
 

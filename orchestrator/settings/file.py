@@ -1,9 +1,9 @@
-"""Reads YAML text into plain values with the position of each.
+"""Reads YAML text into plain values with their positions.
 
-PyYAML's safe loader with three differences. Scalars are read by the YAML 1.2 core schema, so `1e-4`
-is a number while `on`, `12:30` and `2024-01-01` stay text. A duplicate key is rejected. Only plain
-values are allowed: text, numbers, true/false, null, lists and mappings; so every value can be
-written as JSON.
+Uses PyYAML's safe loader with three differences. Scalars are read with the YAML 1.2 core schema, so
+`1e-4` is a number, and `on`, `12:30` and `2024-01-01` are text. A duplicate key is rejected. Only
+plain values are allowed: text, numbers, true/false, null, lists and mappings. Therefore every value
+can be written as JSON.
 """
 
 import re
@@ -23,14 +23,14 @@ Keys = tuple[str | int, ...]
 # Anchors may be used several times, so a few lines can expand to billions of values.
 MAX_VALUES = 100_000
 MAX_BYTES = 4_000_000
-MAX_DEPTH = 20  # the largest number of nested keys in an override
-# the largest number of characters in a message
+MAX_DEPTH = 20  # the largest nesting depth of the keys in an override
+# the largest number of characters in a message:
 _SHOWN = 60  # of a value
 _OVERRIDE_SHOWN = 200  # of an override
 _BEGINNING_BYTES = 4096
 _NO_TEXT = re.compile("[\x00\ud800-\udfff]")
-Tree = Mapping[str, Any]  # plain values, as YAML and JSON have them
-Plain = dict[str, Any]  # a copy that may be changed
+Tree = Mapping[str, Any]  # plain values, as in YAML and JSON
+Plain = dict[str, Any]  # a modifiable copy
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Document:
     origin: str  # the name of the source
 
     def place(self, keys: Keys) -> str:
-        """Return the position of `keys`, for the start of a message: that of the nearest written
-        key above it if it was not written."""
+        """Return the position of `keys` for the start of a message. If the key is not in the file,
+        this is the position of its nearest ancestor."""
         for length in range(len(keys), 0, -1):
             if keys[:length] in self.places:
                 return self.places[keys[:length]]
@@ -66,14 +66,14 @@ def read(path: Path) -> Document:
 
 
 def find_text(path: Path, key: str) -> str | None:
-    """Return the text of a top-level key; None if it has none, or the file has aliases or is not
-    valid YAML.
+    """Return the text of a top-level key; None if the key has no text, or if the file has aliases
+    or is not valid YAML.
 
-    Only the parser of libyaml runs, which takes a tenth of the time of `read`. Raises ConfigError
-    if the file cannot be read.
+    Only libyaml's parser runs, which takes a tenth of the time of `read`. Raises ConfigError if the
+    file cannot be read.
     """
     depth = 0
-    texts: list[str | None] = []  # the top-level keys and values in turn
+    texts: list[str | None] = []  # the top-level keys and values, alternating
     try:
         for event in yaml.parse(_text(path), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             if isinstance(event, yaml.AliasEvent):
@@ -87,8 +87,8 @@ def find_text(path: Path, key: str) -> str | None:
 
 
 def has_content(path: Path) -> bool:
-    """Return whether the file exists and has more than white space or zero bytes, which are the
-    content of a file that was being written during a power failure. Raises OSError."""
+    """Return whether the file exists and contains more than white space or zero bytes, which a
+    power failure may leave in a file that is being written. Raises OSError."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -96,14 +96,14 @@ def has_content(path: Path) -> bool:
 
 
 def write(tree: Tree) -> str:
-    """Return plain values as ASCII YAML that `read` and other readers turn back into them."""
+    """Return plain values as ASCII YAML, which `read` and other readers convert back."""
     return yaml.dump(dict(tree), Dumper=_Dumper, sort_keys=False, width=120)
 
 
 def with_overrides(document: Document, overrides: Sequence[str]) -> Document:
     """Return the document after `a.b.c=value` assignments, in order; values are read as YAML.
 
-    Missing mappings on the path are created. Raises ConfigError naming the assignment.
+    Missing mappings on the path are created. Raises ConfigError with the assignment.
     """
     tree = _copy(document.tree)
     places = dict(document.places)
@@ -164,7 +164,7 @@ def _text(path: Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with the YAML 1.2 core schema's reading of plain scalars."""
+    """The safe loader, with plain scalars read as in the YAML 1.2 core schema."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - as PyYAML declares it
 
@@ -183,7 +183,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Dumper(yaml.SafeDumper):
-    """The safe dumper, which quotes text that either version of YAML would read as another type."""
+    """The safe dumper. Quotes text that either version of YAML would read as another type."""
 
 
 for _tag, _pattern, _first in (
@@ -257,7 +257,7 @@ class _Reading:
             raise self.error(node, f"{text} is not a valid {node.tag.rpartition(':')[2]}") from error
 
     def pairs(self, node: yaml.MappingNode, keys: Keys) -> Iterator[tuple[str, yaml.Node]]:
-        """Yield the keys of a mapping, whose positions are recorded, and the nodes of their
+        """Record the positions of a mapping's keys, and yield the keys with the nodes of their
         values."""
         lines: dict[str, int] = {}
         for key_node, child in node.value:

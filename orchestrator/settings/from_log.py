@@ -1,8 +1,8 @@
-"""The campaign file in a log, typed, for readers: status, report, export, the live page.
+"""The campaign file in a log as typed values, for readers: status, report, export, the live page.
 
 A log is read on machines that cannot import the user's objective or strategy, and by later versions
-of this software. So the sections are read one by one by their models, nothing is imported, and keys
-that a section no longer has are left out. A session builds `Settings` instead.
+of this software. So each section is read separately by its model, nothing is imported, and keys
+that a section no longer has are dropped. A session builds `Settings` instead.
 """
 
 from collections.abc import Mapping
@@ -42,8 +42,8 @@ class RecordedSettings:
 
     @property
     def shown(self) -> Tree:
-        """`plain` for display, without the webhook's address, which is a secret, and without a number
-        of evaluations that only follows from the number of steps."""
+        """`plain` for display: without the webhook's address, which is a secret, and without a
+        number of evaluations that follows from the number of steps."""
         plain = without_implied(self.plain)
         notify = plain.get("notify")
         if not isinstance(notify, Mapping) or not isinstance(notify.get("webhook"), str):
@@ -52,9 +52,9 @@ class RecordedSettings:
 
 
 def read_recorded(tree: Tree) -> RecordedSettings:
-    """Read a resolved campaign file out of a log. Raises ConfigError, each mistake with its key.
+    """Read a log's resolved campaign file. Raises ConfigError with the key of each mistake.
 
-    A section that the log does not have, since an older version wrote it, has its model's defaults.
+    A section that is missing, because an older version wrote the log, has its model's defaults.
     """
     try:
         strategy = _section(_StrategyName, tree, "strategy")
@@ -74,8 +74,8 @@ def read_recorded(tree: Tree) -> RecordedSettings:
 
 
 def _objective_name(tree: Tree) -> str:
-    """Return the objective in one word or line; of a pickled function the campaign's name, which
-    is the function's, instead of the path of the pickle."""
+    """Return the objective as one word or line. For a pickled function, it is the campaign's name,
+    which is the function's, instead of the path of the pickle."""
     sources = tree.get("objective", {})
     if sources.get("function"):
         return str(tree.get("name", ""))

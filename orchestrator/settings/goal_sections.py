@@ -106,7 +106,7 @@ def goal_problems(
     constraints: Sequence[ConstraintSettings],
     strategy: object,
 ) -> Iterator[Refusal]:
-    """Yield conflicts among the goals, and a mistake if the strategy does not support them."""
+    """Yield conflicts between the goals, and a mistake if the strategy does not support them."""
     names = [objective.metric for objective in objectives]
     for number, name in enumerate(names):
         if name in names[:number]:
@@ -123,7 +123,7 @@ def direction_problems(
     objective: ObjectiveSettings,
     candidates: CandidateSettings,
 ) -> Iterator[Refusal]:
-    """Yield a mistake if the direction contradicts the objectives, or is not known."""
+    """Yield a mistake if the direction contradicts the objectives or is unknown."""
     direction = objective.direction
     if objectives and direction != objectives[0].direction:
         rule = f"must be left out, or be that of the first of objectives, {objectives[0].direction}"
@@ -167,7 +167,7 @@ def _are_goals(objectives: Sequence[object], constraints: Sequence[object]) -> b
 
 
 def _that_take_goals() -> list[str]:
-    """Return the strategies that take goals with their default options."""
+    """Return the strategies that support goals with their default options."""
     by_name = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
     return [
         name

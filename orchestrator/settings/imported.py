@@ -1,4 +1,4 @@
-"""Reads the results of other tuners: a study of Optuna, or a folder of Ray Tune."""
+"""Reads the results of other tuners: an Optuna study, or a folder of Ray Tune."""
 
 import json
 import math
@@ -32,10 +32,10 @@ class GivenResults(Section):
 
 
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
-    """Return the Optuna storage at a database URL, or in a journal file; relative paths count from
-    `folder`.
+    """Return the Optuna storage at a database URL or in a journal file; relative paths are relative
+    to `folder`.
 
-    Raises UserError if Optuna is not installed, or the storage cannot be opened or does not exist
+    Raises UserError if Optuna is not installed, or the storage cannot be opened, or does not exist
     although it must.
     """
     try:
@@ -60,8 +60,8 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
 def read_study(url: str, name: str | None, folder: Path, direction: str) -> GivenResults:
     """Return the completed trials of an Optuna study; `name` may be None if there is only one.
 
-    Raises UserError if the study does not exist, has several objectives or another direction, or
-    has no completed trial.
+    Raises UserError if the study does not exist, has several objectives or a different direction,
+    or has no completed trial.
     """
     storage = open_storage(url, folder, must_exist=True)
     import optuna
@@ -87,7 +87,7 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Give
 
 
 def read_tune(folder: Path, metric: str | None) -> GivenResults:
-    """Return the last report of each trial below an experiment's folder of Ray Tune."""
+    """Return the last report of each trial below the folder of a Ray Tune experiment."""
     if metric is None:
         raise UserError("metric must name what Ray Tune's trials reported, such as accuracy")
     files = sorted(folder.glob("*/result.json"))

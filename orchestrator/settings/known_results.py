@@ -1,4 +1,4 @@
-"""The section `known_results`: results that exist before the campaign, from several sources.
+"""The section `known_results`: results that exist before the campaign, from one or more sources.
 
     known_results:
       - {table: results.csv, reward: accuracy}
@@ -8,9 +8,9 @@
       - {results: [{parameters: {lr: 0.1}, value: 0.93}]}
       - {best_of: [runs/mnist-1, runs/fashion-1]}
 
-Studies of Optuna and folders of Ray Tune are read together with the file, and the resolved file
-has their results in the form `results`, so a resume does not need the source. Tables and runs are
-read when the campaign is created (`session.known_results`).
+Optuna studies and folders of Ray Tune are read together with the file. The resolved file has their
+results in the form `results`, so a resume does not need the source. Tables and runs are read when
+the campaign is created (`session.known_results`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,8 +40,8 @@ def _run(run: str, info: ValidationInfo) -> str:
 
 
 class ResultTable(Section):
-    """A CSV or Parquet table. Its columns beside `reward` are either `arm`, the index of a candidate,
-    or one for each parameter."""
+    """A CSV or Parquet table. Its columns beside `reward` are either `arm`, the index of a
+    candidate, or one column for each parameter."""
 
     table: Annotated[Text, AfterValidator(absolute)] = Field(description="A CSV or Parquet table of results.")
     reward: Text = Field(default="reward", description="Its column of values, on the scale of the objective.")
@@ -69,8 +69,8 @@ class TuneExperiment(Section):
 
 
 class BestOf(Section):
-    """Runs of the same space, whose best configurations are evaluated first. Their values are not
-    learned, so their objective may be another one."""
+    """Runs with the same space, whose best configurations are evaluated first. Their values are not
+    learned, so their objective may differ."""
 
     best_of: tuple[AbsolutePath, ...] = Field(
         min_length=1, strict=False, description="Folders of runs whose best configurations are evaluated first."
@@ -97,7 +97,7 @@ def _kind(source: Any) -> str | None:
 
 
 def _imported(source: Any, info: ValidationInfo) -> Any:
-    """Return a source with the results of another tuner read."""
+    """Return a source in which the results of another tuner have been read."""
     objective = info.data.get("objective")
     if objective is None:
         return source
@@ -139,7 +139,7 @@ def of_kind(known: Known, kind: type[S]) -> tuple[S, ...]:
 
 
 def has_values(known: Known) -> bool:
-    """Return whether the strategy learns values from any source."""
+    """Return whether the strategy learns values from any of the sources."""
     return any(not isinstance(source, BestOf) for source in known)
 
 

@@ -16,15 +16,15 @@ from orchestrator.settings.strategies import with_model_in_strategy
 
 # section → the sections with which it is read
 _READ_WITH = {"space": {"objective", "candidates"}, "known_results": {"objective"}}
-_ANY: Tree = {"name": "any", "budget": {"evaluations": 1}}  # values of the required keys
+_ANY: Tree = {"name": "any", "budget": {"evaluations": 1}}  # placeholders for required keys
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
-    """Return settings of a campaign file after `a.b.c=value` overrides (relative paths in them
-    count from the file too).
+    """Return the settings of a campaign file after `a.b.c=value` overrides, whose relative paths
+    are also relative to the file.
 
-    Raises ConfigError with one line for each mistake, each beginning with its place (`file:line` or
-    `--set …`).
+    Raises ConfigError with one line for each mistake, which begins with its position (`file:line`
+    or `--set …`).
     """
     path = Path(path)
     return _settings(with_overrides(read(path), overrides), path.parent.resolve())
@@ -32,9 +32,9 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
 
 @contextmanager
 def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
-    """Prefix an error's message with the place in the campaign file if it begins with a dotted key,
-    such as `objective.callable`. Such errors come from checks after the file itself, such as those
-    of the objective's code."""
+    """Prefix an error's message with the position in the campaign file if it begins with a dotted
+    key, such as `objective.callable`. Such errors are raised by later checks, such as those of the
+    objective's code."""
     try:
         yield
     except (ObjectiveError, UserError) as error:
@@ -51,7 +51,7 @@ def _first_word(message: str) -> str:
 
 
 def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
-    """Return settings of plain values; messages begin with `origin`. Raises ConfigError."""
+    """Return the settings of plain values. Messages begin with `origin`. Raises ConfigError."""
     return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
 
 
@@ -67,7 +67,7 @@ def _settings(document: Document, folder: Path) -> Settings:
 
 
 def _further_problems(tree: Tree, problems: Sequence[Refusal], folder: Path) -> list[Refusal]:
-    """Return the mistakes between the sections that have none of the `problems`. pydantic does not
+    """Return the mistakes between sections that have none of the `problems`. pydantic does not
     check them as long as any section has a problem."""
     wrong = {str(key) for problem in problems for key in problem.keys[:1]}
     wrong |= {section for section, others in _READ_WITH.items() if wrong & others}

@@ -1,8 +1,8 @@
 """The mistakes in a campaign file, in plain words.
 
-pydantic finds the mistakes. This module turns them into predicates about a dotted path ("must be >
-0, got -1"), without class names, links or one line for every member of a union. The checks of this
-project use the same messages: `failure` creates the exception that a pydantic validator raises, so
+pydantic finds the mistakes. This module converts them to predicates about a dotted path ("must be >
+0, got -1"), without class names, links, or one line for every member of a union. The checks of this
+project have messages of the same form: `failure` creates the exception for a pydantic validator, so
 that one pass over the file finds all mistakes.
 """
 
@@ -20,9 +20,9 @@ from orchestrator.credentials import redact
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Keys, dotted_key
 
-CUSTOM = "bbkb"  # pydantic's type of an error that has the fields of `Refusal`
+CUSTOM = "bbkb"  # pydantic's type for an error with the fields of `Refusal`
 
-# pydantic's error types → the rule; {…} is filled from the error's context
+# pydantic's error types → the rule; {…} is filled in from the error's context
 _RULES = {
     "missing": "is required",
     "greater_than": "must be > {gt:.12g}",
@@ -46,9 +46,9 @@ _RULES = {
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
-_NAMED_KEYS = 4  # of a section, in a message
+_NAMED_KEYS = 4  # of a section, listed in a message
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
-# words of other programs and of everyday language → the keys with the same meaning
+# words of other programs and of everyday language → keys with the same meaning
 _MEANT = {
     "timeout": ("timeout_seconds",),
     "max": ("high", "at_most", "maximize"),
@@ -68,7 +68,7 @@ _MEANT = {
     "max_time": ("hours",),
     "duration": ("hours",),
 }
-# words that other programs use at the top of a file → the key with the same meaning
+# words of other programs at the top of a file → the key with the same meaning
 _MEANT_AT_TOP = {
     **dict.fromkeys(
         ("evaluations", "trials", "n_trials", "num_samples", "max_evals"),
@@ -96,19 +96,19 @@ class Refusal:
 
     keys: Keys  # the path of the value
     rule: str  # a predicate that follows the place, or a sentence after `: `
-    got: str = ""  # the rejected value; empty if the rule needs none
+    got: str = ""  # the rejected value; empty if the rule does not need it
 
     def __str__(self) -> str:
         got = f", got {self.got}" if self.got else ""
         return f"{dotted_key(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
 
     def below(self, *keys: str | int) -> "Refusal":
-        """Return the same mistake with `keys` before its own."""
+        """Return the same mistake, with `keys` before its own keys."""
         return Refusal((*keys, *self.keys), self.rule, self.got)
 
 
 def failure(problems: Iterable[Refusal]) -> ValidationError:
-    """Return the exception for a validator to raise; pydantic adds its position to each path."""
+    """Return the exception for a validator; pydantic adds its position to each path."""
     return ValidationError.from_exception_data(
         "campaign",
         [
@@ -123,7 +123,7 @@ def failure(problems: Iterable[Refusal]) -> ValidationError:
 
 
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
-    """Return the mistakes in `tree` that pydantic found. `model` defines the existing keys."""
+    """Return the mistakes in `tree` that pydantic found. `model` defines the valid keys."""
     candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     return _without_union_noise(candidates)
 
@@ -137,7 +137,7 @@ def config_error(document: Document, problems: Iterable[Refusal]) -> ConfigError
 
 
 def align(keys: Keys, message: str, value: object = None) -> Refusal:
-    """Return the problem at `keys` from a message with its own path (`kernel.x must be …`)."""
+    """Return the problem at `keys` from a message that has its own path (`kernel.x must be …`)."""
     subject, _, rule = message.partition(" ")
     path: Keys = tuple(subject.rstrip(":").split("."))
     rule = f": {rule}" if subject.endswith(":") else rule
@@ -150,13 +150,13 @@ def align(keys: Keys, message: str, value: object = None) -> Refusal:
 
 
 def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
-    """Return the problem of an unknown key, with a similar one or all that exist, if known."""
+    """Return the problem of an unknown key, with a similar one or, if known, all valid ones."""
     hint = f"; {suggestion(str(key), choices)}" if choices else ""
     return Refusal((key,), f"is not a known key{hint}")
 
 
 def _unknown(keys: Keys, model: type[BaseModel] | None) -> Refusal:
-    """Return the problem of an unknown key; at the top of a file it may belong to a section."""
+    """Return the problem of an unknown key, which may belong to a section if it is at the top."""
     key = str(keys[-1])
     existing = _keys_of(model, keys[:-1])
     if len(keys) == 1 and "budget" in existing and key in _MEANT_AT_TOP:
@@ -196,14 +196,14 @@ def meaning(word: str, choices: Sequence[str]) -> str | None:
 
 
 def excerpt(value: object) -> str:
-    """Return a value as it is written in a file, cut at 60 characters."""
+    """Return a value as written in a file, cut at 60 characters."""
     text = redact(json.dumps(value, ensure_ascii=False, default=repr))
     return text if len(text) <= 60 else text[:57] + "…"
 
 
 @dataclass(frozen=True)
 class _Found:
-    """A problem, and the path of the union whose members pydantic tried, if any."""
+    """A problem, and the path of the union whose members pydantic tried, if there is one."""
 
     problem: Refusal
     union: Keys | None = None
@@ -235,7 +235,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
 
 
 def _with_keys(existing: Sequence[str]) -> str:
-    """Return the first keys of a section, for the rule that it must be a mapping."""
+    """Return the first keys of a section, for the rule that the section must be a mapping."""
     ending = ", …" if len(existing) > _NAMED_KEYS else ""
     return f" with keys such as {', '.join(existing[:_NAMED_KEYS])}{ending}" if existing else ""
 
@@ -303,8 +303,8 @@ def _models_in(annotation: object) -> list[type[BaseModel]]:
 
 
 def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:
-    """Keep the mistakes of the union's member that was validated furthest; members that got equally
-    far become `must be A or B`."""
+    """Keep only the mistakes of the union's member that was validated furthest. Members that got
+    equally far become `must be A or B`."""
     problems: dict[tuple[Keys, str | None], Refusal] = {}
     for item in candidates:
         rivals = [rival.problem.keys for rival in candidates if item.union is not None and rival.union == item.union]

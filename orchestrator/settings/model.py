@@ -1,9 +1,9 @@
-"""The campaign file: its sections as frozen pydantic models, checked as a whole, every mistake with
-file and line.
+"""The campaign file: its sections as frozen pydantic models, checked as a whole. Every mistake is
+reported with file and line.
 
 Relative paths (`candidates.table`, those in `known_results`, `data.folder`, a SQLite URL, the
 search path of a callable, the working directory of a command) are relative to the campaign file's
-folder, so a campaign is the same from any working directory; only `runs` is relative to the working
+folder, so a campaign is the same from any working directory. Only `runs` is relative to the working
 directory. `Settings` holds absolute paths.
 """
 
@@ -101,7 +101,7 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     return dict(objective.own_space() or {})
 
 
-# Each check receives the sections that its parameters name, and yields the mistakes between them.
+# Each check receives the sections named by its parameters, and yields the mistakes between them.
 _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     known_problems,
     stopping_problems,
@@ -118,7 +118,7 @@ _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     shard_problems,
     trainer_problems,
 )
-# The sections from which the enqueued configurations are completed.
+# The sections needed to complete the enqueued configurations.
 _COMPLETED = frozenset({"space", "forbid", "enqueue"})
 
 
@@ -201,7 +201,7 @@ class Settings(Section):
         problems = [*self._problems(wrong)]
         wrong |= {str(problem.keys[0]) for problem in problems}
         if self.enqueue and self.space and not wrong & _COMPLETED:
-            # recorded whole, because a later version may draw other values
+            # recorded completely, because a later version may draw other values
             whole, mistakes = completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
             problems += mistakes
             object.__setattr__(self, "enqueue", whole)
@@ -212,7 +212,7 @@ class Settings(Section):
         return self
 
     def _problems(self, wrong: frozenset[str]) -> Iterator[Refusal]:
-        """Yield the mistakes between sections, apart from those that are `wrong` by themselves."""
+        """Yield the mistakes between sections, except sections that are `wrong` by themselves."""
         for check in _CHECKS:
             names = inspect.signature(check).parameters
             if not wrong & names.keys():
@@ -220,18 +220,17 @@ class Settings(Section):
 
     @property
     def first(self) -> tuple[Configuration, ...]:
-        """The configurations that are evaluated first: those enqueued, then those of earlier
-        runs."""
+        """The configurations to evaluate first: the enqueued ones, then those of earlier runs."""
         taken = [
             configuration for source in of_kind(self.known_results, BestOf) for configuration in source.first or ()
         ]
         return (*self.enqueue, *(configuration for configuration in taken if configuration not in self.enqueue))
 
     def resolved(self) -> Plain:
-        """Return all settings as plain values, with defaults and without passwords. `from_mapping`
-        restores equal settings if there was no password."""
+        """Return all settings as plain values, including defaults but without passwords.
+        `from_mapping` restores equal settings if there was no password."""
         tree = self.model_dump(mode="json")
         for key in ("objectives", "constraints"):
-            if not tree[key]:  # with one objective, the format of older versions is kept
+            if not tree[key]:  # for one objective, the format of older versions
                 del tree[key]
         return tree

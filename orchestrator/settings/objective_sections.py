@@ -33,15 +33,14 @@ def _check_listed(name: str | None) -> str | None:
 
 def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | None:
     sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
-    # none or several is reported elsewhere; the options cannot be checked then
+    # none or several are reported elsewhere; the options cannot be checked then
     if len(sources) != 1:
         return None
     return build_objective(sources[0], info.data[sources[0]], {} if options is None else options, folder_of(info))
 
 
 class ObjectiveSettings(Section):
-    """The optimized objective: a listed name, a Python callable or a shell command; exactly one of
-    them."""
+    """The objective: exactly one of a listed name, a Python callable and a shell command."""
 
     name: Annotated[str | None, AfterValidator(_check_listed)] = Field(
         default=None, description="Name of a listed objective, or package.module:Name of a class of options."
@@ -70,21 +69,21 @@ class ObjectiveSettings(Section):
 
     @property
     def sources(self) -> list[str]:
-        """Which of `name`, `callable`, `command` and `function` are given."""
+        """The names of the given keys among `name`, `callable`, `command` and `function`."""
         return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
 
     @property
     def has_direction(self) -> bool:
-        """Whether the direction is given, or the objective is a listed one."""
+        """Whether the direction is given or the objective is a listed one."""
         is_listed = self.sources == ["name"] and ":" not in str(self.name)
         return is_listed or "direction" in self.model_fields_set
 
     def load(self, source: DataSource) -> Objective | None:
-        """Return the objective with its data; None if a table is it. Raises ObjectiveError."""
+        """Return the objective with its data; None if it is a table. Raises ObjectiveError."""
         return self.options if isinstance(self.options, External | None) else self.options.load(source)
 
     def own_space(self) -> Mapping[str, Parameter] | None:
-        """Return a listed objective's space; None if it has its own candidates or is not listed."""
+        """Return a listed objective's space; None if it is not listed or has its own candidates."""
         return None if isinstance(self.options, External | None) else self.options.default_space()
 
     @property
@@ -94,7 +93,7 @@ class ObjectiveSettings(Section):
 
 
 class CandidateSettings(Section):
-    """The finite set of arms: drawn from the space, or the rows of a table."""
+    """The finite set of arms: points drawn from the space, or the rows of a table."""
 
     size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = Field(
         default=None,
@@ -164,7 +163,7 @@ def candidate_problems(
     candidates: CandidateSettings,
     space: Mapping[str, Parameter],
 ) -> Iterator[Refusal]:
-    """Yield a mistake unless exactly one of objective, space and table gives the candidates."""
+    """Yield a mistake unless exactly one of objective, space and table provides the candidates."""
     is_table = candidates.table is not None
     if candidates.target is None and len(objective.sources) != 1:
         return  # the intended objective is unknown

@@ -1,6 +1,6 @@
-"""Campaign files of older versions, in the form of this version.
+"""Campaign files of older versions, converted to the form of this version.
 
-No other module of the settings knows an older version; `store.migrations` knows the older logs.
+No other module of the settings knows older versions; `store.migrations` knows older logs.
 """
 
 import dataclasses
@@ -17,25 +17,25 @@ from orchestrator.settings.known_results import TABLES
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
 
 _RETIRED = {"fillers": "picks for idle workers raised the regret and kept fewer workers busy"}
-# options that changed no decision → the strategy that had them
+# options that never changed a decision → the strategy that had them
 _WITHOUT_EFFECT = {"lazy": BBKB}
-# The calibrated options of the first version. A resolved file has all options of its strategy, so
-# the file of an older run has all of these.
+# The calibrated options of the first version. A resolved file contains all options of its strategy,
+# so the file of an older run contains all of these.
 _FIRST = frozenset((
     "model", "warm_start", "width", "wait", "mode", "batch_size", "refresh_growth", "resampling",
     "dictionary_limit", "entropy_test", "epsilon",
 ))  # fmt: skip
-# the calibrated options that came later, with their current values; they are off in older runs
+# the calibrated options that were added later, with their current values; off in older runs
 _LATER = {"coverage": COVERAGE, "verify": VERIFY}
 
 _START: Keys = ("strategy", "warm_start")
-# sections that every file of a run has, and hardly a file of a user
+# sections that every file of a run has, but hardly any file of a user
 _WRITTEN = frozenset({"seed", "candidates", "computing", "log", "data", "runs"})
 
 
 def current_options(cls: type, options: Tree) -> Plain:
     """Return the options of a strategy of class `cls` without retired ones. A resolved file of an
-    older run gets the later options, which are off.
+    older run gets the options that were added later, switched off.
 
     Raises ValidationError if a retired option is enabled.
     """
@@ -49,7 +49,7 @@ def current_options(cls: type, options: Tree) -> Plain:
     current = {name: value for name, value in options.items() if name not in retired}
     start = current.get("warm_start")
     if isinstance(start, Mapping) and start.get("name") == "data":
-        current["warm_start"] = {"name": "data"}  # saved optimizers have a path beside it
+        current["warm_start"] = {"name": "data"}  # saved optimizers also have a path
     if "model" not in defaults or not current.keys() >= _FIRST & defaults.keys():
         return current
     if isinstance(current["model"], Mapping):
@@ -58,12 +58,12 @@ def current_options(cls: type, options: Tree) -> Plain:
 
 
 def with_begun_options(old: object, before: Any, strategy: Any) -> Any:
-    """Return the strategy of a resume with the options with which an older version began the run.
+    """Return the strategy of a resume with the options of the older version that began the run.
 
     Args:
-        old: the recorded options. An older version did not record those that came later.
+        old: the recorded options. An older version did not record options that were added later.
         before: the strategy built from `old`.
-        strategy: the strategy of the resume. Its options that differ from the defaults are kept.
+        strategy: the strategy of the resume. Options that differ from the defaults are kept.
     """
     if not isinstance(old, Mapping) or type(before) is not type(strategy):
         return strategy
@@ -84,14 +84,14 @@ def with_begun_options(old: object, before: Any, strategy: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class _Moved:
-    """A section of older versions that is a source of `known_results` now."""
+    """A section of older versions that is now a source of `known_results`."""
 
     keys: Keys  # the section
     source: object
-    names: Mapping[str | int, Keys]  # its keys that have other names → these
+    names: Mapping[str | int, Keys]  # renamed keys → their new names
 
     def places(self, document: Document, new: Keys) -> dict[Keys, str]:
-        """Return the positions of the source at `new`: those of the older keys."""
+        """Return the positions of the source at `new`, which are those of the older keys."""
         places = {new: document.place(self.keys)}
         depth = len(self.keys)
         for keys, place in document.places.items():
@@ -101,14 +101,14 @@ class _Moved:
         return places
 
     def warn(self, document: Document) -> None:
-        """Warn of the older spelling, with the new one."""
+        """Warn about the older spelling, and give the new one."""
         written = f"{document.place(self.keys)}: {dotted_key(self.keys)} is an older spelling"
         remedy = f"write known_results: [{excerpt(self.source)}]"
         warnings.warn(f"{written}: {remedy}; the older one is removed in version 0.4", FutureWarning, stacklevel=5)
 
 
 def with_known_results(document: Document) -> Document:
-    """Return the document with the sections of older versions for known results as sources of
+    """Return the document, with older sections for known results converted to sources of
     `known_results`. Warns unless a program wrote the document."""
     tree = {key: value for key, value in document.tree.items() if key not in ("existing_data", "earlier")}
     moved = [each for move in _MOVES for each in move(document.tree)]
@@ -148,7 +148,7 @@ def _existing_data(tree: Tree) -> Iterator[_Moved]:
 
 def _earlier(tree: Tree) -> Iterator[_Moved]:
     runs = tree.get("earlier")
-    if isinstance(runs, Mapping):  # in the file of a run
+    if isinstance(runs, Mapping):  # if the file belongs to a run
         source = {"best_of": runs.get("runs"), "first": runs.get("first")}
         yield _Moved(("earlier",), source, {"runs": ("best_of",)})
     elif runs is not None:

@@ -1,8 +1,8 @@
-"""Frozen dataclasses built from a campaign file's mappings: an objective's options, and with
-`strategies` a strategy's.
+"""Frozen dataclasses built from the mappings of a campaign file: the options of an objective and,
+with `strategies`, of a strategy.
 
 For a field that may be one of several dataclasses (`kernel`, `warm_start`), the mapping's `name`
-selects one before pydantic validates it, so that a message is about the intended one.
+selects one before pydantic validates it, so that messages concern the intended one.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ _EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = 
 
 @functools.cache
 def adapter(cls: type) -> TypeAdapter[Any]:
-    """Return pydantic's view of a dataclass. Raises ValidationError if a campaign file cannot
+    """Return pydantic's adapter for a dataclass. Raises ValidationError if a campaign file cannot
     express the values of a field."""
     try:
         return TypeAdapter(cls)
@@ -63,7 +63,7 @@ def _unwritable_fields(cls: type) -> list[Refusal]:
 
 
 def dump(options: object) -> Plain:
-    """Return a dataclass as plain values, defaults filled in; `build` reads them."""
+    """Return a dataclass as plain values with defaults; `build` reads them."""
     cls: type = type(options)
     dumped: Plain = adapter(cls).dump_python(options, mode="json")
     return dumped
@@ -84,7 +84,7 @@ def build(cls: type, options: Tree) -> Any:
     try:
         instance = whole.validate_python(values)
     except ValidationError as error:
-        # a part that could not be built is missing here; its mistake is reported already
+        # a part that could not be built is missing; its mistake has already been reported
         named = set(options) - set(values)
         problems += [
             problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in named}
@@ -97,7 +97,7 @@ def build(cls: type, options: Tree) -> Any:
 
 
 def find_options(name: str) -> type[ObjectiveOptions]:
-    """Return a listed objective's options class. Raises ValueError, as validators may."""
+    """Return the options class of a listed objective. Raises ValueError, as validators may."""
     try:
         return find_objective(name)
     except ObjectiveError as error:
@@ -152,7 +152,7 @@ def _members(annotation: object) -> tuple[object, ...]:
 
 
 def join(folder: Path, place: object) -> object:
-    """Return the path below `folder`, or each path of a list; anything else as it is."""
+    """Return the path below `folder`, or each path of a list; other values unchanged."""
     if isinstance(place, list | tuple):
         return [join(folder, path) for path in place]
     return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
@@ -182,8 +182,8 @@ def _build_value(annotation: object, value: object) -> object:
 
 
 def as_mapping(options: object, example: str) -> Plain:
-    """Return `options` as a dict. Raises ValidationError, which names `example`, if it is not a
-    mapping."""
+    """Return `options` as a dict. Raises ValidationError, with `example` in the message, if it is
+    not a mapping."""
     if not isinstance(options, Mapping):
         raise failure([Refusal((), f"must be a mapping such as {example}", excerpt(options))])
     return dict(options)

@@ -1,4 +1,4 @@
-"""The settings of a resume: recorded settings complete the new ones."""
+"""The settings of a resume: the new settings, completed by the recorded ones."""
 
 import os
 from collections.abc import Mapping
@@ -18,17 +18,17 @@ _DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 def with_recorded(old: Mapping[str, object], recorded: Settings, settings: Settings) -> Settings:
     """Return the settings of a resume, completed by the run's settings.
 
-    * Imported results and the best configurations of the same runs are taken from the record,
+    * Imported results, and the best configurations of the same runs, are taken from the record,
       because their sources may have changed.
-    * `workers.retries` and later options of the strategy keep the run's values unless they are
-      given, because their defaults have changed.
-    * The decisions of the first session about trainings hold.
-    * If only a budget of steps was given, the number of evaluations rises with it.
+    * `workers.retries` and strategy options that were added later keep the run's values unless they
+      are given, because their defaults have changed.
+    * The first session's decisions about trainings remain valid.
+    * If only a budget of steps was given, the number of evaluations increases with it.
 
     Args:
-        old: the run's settings as they were recorded, perhaps by an older version.
+        old: the run's settings as recorded, perhaps by an older version.
         recorded: the settings built from `old`.
-        settings: the settings that the user gives.
+        settings: the user's settings.
     """
     workers = settings.workers
     budget = settings.budget

@@ -1,8 +1,8 @@
 """The campaign file as JSON Schema (draft 2020-12), for editors.
 
-pydantic writes the schema of the sections; strategies, kernels, objectives and parameter kinds are
-added as alternatives, one for each name. It knows keys, types and ranges; rules between several
-keys are checked by `bbkb validate`.
+pydantic creates the schema of the sections; strategies, kernels, objectives and parameter kinds are
+added as alternatives, one for each name. It covers keys, types and ranges; `bbkb validate` checks
+rules between several keys.
 """
 
 from collections.abc import Iterable
@@ -84,12 +84,12 @@ def schema() -> Schema:
 
 
 def _target(reference: Schema) -> str:
-    """Return the name of the definition that `{"$ref": "#/$defs/name"}` points at."""
+    """Return the name of the definition to which `{"$ref": "#/$defs/name"}` refers."""
     return str(reference["$ref"]).rpartition("/")[2]
 
 
 def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict[type, Schema]) -> None:
-    """Allow any options; they belong to the objective that the section names."""
+    """Allow any options, which depend on the objective that the section names."""
     section["properties"]["name"]["anyOf"] = [{"enum": list(objectives)}, _REFERENCE, {"type": "null"}]
     section["properties"]["options"]["type"] = "object"
     section["allOf"] = [
@@ -101,8 +101,8 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
 
 
 def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -> None:
-    """Add descriptions: the meaning in a field's annotation to its option, and the first part of
-    the docstring to a class. No other key is allowed."""
+    """Add descriptions: the annotation of a field to its option, and the first part of the
+    docstring to a class. Other keys are not allowed."""
     for cls in classes:
         definition = definitions.get(cls.__name__, {})
         definition["additionalProperties"] = False
@@ -113,8 +113,8 @@ def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -
 
 
 def _require_name(definition: Schema) -> None:
-    """Require `name` in a dataclass that is selected by its name (a kernel, a warm start), although
-    the class has a default."""
+    """Require `name` in a dataclass that is selected by name (a kernel, a warm start), although the
+    class has a default."""
     name = definition.get("properties", {}).get("name", {})
     if "const" in name:
         definition["required"] = ["name", *definition.get("required", [])]
@@ -139,8 +139,8 @@ def _without(definition: Schema, field: str) -> None:
 
 
 def _strategy(by_name: dict[str, Schema]) -> Schema:
-    """Return the strategies with their options. The name selects one, so that a mistake is shown at
-    its option and not as the failure of every strategy."""
+    """Return the strategies with their options. The name selects one, so that a mistake is reported
+    at its option, not as the failure of every strategy."""
     listed: Schema = {"enum": list(by_name), "description": "The name of a listed strategy."}
     named = [
         {"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": options}
@@ -174,8 +174,8 @@ def _parameter(by_class: dict[type, Schema]) -> Schema:
 
 
 def _select_by_rule(section: Schema) -> None:
-    """Let `rule`, which is `model` if it is left out, select the alternative in which mistakes are
-    shown."""
+    """Make `rule`, which defaults to `model`, select the alternative in which mistakes are
+    reported."""
     alternatives = next(kind for kind in section.pop("anyOf") if "oneOf" in kind)
     rules = alternatives["discriminator"]["mapping"]
     section["type"] = ["object", "null"]

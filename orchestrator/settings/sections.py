@@ -24,7 +24,7 @@ from orchestrator.settings.mistakes import Refusal, excerpt, failure
 
 
 class Section(BaseModel):
-    """A section of a campaign file: frozen, with the declared keys and types only."""
+    """A section of a campaign file: frozen, with only the declared keys and types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -69,8 +69,8 @@ def _webhook(url: str) -> str:
 
 
 def _name_from_environment() -> str | None:
-    """Read the name from the environment once, because worker processes and a later resume may have
-    another environment."""
+    """Read the name from the environment only once, because worker processes and a later resume may
+    have a different environment."""
     folder = os.environ.get("BBKB_DATA")
     return str(Path(folder).expanduser().absolute()) if folder else None
 
@@ -92,7 +92,7 @@ Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern":
 Tag = Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 MOST_TRIALS = 1_000_000_000
-Hours = Annotated[float, Field(gt=0, le=1e6)]  # a century
+Hours = Annotated[float, Field(gt=0, le=1e6)]  # at most a century
 Seconds = Annotated[float, Field(gt=0, le=3.6e9)]
 AbsolutePath = Annotated[str, AfterValidator(absolute)]
 
@@ -124,7 +124,7 @@ def name_from(text: str) -> str:
 
 class StopWhenSettings(Section):
     """Rules that stop a campaign when further evaluations are not worth their cost. With both
-    rules, the first that holds stops it."""
+    rules, the first one that applies stops it."""
 
     model_config = ConfigDict(populate_by_name=True)  # `in` is a keyword of Python
 
@@ -155,7 +155,7 @@ class StopWhenSettings(Section):
 
 
 class BudgetSettings(Section):
-    """The bounds of a campaign: it ends at the first of these."""
+    """The limits of a campaign, which ends at the first of them."""
 
     evaluations: PositiveInt = Field(
         le=MOST_TRIALS, description="Number of evaluations that the campaign may spend; may be left out beside steps."
@@ -174,8 +174,8 @@ class BudgetSettings(Section):
     @model_validator(mode="before")
     @classmethod
     def _as_many_as_steps(cls, tree: Any) -> Any:
-        """Return the section with as many evaluations as steps if only `steps` is given: more
-        trials cannot begin, because each counts as one step at least."""
+        """Return the section with as many evaluations as steps if only `steps` is given: there can
+        be no more trials, because each counts as at least one step."""
         if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
             return {**tree, "evaluations": _most_trials(tree["steps"])}
         return tree
@@ -216,7 +216,7 @@ class LogSettings(Section):
 
 
 class NotifySettings(Section):
-    """Notifications at the end of a session, at its first failed evaluation, and when no evaluation
+    """Notifications at the end of a session, at its first failed evaluation, and if no evaluation
     ends."""
 
     command: Annotated[str, Field(min_length=1)] | None = Field(

@@ -21,7 +21,7 @@ from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, fa
 from orchestrator.settings.options import as_mapping, build, dump
 from orchestrator.settings.sections import BudgetSettings
 
-PARAMETERS: Mapping[str, type] = {  # the key that identifies a kind of parameter
+PARAMETERS: Mapping[str, type] = {  # kinds of parameters by their identifying key
     "choices": Choice,
     "ordered": Ordered,
     "constant": Constant,
@@ -40,7 +40,7 @@ _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 def build_space(space: object) -> dict[str, Parameter]:
     """Return the parameters of a search space by name. Raises ValidationError."""
     parameters: dict[str, Parameter] = {}
-    # name of a parameter → its key in the space; they differ in a repeated block
+    # name of a parameter → its key in the space; different in a repeated block
     keys: dict[str, str] = {}
     problems: list[Refusal] = []
     entries = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
@@ -100,7 +100,7 @@ def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
 
 def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
     """Return a ConfigSpace file's `space` and `forbid`, below `folder`. Raises ValidationError."""
-    from objectives.configspace_file import read_configspace  # imported here, for files that name such a space only
+    from objectives.configspace_file import read_configspace  # only if a file names one
 
     try:
         return read_configspace(folder / Path(file).expanduser())
@@ -130,7 +130,7 @@ def completed_enqueue(
     space: SearchSpace, enqueue: Sequence[Configuration], seed: int
 ) -> tuple[tuple[Configuration, ...], list[Refusal]]:
     """Return the configurations, with omitted parameters drawn from the campaign's seed, and the
-    mistakes in configurations that do not belong to the space or cannot be completed."""
+    mistakes in those that do not belong to the space or cannot be completed."""
     completed = []
     problems = []
     for number, configuration in enumerate(enqueue):
@@ -147,7 +147,7 @@ def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
 
 
 def enqueue_problems(enqueue: Sequence[Configuration], budget: BudgetSettings) -> Iterator[Refusal]:
-    """Yield a mistake if more configurations are enqueued than may be evaluated."""
+    """Yield a mistake if more configurations are enqueued than there may be evaluations."""
     most = budget.evaluations
     count = len(enqueue)
     if count > most:
@@ -168,7 +168,7 @@ def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -
 
 
 def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Refusal]:
-    """Return a refusal if a prior is given and the strategy does not use priors."""
+    """Return a mistake if a prior is given and the strategy does not use priors."""
     if isinstance(strategy, Informed) and strategy.takes_prior:
         return []
     rule = "needs the strategy bbkb with its default preset: this one does not use it"
@@ -195,7 +195,7 @@ def _build_parameter(options: object) -> Parameter:
 
 
 def _example(options: object) -> str:
-    """Return examples of a mapping to write instead: two ordered numbers may be a range or choices."""
+    """Return examples to write instead: two ordered numbers may be a range or choices."""
     if not isinstance(options, list | tuple):
         return "{low: 0, high: 1}"
     are_numbers = all(isinstance(option, int | float) and not isinstance(option, bool) for option in options)
@@ -205,7 +205,7 @@ def _example(options: object) -> str:
 
 
 def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str, object]) -> dict[str, Parameter]:
-    """Return the parameters of the block `{repeat: n_layers, space: {units: …}}` by their names,
+    """Return the parameters of the block `{repeat: n_layers, space: {units: …}}` by name,
     `layer_1_units`, …. Those of repetition i exist if `n_layers` is at least i."""
     if options.keys() != {REPEAT, "space"}:
         raise failure([Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")])
@@ -223,7 +223,7 @@ def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str
 
 
 def _repeats(count: str, options: object) -> int:
-    """Return how often a block is repeated at most; `options` are those of the parameter `count`."""
+    """Return the largest number of repetitions of a block; `options` belong to `count`."""
     number = _build_parameter(options) if isinstance(options, Mapping | Parameter) else None
     if isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS:
         return int(number.high)
@@ -245,7 +245,7 @@ def _block(space: object, count: str) -> dict[str, Parameter]:
 
 
 def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count: str, place: int) -> Clause:
-    """Return a block's condition for its repetition `place`, names begun with `prefix`."""
+    """Return a block's condition for the repetition `place`, with `prefix` before names."""
 
     def with_prefix(word: object) -> object:
         return f"{prefix}{word}" if word in block else word
@@ -260,15 +260,15 @@ def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count
 
 
 def _renaming(fields: Mapping[str, object]) -> str:
-    """Return a hint for keys that have another name in campaign files: ` (write low instead of
-    min)`."""
+    """Return a hint about keys that have a different name in campaign files: ` (write low instead
+    of min)`."""
     wrong = {key: meaning(key, [*PARAMETERS]) for key in fields}
     renamed = [f"{right} instead of {key}" for key, right in wrong.items() if right is not None]
     return f" (write {' and '.join(renamed)})" if renamed else ""
 
 
 def _with_conditions(parameter: Parameter, when: Any) -> Parameter:
-    # not by pydantic, which would report a reason for each member of the union
+    # not checked by pydantic, which would report a reason for each member of the union
     try:
         return dataclasses.replace(parameter, when=clauses_of(when))
     except ValueError as error:

@@ -76,7 +76,7 @@ class ModelStoppingSettings(Section):
 
 def _with_rule(section: object) -> object:
     """Return the section with its rule, which is `model` unless it or an option of `asha` is given.
-    Raises an error for a section that is a text."""
+    Raises an error if the section is a string."""
     if isinstance(section, str):
         rule = "must be a mapping such as {rule: asha}, {rule: median} or {rule: model}"
         raise failure([Refusal((), rule, excerpt(section))])
@@ -102,7 +102,7 @@ def population_problems(
     known_results: Known,
     workers: WorkerSettings,
 ) -> Iterator[Refusal]:
-    """Yield mistakes in the sections beside a strategy that trains a population."""
+    """Yield conflicts between other sections and a strategy that trains a population."""
     if not isinstance(strategy, TrainsPopulation):
         return
     if early_stopping is not None:
@@ -122,7 +122,7 @@ def population_problems(
 
 
 def stopping_problems(early_stopping: object, strategy: object) -> Iterator[Refusal]:
-    """Yield mistakes in the early stopping by the model."""
+    """Yield mistakes in early stopping by the model."""
     if not isinstance(early_stopping, ModelStoppingSettings):
         return
     if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:

@@ -1,5 +1,5 @@
 """The strategy that a campaign file names, with its options. It is separate from `options`, so that
-readers of a log import no strategy.
+readers of a log do not import any strategy.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from orchestrator.settings.older import current_options
 from orchestrator.settings.options import as_mapping, build, dump
 
 DEFAULT_STRATEGY = "bbkb"
-# methods that are not available as strategies, or have another name → the remedy
+# methods that are unavailable as strategies, or have a different name → the remedy
 _ELSEWHERE = {
     "tpe": "write {name: optuna, sampler: TPESampler}",
     "cmaes": "write {name: optuna, sampler: CmaEsSampler}",
@@ -35,7 +35,7 @@ _ELSEWHERE = {
 
 
 def build_strategy(options: object) -> AnyStrategy:
-    """Return the strategy that `options` names, with its fields. Raises ValidationError."""
+    """Return the strategy that `options` specifies, with its fields. Raises ValidationError."""
     fields = as_mapping({"name": options} if isinstance(options, str) else options, "{name: bbkb, …}")
     cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
     try:
@@ -49,11 +49,10 @@ def build_strategy(options: object) -> AnyStrategy:
 
 
 def own_strategy(name: str) -> type:
-    """Import the class of a user's strategy, which `module:Name` names. The method `posterior` is
-    optional.
+    """Import the class of a user's strategy from `module:Name`. The method `posterior` is optional.
 
-    Raises ValueError, whose message follows the name, if the class cannot be imported or is not a
-    strategy.
+    Raises ValueError, with a message that continues the name, if the class cannot be imported or is
+    not a strategy.
     """
     try:
         return check_class(import_reference(name), methods=CAMPAIGN_METHODS)
@@ -62,7 +61,7 @@ def own_strategy(name: str) -> type:
 
 
 def strategy_name(cls: type) -> str:
-    """Return how a campaign file names a strategy's class: its listed name, else `module:Name`."""
+    """Return a strategy class's name in a campaign file: listed, or `module:Name`."""
     return STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
 
 
@@ -77,10 +76,10 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
 
 
 def with_model_in_strategy(document: Document) -> Document:
-    """Return the document with its section `model`, which all model-based strategies share, in
-    `strategy`.
+    """Return the document with its section `model`, which all model-based strategies share, moved
+    into `strategy`.
 
-    It is left out if the strategy is none of these. Raises ConfigError if the model is in both
+    It is dropped if the strategy is not model-based. Raises ConfigError if the model is in both
     places.
     """
     tree = dict(document.tree)
@@ -101,7 +100,7 @@ def with_model_in_strategy(document: Document) -> Document:
 
 
 def dump_strategy(strategy: object) -> Plain:
-    """Return the mapping that `build_strategy` turns into `strategy`."""
+    """Return the mapping that `build_strategy` converts to `strategy`."""
     return {"name": strategy_name(type(strategy)), **dump(strategy)}
 
 

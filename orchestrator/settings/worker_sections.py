@@ -41,7 +41,7 @@ class SimulationSettings(Section):
 
 
 class FromParameter(Section):
-    """A number that a trial's parameter determines."""
+    """A number determined by one of a trial's parameters."""
 
     parameter: str = Field(description="Name of the parameter whose value is the number.")
 
@@ -148,13 +148,13 @@ class WorkerSettings(Section):
 
     @property
     def sized_by(self) -> dict[str, str]:
-        """The parameters that determine a trial's `cpus`, `gpus` or `machines`, by these names."""
+        """The parameters that determine a trial's `cpus`, `gpus` or `machines`, by setting."""
         sources = {"cpus": self.cpus_from, "gpus": self.gpus_from, "machines": self.machines_from}
         return {key: source.parameter for key, source in sources.items() if source is not None}
 
     def share_of(self, parameters: Parameters) -> Share:
         """Return the resources of a trial with these parameters. If a parameter that determines
-        `cpus`, `gpus` or `machines` does not exist because of its condition, the setting itself
+        `cpus`, `gpus` or `machines` is inactive because of its condition, the setting itself
         applies."""
         fixed = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
         values = {key: parameters.get(name) for key, name in self.sized_by.items()}
@@ -189,7 +189,7 @@ class WorkerSettings(Section):
 
 
 def trainer_problems(workers: WorkerSettings, objective: ObjectiveSettings) -> Iterator[Refusal]:
-    """Yield a mistake if a command is to start a trainer of Ray Train."""
+    """Yield a mistake if a command should start a trainer of Ray Train."""
     if workers.ray_train and objective.command is not None:
         rule = "needs a function: a command's trainer makes a group of its own"
         yield Refusal(("workers", "ray_train"), rule)
