@@ -26,6 +26,7 @@ from workers.limits import HostInterruptError
 
 if TYPE_CHECKING:  # it imports Ray
     from orchestrator.running.coordinator.cluster import Cluster
+    from orchestrator.running.coordinator.head_node import LateDashboard
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _REDRAW_SECONDS = 0.25
@@ -100,7 +101,8 @@ def launch(
             cluster = _cluster(settings, address, run.name, ray, shown, keeps_ray=keeps_ray)
         try:
             # a local Ray ends with this process, so its actor must not be detached
-            return watch(RemoteSession.start(run, settings, not cluster.is_ours, parts), shown)
+            session = RemoteSession.start(run, settings, not cluster.is_ours, parts)
+            return watch(session, shown, cluster.dashboard)
         finally:
             # the caller reports on the session meanwhile
             disconnect(cluster, keeps_ray, waits=False)
@@ -141,13 +143,14 @@ def _run_inline(run: Run, settings: Settings, shown: View, parts: Parts | None) 
     return close.outcome, close.reason
 
 
-def watch(session: Remote, shown: View) -> Outcome:
+def watch(session: Remote, shown: View, dashboard: "LateDashboard | None" = None) -> Outcome:
     """Show a session in another process until its end. The first interrupt stops it cleanly, the
     second immediately.
 
     Args:
         session: the session.
         shown: the view that displays it.
+        dashboard: started when the session has been built.
     """
     # stop requests that are not passed on yet, because a signal handler must not call Ray
     requests: list[bool] = []
@@ -160,6 +163,8 @@ def watch(session: Remote, shown: View) -> Outcome:
                 deadline = time.monotonic() + _PATIENCE_SECONDS if now else deadline
             if (status := session.status()) is not None:
                 shown.update(status)
+                if dashboard is not None:
+                    _advance(dashboard, shown)
             if time.monotonic() > deadline:
                 session.end()
                 return "interrupted", "interrupted while the model was computing"
@@ -167,6 +172,13 @@ def watch(session: Remote, shown: View) -> Outcome:
         if (status := session.status()) is not None:
             shown.update(status)
         return outcome
+
+
+def _advance(dashboard: "LateDashboard", shown: View) -> None:
+    """Start the dashboard once, and show what is known of it."""
+    dashboard.start()
+    for line in dashboard.news():
+        shown.say(line)
 
 
 @contextmanager

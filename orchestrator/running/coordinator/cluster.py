@@ -28,6 +28,7 @@ import orchestrator
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
 from orchestrator.running.coordinator.environment import named_cluster, require_token
+from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, postponing
 from orchestrator.wording import plural
 from workers.on_ray.places import NamedNode
 from workers.on_ray.ray_settings import RAY_SETTINGS
@@ -56,10 +57,12 @@ class Cluster:
     """A Ray cluster to which this process is connected. `notes`: sentences for the user."""
 
     address: str
-    dashboard_url: str | None
     is_ours: bool  # started by `connect`; `disconnect` shuts it down
     is_connected_here: bool  # whether `connect` opened the connection
     notes: tuple[str, ...] = ()
+    # of a cluster that was started with one: it starts after the first evaluations
+    dashboard: LateDashboard | None = None
+    dashboard_url: str | None = None  # of a cluster that was joined
 
 
 def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
@@ -79,7 +82,6 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     if ray.is_initialized():
         return Cluster(
             address=_gcs_address(),
-            dashboard_url=None,
             is_ours=False,
             is_connected_here=False,
             notes=_room_notes(workers, cpus, gpus),
@@ -101,10 +103,16 @@ def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> Non
         _KEPT[:] = [cluster]
         return
     if cluster.is_connected_here and ray.is_initialized():
-        _ENDING[:] = [threading.Thread(target=ray.shutdown, name="end of Ray")]
+        _ENDING[:] = [threading.Thread(target=_shut_down, args=(cluster,), name="end of Ray")]
         _ENDING[0].start()
     if waits:
         _wait_for_end()
+
+
+def _shut_down(cluster: Cluster) -> None:
+    ray.shutdown()
+    if cluster.dashboard is not None:
+        cluster.dashboard.end()
 
 
 def _wait_for_end() -> None:
@@ -136,7 +144,13 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * cores))
     try:
         # None: start the dashboard, unless a busy machine is too slow for it
-        context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)
+        with postponing():
+            context = _init(
+                name,
+                address="local",
+                num_cpus=logical_cpus,
+                include_dashboard=None if dashboard else False,
+            )
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
             raise  # Exception: Ray's, when a busy machine needs more than half a minute for the start
@@ -147,19 +161,19 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
     notes = (
         [f"{logical_cpus} CPUs asked for, {cores} cores here: evaluations share them"] if logical_cpus > cores else []
     )
-    url = _dashboard_url(context)
-    if dashboard and url is None:
-        notes.append("warning: the Ray dashboard did not start in time; the campaign runs without it")
-    if url is not None and token is not None:
-        notes.append(f"the Ray dashboard asks for the token in {token}")
     notes += _close_to_others(context)
     return Cluster(
         address=_gcs_address(),
-        dashboard_url=url,
         is_ours=True,
         is_connected_here=True,
         notes=(*notes, *_room_notes(workers, cpus, gpus)),
+        dashboard=_late_dashboard(token) if dashboard else None,
     )
+
+
+def _late_dashboard(token: Path | None) -> LateDashboard | None:
+    node = ray._private.worker._global_node
+    return LateDashboard(node, token) if isinstance(node, HeadNode) else None
 
 
 def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cluster:

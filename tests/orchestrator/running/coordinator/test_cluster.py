@@ -7,9 +7,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import ray
@@ -18,11 +19,13 @@ import workers
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator import cluster
 from orchestrator.running.coordinator.cluster import connect, disconnect
+from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard
 
 REPOSITORY = Path(__file__).parents[4]
 
 STARTS = """
 import os
+import time
 import ray
 from orchestrator.running.coordinator.cluster import connect, disconnect
 
@@ -36,13 +39,17 @@ try:
     ray.get(crash.remote())
 except ray.exceptions.WorkerCrashedError:
     print("crashed")
-print(cluster.is_ours, cluster.is_connected_here, cluster.dashboard_url)
+print(cluster.is_ours, cluster.is_connected_here)
+cluster.dashboard.start()
+while not (news := list(cluster.dashboard.news())):
+    time.sleep(0.1)
+print(*news)
 token = os.environ["RAY_AUTH_TOKEN_PATH"]
 mode = oct(os.stat(token).st_mode & 0o777)
-print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], token in cluster.notes[1], mode)
+print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], token in news[0], mode)
 session = ray._private.worker._global_node.get_session_dir_path()
 print(oct(os.stat(session).st_mode & 0o777))
-print("RAY_AUTH_TOKEN" in os.environ, any(open(token).read() in note for note in cluster.notes))
+print("RAY_AUTH_TOKEN" in os.environ, any(open(token).read() in note for note in (*cluster.notes, *news)))
 print(cluster.notes[0])
 disconnect(cluster, keeps=True)
 print("the next one takes it:", connect(None, workers=2, cpus=1.0, gpus=0.0, dashboard=True) is cluster)
@@ -111,12 +118,13 @@ def test_cluster_started_here_is_silent_reused_and_leaves_no_trace_at_home(
     home.mkdir()
     lines = run(STARTS, HOME=str(home), RAY_TMPDIR=short_folder, TMPDIR=short_folder)
     assert lines[0] == "crashed"
-    assert lines[1].startswith("True True http://127.0.0.1:")
-    assert lines[2] == "64.0 token True 0o600"
-    assert lines[3] == "0o700"
-    assert lines[4] == "False False"
-    assert lines[5].startswith("64 CPUs asked for, ")
-    assert lines[6:] == ["the next one takes it: True", "False"]
+    assert lines[1] == "True True"
+    assert lines[2].startswith("the Ray dashboard is at http://127.0.0.1:")
+    assert lines[3] == "64.0 token True 0o600"
+    assert lines[4] == "0o700"
+    assert lines[5] == "False False"
+    assert lines[6].startswith("64 CPUs asked for, ")
+    assert lines[7:] == ["the next one takes it: True", "False"]
     assert not list(Path(short_folder).glob("bbkb-token-*"))
     assert list(home.iterdir()) == []
 
@@ -230,15 +238,28 @@ def test_failed_start_of_ray_is_a_users_error(kind: type[Exception], monkeypatch
 
 
 @pytest.mark.usefixtures("without_connection")
-def test_dashboard_that_does_not_start_stops_no_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_must_not_give_up_without_its_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
     monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options))
     monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
     monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
-    started = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=True)
-    assert asked["include_dashboard"] is None, "Ray gives up where it is True and the dashboard does not start"
-    assert started.dashboard_url is None
-    assert any("dashboard did not start" in note for note in started.notes)
+    connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=True)
+    assert asked["include_dashboard"] is None
+
+
+def test_dashboard_that_does_not_start_is_a_warning() -> None:
+    class Broken:
+        dashboard_url = None
+
+        def start_postponed(self) -> None:
+            raise ValueError("port 8265 is taken")
+
+    dashboard = LateDashboard(cast(HeadNode, Broken()), None)
+    dashboard.start()
+    while not (news := list(dashboard.news())):
+        time.sleep(0.01)
+    dashboard.end()
+    assert news == ["warning: the Ray dashboard did not start; the campaign runs without it"]
 
 
 def test_workers_need_no_hook_in_the_folder_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
