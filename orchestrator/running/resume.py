@@ -62,6 +62,7 @@ def prepare(
         ObjectiveError: as `build` does.
     """
     with old.store() as store:
+        find_free(store, old.name, say)  # before the log is read, which does not grow any more
         created, state = snapshots.current(old, store)
         if loss := lost_sessions(old, store) or lost_trials(old, state.totals.chosen):
             raise RunError(loss)
@@ -72,7 +73,6 @@ def prepare(
         settings = with_recorded(tree, recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
         check_budget(trials_done, settings)
-        find_free(store, old.name, say)  # before the workers are started
     parts = build(settings) if retried else None  # errors are raised before anything is written
     if retried:
         count, state = reopen(old, settings, retried)

@@ -82,6 +82,7 @@ def open_session(
     show_seconds: float = 0.0,
     parts: Parts | None = None,
     allocation: "Allocation | None" = None,
+    me: Identity | None = None,
 ) -> OpenSession:
     """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log,
     and prepare workers.
@@ -89,7 +90,8 @@ def open_session(
     The settings are part of the claim. `campaign.yaml` is written after the claim has succeeded,
     and is not read here. `observe` receives a snapshot after a turn of the loop, at most one in
     `show_seconds`. `parts` is the result of `build` for these settings if it is known; `allocation`
-    has workers that Ray has already started for them.
+    has workers that Ray has already started for them; `me` is the holder of the
+    claim (this process if None).
 
     Raises HeldError if another process runs the campaign, RunError if the candidates differ from
     those in the log or the folders of the trials cannot be created, UserError if the executor can never
@@ -105,9 +107,10 @@ def open_session(
         # the previous holder may be on another machine
         if settings.workers.trial_folders and run.folder.is_dir():
             check_trial_folders(run)
-        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
+        me = me or Identity.of_this_process()
+        writer = take(store, run.name, me=me, settings=json.dumps(settings.resolved()))
         _log_remarks(settings, parts)
-        _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, Identity.of_this_process())
+        _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, me)
         # the following steps may take longer than a lease lasts without a heartbeat
         heartbeat = Heartbeat(writer)
         heartbeat.start()

@@ -6,6 +6,7 @@ Whether a holder is dead is never decided by comparing the clocks of two machine
 * A session that has ended has released the campaign.
 * A holder on this machine is dead if its process does not exist, or if another process has its
   process id.
+* A holder on this machine that has lost its guardian ends soon: `find_free` waits for its end.
 * A holder on another machine or in another container increments a heartbeat counter in the store.
   It is dead if the counter has not changed for `PATIENCE_SECONDS` on the observer's own clock.
 
@@ -18,9 +19,10 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import FencedError, HeldError, StoreError
 from orchestrator.store.event_store import EventStore, Writer
@@ -29,6 +31,7 @@ from orchestrator.wording import duration, moment
 
 BEAT_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0  # of observation: several heartbeats, even if the database is slow
+ORPHAN_SECONDS = 30.0  # the longest wait for the end of a holder without its guardian; usual: 4
 _POLL_SECONDS = 0.5  # between two checks of a holder
 # The longest wait for a heartbeat at the end; an unreachable database may block longer
 _JOIN_TIMEOUT_SECONDS = 5.0
@@ -39,7 +42,11 @@ _DEAD_STATES = "ZX"  # ended, but its parent has not read its exit code yet
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A process. If `started` or `space` is unknown, only heartbeats show whether it is alive."""
+    """A process. If `started` or `space` is unknown, only heartbeats show whether it is alive.
+
+    `guardian` is the process whose end also ends this one, after a few seconds: for a Ray actor,
+    the raylet, which on a local Ray ends with the program that started it.
+    """
 
     host: str
     pid: int
@@ -47,20 +54,35 @@ class Identity:
     # ID
     started: str = ""
     space: str = ""  # machine boot and PID namespace in which `pid` is unique
+    guardian: "Identity | None" = None
 
     @classmethod
     def of_this_process(cls) -> "Identity":
         """Return the identity of this process."""
-        return cls(socket.gethostname(), os.getpid(), _stat(os.getpid())[1], _space())
+        return cls._of(os.getpid())
+
+    @classmethod
+    def of_this_child(cls) -> "Identity":
+        """Return the identity of this process, whose parent is its guardian."""
+        return replace(cls.of_this_process(), guardian=cls._of(os.getppid()))
+
+    @classmethod
+    def _of(cls, pid: int) -> "Identity":
+        return cls(socket.gethostname(), pid, _stat(pid)[1], _space())
 
     @classmethod
     def read(cls, text: str) -> "Identity | None":
         """Return the identity from a text of `to_text`; None for any other text."""
         try:
             fields = json.loads(text)
-            return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))
-        except (ValueError, KeyError, TypeError):
+            guardian = fields.get("guardian")
+            return replace(cls._read(fields), guardian=None if guardian is None else cls._read(guardian))
+        except (ValueError, KeyError, TypeError, AttributeError):
             return None
+
+    @classmethod
+    def _read(cls, fields: Mapping[str, Any]) -> "Identity":
+        return cls(str(fields["host"]), int(fields["pid"]), str(fields["started"]), str(fields["space"]))
 
     def to_text(self) -> str:
         """Return the text for the store."""
@@ -112,6 +134,12 @@ class Watch:
             return False
         return True if self._has_moved else None
 
+    def is_ending(self, holding: Holding) -> bool:
+        """Return whether the guardian of the holder has ended."""
+        identity = Identity.read(holding.identity)
+        guardian = None if identity is None else identity.guardian
+        return guardian is not None and guardian.is_alive(self._here) is False
+
 
 def watch_holder(
     store: EventStore,
@@ -144,8 +172,19 @@ def find_free(
     watch: Watch | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Holding:
-    """Return the lease of a campaign that no process runs. Raises HeldError otherwise."""
+    """Return the lease of a campaign that no process runs.
+
+    `say` informs the user about a wait. Raises HeldError if a process runs it and will not end.
+    """
+    watch = watch or Watch()
     holding, is_held = watch_holder(store, campaign, say, watch, sleep)
+    waited = 0.0
+    while is_held and waited < ORPHAN_SECONDS and watch.is_ending(holding):
+        if not waited:
+            say(f"{holding.holder} has lost the process that started it: waiting for its end")
+        sleep(_POLL_SECONDS)
+        waited += _POLL_SECONDS
+        holding, is_held = watch_holder(store, campaign, say, watch, sleep)
     if is_held:
         raise HeldError(
             f"only one process can run campaign {campaign!r}, and {describe_holder(holding)}: watch it with "

@@ -15,6 +15,7 @@ from orchestrator.running.coordinator.metrics import Metrics
 from orchestrator.session.build import Parts
 from orchestrator.session.open import OpenSession, open_session
 from orchestrator.settings.loading import from_mapping
+from orchestrator.store.lease import Identity
 from orchestrator.store.runs import open_run
 from workers.on_ray.allocation import Allocation
 
@@ -69,7 +70,9 @@ def begin(
         with run.store() as store:
             settings = store.claimed_settings(run.name) or settings
     resolved = from_mapping(json.loads(settings))
-    session = open_session(run, resolved, parts=None if is_restarted else built(), allocation=allocation)
+    parts = None if is_restarted else built()
+    me = Identity.of_this_child()  # a worker of Ray ends with its raylet
+    session = open_session(run, resolved, parts=parts, allocation=allocation, me=me)
     return Begun(session=session, stops=stops)
 
 

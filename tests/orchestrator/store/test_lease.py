@@ -1,6 +1,7 @@
 """Which holder is alive or dead, and which process gets a campaign: real processes, and heartbeats
 without a clock."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -15,7 +16,7 @@ from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import StopRequested
 from orchestrator.errors import FencedError, HeldError, RunError
 from orchestrator.store.event_store import EventStore, Writer
-from orchestrator.store.lease import PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
+from orchestrator.store.lease import ORPHAN_SECONDS, PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
 from orchestrator.store.store import Holding
 from tests.waiting import wait_until
 
@@ -110,6 +111,36 @@ def test_take_rejects_a_campaign_of_a_live_process_with_remedy(
     process.kill()
     process.wait()
     assert take(store, campaign).epoch == 2
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_take_waits_for_the_end_of_a_holder_that_has_lost_its_guardian(
+    store: EventStore, campaign: str, child: tuple[subprocess.Popen[str], Identity], ends: bool
+) -> None:
+    process, identity = child
+    gone = dataclasses.replace(HERE, started=f"{HERE.started}1")
+    holder = dataclasses.replace(identity, guardian=gone)
+    assert Identity.read(holder.to_text()) == holder
+    take(store, campaign, me=holder)
+
+    def end() -> None:
+        if ends and passing.now > 3:
+            process.kill()
+            process.wait()
+
+    passing = Time(end)
+    messages: list[str] = []
+    with contextlib.nullcontext() if ends else pytest.raises(HeldError):
+        assert take(store, campaign, messages.append, sleep=passing.sleep).epoch == 2
+    assert [f"process {process.pid} has lost the process that started it" in line for line in messages] == [True]
+    assert (passing.now < ORPHAN_SECONDS) is ends
+
+
+def test_child_is_the_ward_of_its_parent() -> None:
+    guardian = Identity.of_this_child().guardian
+    assert guardian is not None
+    assert guardian.pid == os.getppid()
+    assert guardian.is_alive(HERE.space) is True
 
 
 def test_holder_elsewhere_that_beats_is_alive(store: EventStore, campaign: str) -> None:
