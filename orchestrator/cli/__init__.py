@@ -1,5 +1,5 @@
 """The commands and their output.
 
-This code only parses and prints. Running, resuming and following a campaign are in
+This code only parses arguments and prints. Running, resuming and following a campaign are in
 `orchestrator.running`, and the live view is in `orchestrator.display`.
 """

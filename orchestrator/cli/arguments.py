@@ -8,7 +8,7 @@ import typer
 
 
 def find_run(folder: Path) -> Path:
-    """Return the folder, or `runs/NAME` if no folder of that name exists here."""
+    """Return the folder, or `runs/NAME` if there is no folder with that name here."""
     below = Path("runs") / folder
     return below if len(folder.parts) == 1 and not folder.exists() and below.is_dir() else folder
 
@@ -40,7 +40,7 @@ OrResume = Annotated[
 
 
 class LogLevel(StrEnum):
-    """The levels of `orchestrator.logs`, as an option."""
+    """The levels of `orchestrator.logs` as an option."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -61,6 +61,6 @@ Serve = Annotated[
 
 
 def overrides(set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None) -> list[str]:
-    """Return the assignments of `--set`, then those that other options are short for."""
+    """Return the assignments of `--set`, followed by those of other options that are shortcuts."""
     options = {"workers.count": workers, "log.level": log_level}
     return [*(set_ or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]

@@ -24,8 +24,8 @@ from orchestrator.version import __version__
 # the function's summary, so that help and completion import no command.
 _COMMANDS: Mapping[str, tuple[str, str]] = {
     "run": ("run:run", "Run a campaign file to its end."),
-    "resume": ("run:resume", "Continue a run: finished results are kept, evaluations that were running run again."),
-    "attach": ("follow:attach", "Watch a run of another process, from its log alone. Ctrl-C leaves it running."),
+    "resume": ("run:resume", "Continue a run: finished results are kept, interrupted evaluations are repeated."),
+    "attach": ("follow:attach", "Watch a run in another process through its log. Ctrl-C leaves the run running."),
     "stop": (
         "follow:stop",
         "Drain the running evaluations of a run in another process, then stop it; `--now` cancels them.",
@@ -56,7 +56,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "export": (
         "export:export",
         "Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a study. A "
-        "repeated export to these three adds only new trials.",
+        "repeated export to any of these three adds only new trials.",
     ),
     "best": (
         "results:best",
@@ -90,7 +90,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """A group that imports a command when it runs. Typer knows only names and summaries."""
+    """A group that imports a command only to run it. Typer knows only names and summaries."""
 
     # Any, because Typer uses its own copy of click or click itself, depending on its version
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
@@ -100,9 +100,10 @@ class LazyGroup(TyperGroup):
 
 
 def load(name: str) -> Any:
-    """Import and return the command of this name, or its group of commands."""
+    """Import and return the command with this name, or its group of commands."""
     module, _, function = _COMMANDS[name][0].partition(":")
-    gc.disable()  # an import makes objects that stay, and a search for garbage takes a tenth of it
+    # imports create objects that stay; searching them for garbage takes a tenth of the time
+    gc.disable()
     command = getattr(importlib.import_module(f"orchestrator.cli.commands.{module}"), function)
     gc.enable()
     if isinstance(command, typer.Typer):

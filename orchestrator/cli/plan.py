@@ -28,7 +28,7 @@ from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from orchestrator.settings.strategies import strategy_name
 from orchestrator.wording import duration, plural
 
-_SHOWN = 5  # number of configurations that are printed
+_SHOWN = 5  # the number of configurations to print
 
 
 def describe(settings: Settings, parts: Parts) -> str:
@@ -106,20 +106,20 @@ def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
 
 
 def _missing_program(settings: Settings) -> str:
-    """Say that this machine lacks the command's program; empty if it does not."""
+    """Return a message if this machine lacks the command's program; otherwise an empty text."""
     missing = missing_program(settings)
     return missing and f"{missing}; each node of the cluster needs it"
 
 
 def _learns_late(settings: Settings) -> bool:
-    """Return whether a user's strategy in async mode has no rule for a refresh."""
+    """Return whether a user's strategy in async mode lacks a rule for refreshes."""
     strategy = settings.strategy
     is_async = STRATEGIES.name_of(type(strategy)) is None and getattr(strategy, "mode", None) == "async"
     return is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead"))
 
 
 def _few(settings: Settings, parts: Parts) -> str:
-    """Warn about a budget of more than one evaluation for each candidate; may be empty."""
+    """Return a warning if the budget exceeds one evaluation for each candidate; may be empty."""
     count = len(parts.problem.candidates)
     budget = settings.budget.evaluations
     if budget <= count or parts.problem.space is not None:
@@ -134,7 +134,7 @@ def _few(settings: Settings, parts: Parts) -> str:
 
 
 def _short_budget(settings: Settings) -> str:
-    """Warn about a budget of steps that is less than one complete training; may be empty."""
+    """Return a warning if a budget of steps is less than one complete training; may be empty."""
     rule = settings.early_stopping
     steps = settings.budget.steps
     if not isinstance(rule, ModelStoppingSettings) or rule.last_step is None:

@@ -1,5 +1,5 @@
-"""The output of `bbkb replay`: the posterior at a position of the log, and the differences of the
-repeated computations."""
+"""The output of `bbkb replay`: the posterior at a position of the log, and the differences found by
+repeating computations."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -14,13 +14,13 @@ from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.replaying import Replayed
 from orchestrator.wording import plural
 
-Parameters = Callable[[int], Mapping[str, object]]  # of an arm
+Parameters = Callable[[int], Mapping[str, object]]  # parameters of an arm
 
 REASONS_SHOWN = 10
 
 
 def render_replay(replayed: Replayed, problem: Problem, parameters: Parameters, top: int) -> RenderableType:
-    """Return the best arms by upper bound, the last choice with reasons, and the comparison."""
+    """Return the best arms by upper bound, the last choice with its reasons, and the comparison."""
     return Group(*_parts(replayed, problem, parameters, top))
 
 

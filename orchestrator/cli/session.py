@@ -1,4 +1,4 @@
-"""The sessions that `bbkb run` and `bbkb resume` run: their preparation, report and summary."""
+"""The sessions of `bbkb run` and `bbkb resume`: their preparation, report and summary."""
 
 import contextlib
 import functools
@@ -39,8 +39,8 @@ class SessionOptions:
 
     console: for progress and summary.
     address: the Ray cluster to join; None for a local one.
-    serves: whether to serve the live page meanwhile.
-    ray: the local Ray that is starting already; None if there is none.
+    serves: whether to serve the live page during the session.
+    ray: the local Ray that is already starting; None if there is none.
     """
 
     console: Console
@@ -62,10 +62,10 @@ def run_new(
     Args:
         file: the campaign file.
         settings: its settings.
-        options: of the session.
-        assignments: of the options that override keys of the file, for messages.
-        tags: of the run.
-        is_dry: check everything, print the plan and write nothing.
+        options: the options of the session.
+        assignments: the options that override keys of the file, for messages.
+        tags: the tags of the run.
+        is_dry: whether to check everything and print the plan without writing anything.
     """
     console = options.console
     with naming_places(file, assignments):
@@ -96,14 +96,14 @@ def run_again(
     retried: frozenset[FailureKind] = frozenset(),
     is_dry: bool = False,
 ) -> None:
-    """Run the next session of a run. Exits if the run has nothing left to do.
+    """Run the next session of a run. Exit if the run has no work left.
 
     Args:
         old: the run.
-        settings: of the session.
-        options: of the session.
-        retried: the kinds of failures that are queued again.
-        is_dry: only check the settings.
+        settings: the settings of the session.
+        options: the options of the session.
+        retried: the kinds of failures to queue again.
+        is_dry: whether to only check the settings.
     """
     prepared = prepare(old, settings, functools.partial(say, options.console), retried)
     if isinstance(prepared, Close):
@@ -116,14 +116,14 @@ def run_again(
 
 
 def _run_session(run_: runs.Run, settings: Settings, options: SessionOptions, parts: Parts) -> None:
-    """Run one session, write report and summary, and exit with the code of its outcome."""
+    """Run one session, write its report and summary, and exit with the code of its outcome."""
     console = options.console
     began = time.monotonic()
     try:
         with _serve_page(console, run_) if options.serves else contextlib.nullcontext():
             outcome, reason = launch(run_, settings, console, options.address, parts, options.ray)
     except BaseException:
-        with contextlib.suppress(UserError):  # the first error is the one to report
+        with contextlib.suppress(UserError):  # the first error is the important one
             save_report(run_, run_.report_file)
         raise
     history = save_report(run_, run_.report_file)

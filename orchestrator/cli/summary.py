@@ -28,8 +28,8 @@ def summarize(
 ) -> None:
     """Print the outcome of a session and the results of the campaign so far.
 
-    `waited_seconds` is the duration of the whole command, which starts the workers before the
-    campaign begins.
+    `waited_seconds` is the duration of the whole command, which starts workers before the campaign
+    begins.
     """
     if console.quiet and outcome == "failed":
         say(SafeConsole(stderr=True), f"bbkb: {run_.name} failed: {reason.splitlines()[0]}")
@@ -88,7 +88,7 @@ def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[st
 def _inline_hint(history: History, waited_seconds: float | None) -> str:
     """Return a hint if this process alone would have been faster than the workers on Ray.
 
-    It is empty if evaluations need resources that only Ray provides, and after a resume.
+    Return an empty text if evaluations need resources that only Ray provides, and after a resume.
     """
     workers = history.settings.workers
     needs_ray = workers.gpus > 0 or workers.gpus_from or workers.machines > 1 or workers.machines_from
@@ -111,7 +111,7 @@ def _next_command(run_: runs.Run, outcome: str, everything_failed: bool) -> str:
 
 
 def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
-    """Print the end of a session that this command followed."""
+    """Print the end of a session that this command has followed."""
     if ending.outcome:
         summarize(console, run_, read_history(run_), ending.outcome, ending.reason)
     else:
@@ -121,13 +121,14 @@ def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:
 def save_report(run_: runs.Run, path: Path, plotly: Path | None = None) -> History:
     """Write the run's report, titled with the name of its folder, and return its history.
 
-    The report refers to the file `plotly` instead of containing plotly.js, unless it is None.
-    Raises UserError if the file cannot be written.
+    If `plotly` is a file, the report refers to it instead of containing plotly.js. Raises UserError
+    if the file cannot be written.
     """
     from orchestrator.report.page import write_report  # loads plotly and scipy
 
     history = read_history(run_)
     title = run_.folder.name
-    with threadpool_limits(1, user_api="blas"):  # more threads wait for each other on a busy machine
+    # more threads would wait for each other if the machine is busy
+    with threadpool_limits(1, user_api="blas"):
         write_file(path, lambda target: write_report(history, target, title, plotly))
     return history

@@ -1,4 +1,4 @@
-"""Consoles of the commands, which escape control sequences in texts from outside."""
+"""Consoles for the commands. They escape control sequences in texts from outside."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -10,8 +10,8 @@ from orchestrator.wording import printable
 
 
 class SafeConsole(Console):
-    """A console of Rich that escapes control characters in all texts. Rich's own colors and cursor
-    moves are not texts, so they are unchanged."""
+    """A Rich console that escapes control characters in all texts. Rich's own colors and cursor
+    moves are not texts, so they remain unchanged."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Yield the segments of `renderable` with printable texts."""
@@ -33,5 +33,5 @@ class JsonConsole(SafeConsole):
 
 
 def console_for(is_quiet: bool, as_json: bool) -> SafeConsole:
-    """Return the console of a command that may be asked to be quiet, or to write JSON."""
+    """Return the console of a command that has options for quiet and JSON output."""
     return JsonConsole() if as_json else SafeConsole(quiet=is_quiet)

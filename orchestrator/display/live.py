@@ -26,7 +26,7 @@ _JSON_SECONDS = 1.0  # between two lines of JSON
 _RUNNING_SHOWN = 5
 _RESULTS_SHOWN = 3
 _FAILURES_SHOWN = 2
-_LINE = 110  # characters in the line of a trial
+_LINE = 110  # characters in the line about a trial
 
 
 class View(Protocol):
@@ -45,7 +45,7 @@ class View(Protocol):
         """Show a permanent line of text."""
 
     def wait_for(self, what: str) -> None:
-        """Show that the command waits for `what`, until the next `update`."""
+        """Show that the command is waiting for `what`, until the next `update`."""
 
 
 def view(console: Console) -> View:
@@ -86,7 +86,7 @@ class TerminalView:
         self._live.update(_Clock(what))
 
     def update(self, status: Status) -> None:
-        """Redraw. The block is removed at the end of the session, because a summary follows."""
+        """Redraw. The block is removed at the end of the session, because the summary follows."""
         self._live.update(render(status))
         self._live.transient = status.phase == "closed"
 
@@ -96,7 +96,7 @@ class TerminalView:
 
 
 class _Lines:
-    """The base of views that only print: the time of the last status, and no start or stop."""
+    """The base of views that only print: the time of the last status; no start, no stop."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -110,7 +110,7 @@ class _Lines:
 
 
 class PlainView(_Lines):
-    """Prints a line of status every ten seconds at most, and at the end."""
+    """Prints a status line at most every ten seconds, and at the end."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
@@ -215,13 +215,13 @@ def _recommended(status: Status) -> str:
 
 
 def elapsed_text(status: Status) -> str:
-    """Return the duration of the campaign, and its lower bound without idle workers."""
+    """Return the duration of the campaign, and its lower bound if workers were never idle."""
     least = duration(status.workers.least_seconds)
     return f"{duration(status.budget.elapsed_seconds)}; the evaluations alone, with no worker idle: {least}"
 
 
 def _time_left(status: Status) -> str:
-    """Return rate and time left. Both are unknown until the first result."""
+    """Return the rate and the time left. Both are unknown until the first result."""
     if status.phase != "running":
         return ""
     elapsed = status.budget.elapsed_seconds
@@ -232,7 +232,7 @@ def _time_left(status: Status) -> str:
 
 
 def _rate(per_second: float) -> str:
-    """Return the rate per second, minute or hour, whichever gives a readable number."""
+    """Return the rate per second, minute or hour, in the unit that gives a readable number."""
     units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
     seconds, unit = next((entry for entry in units if per_second * entry[0] >= 1.0), units[-1])
     return f"{per_second * seconds:.3g} trials/{unit}"
@@ -324,7 +324,7 @@ def _now(status: Status) -> str:
 
 
 def assignments(parameters: Mapping[str, object]) -> str:
-    """Return `learning_rate=0.01, layers=3` with rounded values."""
+    """Return text like `learning_rate=0.01, layers=3`, with rounded values."""
     return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())
 
 
@@ -336,7 +336,7 @@ def _inducing(status: Status) -> str:
 
 
 def _reliability(status: Status) -> str:
-    """Return the correlation of the value at each step with the final value."""
+    """Return the correlation between the value at each step and the final value."""
     if not status.model.steps_reliability:
         return ""
     parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in status.model.steps_reliability)

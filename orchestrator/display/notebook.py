@@ -12,15 +12,15 @@ _REDRAW_SECONDS = 0.5
 
 
 class NotebookView:
-    """One output of the cell: the permanent lines, and the latest status below them.
+    """One output of the cell: the permanent lines, with the latest status below them.
 
-    IPython is imported on the first output, because it is installed only with a notebook.
+    IPython is imported for the first output, because it is installed only with notebooks.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []  # permanent
         self._now = ""  # the progress bar, or the text of a wait
-        self._handle: Any = None  # of the output; None before the first one
+        self._handle: Any = None  # the handle of the output; None before the first one
         self._next_redraw = 0.0
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""The ancestry of a population: which trial continued from which, and the schedule of a member."""
+"""The ancestry of a population: which trial continued from which, and a member's schedule."""
 
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -40,7 +40,7 @@ def is_population(history: History) -> bool:
 
 
 def schedule(history: History, trial: int) -> list[Segment]:
-    """Return the parts of the training of `trial`, the oldest first; the first begins at step 0."""
+    """Return the segments of the training of `trial`, the oldest first, from step 0 on."""
     segments: list[Segment] = []
     row = history.trials[trial]
     end = row.training.last_step
@@ -53,13 +53,13 @@ def schedule(history: History, trial: int) -> list[Segment]:
 
 
 def best_schedule(history: History) -> list[Segment]:
-    """Return the schedule of the best member; empty if its parameters were constant."""
+    """Return the schedule of the best member; empty if its parameters never changed."""
     best = history.best
     return [] if best is None or best.pick.copied is None else schedule(history, best.trial)
 
 
 def tree(history: History) -> list[Descendant]:
-    """Return all trials; each is followed by the trials that continued from it, by their steps."""
+    """Return all trials, each one followed by the trials that continued from it, sorted by step."""
     children: dict[int | None, list[TrialRow]] = {}
     for row in history.trials:
         parent = None if row.pick.copied is None else row.pick.copied.trial

@@ -1,4 +1,4 @@
-"""Compares runs: their results, and the differences between their campaign files. For `bbkb
+"""Compares runs: their results, and the differences between their campaign files. Used by `bbkb
 compare` and the live page."""
 
 import json
@@ -23,8 +23,8 @@ _LONGEST = 60  # characters of a setting
 def side_by_side(histories: Sequence[History]) -> list[Row]:
     """Return the rows of a table with one column for each run.
 
-    First the results, then the parameters of the recommended or best configuration, then the
-    settings that differ between the runs.
+    The rows are first the results, then the parameters of the recommended or best configuration,
+    and then the settings that differ between the runs.
     """
     means = partial(_means_over_seeds, histories)
     results = [
@@ -75,7 +75,7 @@ def _means_over_seeds(
 ) -> list[Row]:
     """Return a row with means and their standard errors over runs that differ only in their seed.
 
-    Only the first run with each seed counts. No row if the settings of all runs differ.
+    Only the first run with each seed is included. Return no row if the settings of all runs differ.
     """
     alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → value
     keys = [_without_seed(history) for history in histories]
@@ -87,7 +87,7 @@ def _means_over_seeds(
 
 
 def _without_seed(history: History) -> str:
-    """Return the settings as a text that only repetitions of a campaign have in common."""
+    """Return the settings as a text that is the same for repetitions of a campaign."""
     settings = history.settings.plain
     return json.dumps({key: settings[key] for key in settings if key not in _OF_ONE_RUN}, sort_keys=True)
 
@@ -95,13 +95,13 @@ def _without_seed(history: History) -> str:
 def _mean_text(values: Sequence[float]) -> str:
     if len(values) < 2:
         return ""
-    largest = max(map(abs, values)) or 1.0  # the deviation of huge values may be no float
+    largest = max(map(abs, values)) or 1.0  # the deviation may overflow
     error = statistics.stdev([value / largest for value in values]) / math.sqrt(len(values)) * largest
     return f"{statistics.mean(values):.6g} ± {error:.2g} ({len(values)} runs)"
 
 
 def best_text(history: History) -> str:
-    """Return the best value, or front and hypervolume of several objectives."""
+    """Return the best value, or the front and the hypervolume of several objectives."""
     now = history.status().goals
     if now is not None and len(now.objectives) > 1:
         return goals_text(now)
@@ -131,7 +131,7 @@ def _comparable_keys(
     settings: Sequence[Mapping[str, object]],
     is_one_strategy: bool,
 ) -> Iterator[str]:
-    """Yield the keys of all runs. An option that only one of several strategies has is left out."""
+    """Yield the keys of all runs. An option that only one of several strategies has is omitted."""
     for key in dict.fromkeys(key for of_run in settings for key in of_run):
         is_option = key.startswith("strategy.") and not is_one_strategy
         if key.partition(".")[0] in _STORAGE:

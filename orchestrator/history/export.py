@@ -1,21 +1,22 @@
-"""Exports trials or reported steps as CSV, JSON or Parquet, one row each.
+"""Exports trials or reported steps as CSV, JSON or Parquet, with one row each.
 
 The columns of trials, in this order: `FIRST_COLUMNS`, one column for each parameter under its own
-name, `LAST_COLUMNS`, one column `metric.<name>` for each metric, and these if some trial has a
-value for them:
+name, `LAST_COLUMNS`, one column `metric.<name>` for each metric, and the following ones if any
+trial has a value for them:
 
-* `trial.step`: the last reported step; the value of a trial that was stopped early is of this step
-* `trial.remark`: why the trial was stopped, and the constraints that it breaks
+* `trial.step`: the last reported step, to which the value of an early-stopped trial belongs
+* `trial.remark`: why the trial was stopped, and the constraints that it violates
 * `trial.feasible`: whether the result satisfies all constraints
 * `trial.tags` and `trial.note`
 
-A parameter gets the prefix `parameter.` if its name equals a fixed column or begins with `metric.`.
+A parameter gets the prefix `parameter.` if it has the name of a fixed column or begins with
+`metric.`.
 
-`started` and `finished` are ISO 8601 in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps in
-Parquet; the virtual seconds of the simulated executor count from 1970-01-01T00:00:00Z. An unknown
-value (no result yet, an inactive conditional parameter) is an empty field in CSV and null
-in the other formats. `error` is the last failure of a trial that has not succeeded. It may have
-several lines.
+`started` and `finished` are ISO 8601 texts in UTC (`2026-03-01T14:05:09.250000Z`), and timestamps
+in Parquet; the virtual seconds of the simulated executor are counted from 1970-01-01T00:00:00Z. An
+unknown value (no result yet, an inactive conditional parameter) is an empty field in CSV and null
+in the other formats. `error` is the last failure of a trial that has not succeeded. It may consist
+of several lines.
 """
 
 import csv
@@ -46,14 +47,14 @@ FIRST_COLUMNS = ("trial", "arm", "status", "attempts", "value")
 LAST_COLUMNS = ("batch", "started", "finished", "seconds", "worker", "error")
 TIME_COLUMNS = ("started", "finished")
 METRIC_PREFIX = "metric."
-# These columns exist only if some trial has a value for them
+# These columns exist only if any trial has a value for them
 TAGS_COLUMN = "trial.tags"
 NOTE_COLUMN = "trial.note"
 STEP_COLUMN = "trial.step"
 REMARK_COLUMN = "trial.remark"
 FEASIBLE_COLUMN = "trial.feasible"
-_PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # written to CSV unchanged
-_EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # written to JSON unchanged
+_PLAIN: frozenset[type] = frozenset((float, int, type(None)))  # types written to CSV unchanged
+_EXACT: frozenset[type] = frozenset((str, int, bool, type(None)))  # types written to JSON unchanged
 _FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
 PARAMETER_PREFIX = "parameter."
 _PART = 10_000  # rows in one part of a file
@@ -69,14 +70,14 @@ def export(history: History, format: Format, table: Table = "trials", is_safe: b
     """Yield the parts of a file in UTF-8.
 
     The complete file of a long campaign would take half as much memory as its history, so CSV and
-    JSON come in parts.
+    JSON are written in parts.
 
     Args:
         history: the campaign.
         format: the format of the file.
         table: the trials in the order of choice, their reports, or the existing data.
-        is_safe: put an apostrophe before a text in CSV that a spreadsheet would execute as a
-            formula.
+        is_safe: whether to put an apostrophe before texts in CSV that a spreadsheet would execute
+            as formulas.
 
     Raises:
         UserError: the format is unknown, or pyarrow is not installed for Parquet.
@@ -97,12 +98,12 @@ def export(history: History, format: Format, table: Table = "trials", is_safe: b
 
 
 class _Layout(NamedTuple):
-    """The columns of a table of trials that differ between campaigns."""
+    """The columns of the table of trials that differ between campaigns."""
 
     parameters: Mapping[str, str]  # parameter → column
     metrics: Sequence[str]
     optional: Sequence[str]
-    notes: Mapping[int, Sequence[Note]]  # by trial
+    notes: Mapping[int, Sequence[Note]]  # trial → notes
 
     @classmethod
     def of(cls, history: History) -> "_Layout":
@@ -182,7 +183,7 @@ _OPTIONAL_CELLS: Mapping[str, Callable[[History, TrialRow], object]] = {
 
 
 def _note_columns(trials: Sequence[TrialRow], of_trials: Mapping[int, Sequence[Note]]) -> Columns:
-    """Return `trial.tags` and `trial.note`; no column if no trial of the campaign has a note."""
+    """Return `trial.tags` and `trial.note`, or no column if no trial of the campaign has a note."""
     if not of_trials:
         return {}
     rows = [of_trials.get(row.trial, []) for row in trials]
@@ -201,7 +202,7 @@ def existing_columns(history: History) -> Columns:
 
 
 def report_columns(history: History) -> Columns:
-    """Return one row for each trial and step: the value that the newest attempt reported, and
+    """Return one row for each trial and step, with the value reported by the newest attempt and
     further metrics as `metric.<name>`."""
     reported = [
         (row, step, row.training.reports[step]) for row in history.trials for step in sorted(row.training.reports)
@@ -238,7 +239,7 @@ def _parameter_columns(names: Sequence[str]) -> dict[str, str]:
 
 
 def _to_csv(parts: Iterable[Columns], is_safe: bool) -> Iterator[bytes]:
-    """Yield RFC 4180. Lines end with CRLF, so a lone CR or LF in a field is quoted too."""
+    """Yield RFC 4180. Lines end with CRLF, so a lone CR or LF in a field is also quoted."""
     shown = _without_formula if is_safe else _cell
     for index, columns in enumerate(parts):
         text = io.StringIO(newline="")
@@ -251,14 +252,15 @@ def _to_csv(parts: Iterable[Columns], is_safe: bool) -> Iterator[bytes]:
 
 
 def _convert_cells(column: list[Any], change: Callable[[object], object], unchanged: frozenset[type]) -> list[Any]:
-    """Apply `change` to every cell. A column whose types are all `unchanged` is returned as is."""
+    """Apply `change` to every cell. A column whose types are all `unchanged` is returned as it
+    is."""
     return column if unchanged.issuperset(map(type, column)) else [change(value) for value in column]
 
 
 def _without_formula(value: object) -> object:
     """Return a cell that no spreadsheet executes.
 
-    A text that begins like a formula gets an apostrophe before it; numbers are unchanged.
+    A text that begins like a formula is prefixed with an apostrophe; numbers are unchanged.
     """
     cell = value if type(value) is str else _cell(value)
     return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA_SIGNS) else cell
@@ -274,7 +276,7 @@ def _cell(value: object) -> object:
 def _to_json(parts: Iterable[Columns]) -> Iterator[bytes]:
     """Yield an array with one object on each line.
 
-    The lines are joined here, because the indentation of `json` takes five times as long.
+    The lines are joined here, because `json` takes five times as long with indentation.
     """
     encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str).encode
     before = "["
@@ -288,7 +290,7 @@ def _to_json(parts: Iterable[Columns]) -> Iterator[bytes]:
 
 
 def strict_json(value: object) -> object:
-    """Return `value` as lists and dictionaries, with None for NaN and infinities."""
+    """Return `value` as lists and dictionaries, with None in place of NaN and infinities."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
@@ -321,5 +323,5 @@ def _arrow_array(pa: ModuleType, name: str, values: list[Any]) -> object:
         return pa.array(values, type=_ARROW_TYPES.get(name, "float64"))
     try:
         return pa.array(values)
-    except (pa.ArrowException, OverflowError):  # a parameter of mixed types becomes text
+    except (pa.ArrowException, OverflowError):  # a parameter with mixed types becomes text
         return pa.array([None if value is None else str(_cell(value)) for value in values], type="string")

@@ -1,12 +1,12 @@
-"""Folds a campaign's event log into tables and totals, the only source of status, report, export
-and the live page.
+"""Folds a campaign's event log into tables and totals, the only source of the status, the report,
+the export and the live page.
 
 `History` consists of the `campaign.state.CampaignState` that the run itself computes, and of tables
-that a state of bounded size cannot hold: trials, attempts, refreshes and sessions. All totals come
-from that state, so `bbkb status` and the report cannot disagree. `verify` counts independently on
-purpose.
+that a state of limited size cannot contain: trials, attempts, refreshes and sessions. All totals
+come from that state, so `bbkb status` and the report cannot disagree. `verify` counts
+independently, on purpose.
 
-`advance` adds one event, so following a growing log costs only as much as its new events. It
+`advance` adds one event, so the cost of following a growing log depends only on its new events. It
 modifies the history in place: copying the tables for each event would cost as much as the whole
 log. Times are on the executor's clock.
 """
@@ -34,8 +34,8 @@ def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None =
     Args:
         events: all events of the log.
         stored: the number of events that `state` contains.
-        state: the campaign's state from a snapshot, if there is one. It saves applying the first
-            `stored` events again, which takes half of the time.
+        state: the campaign's state from a snapshot, if there is one. The first `stored` events then
+            need not be applied again, which saves half of the time.
     """
     iterator, history = _begin_log(events)
     if state is not None:
@@ -48,8 +48,8 @@ def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None =
 def fold_tables(events: Iterable[Event]) -> History:
     """Return the tables of a whole log without totals, in half of the time of `fold`.
 
-    `campaign`, and every property that is computed from it, stays at the log's first event. Raises
-    ValueError as `fold` does.
+    `campaign`, and every property derived from it, keep the value after the log's first event.
+    Raises the errors of `fold`.
     """
     iterator, history = _begin_log(events)
     for event in iterator:

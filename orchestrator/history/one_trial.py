@@ -14,11 +14,11 @@ from orchestrator.history.remarks import broken_constraints, training_remark
 from orchestrator.history.rows import TrialRow
 from orchestrator.wording import duration, iso
 
-Plain = dict[str, Any]  # a value for JSON
+Plain = dict[str, Any]  # a JSON value
 
 MOST_REPORTS = 1000
 _SCORES = "a score is not in the unit of the objective, and a high one is good"
-_REASONS = {  # by the reason of a pick; the others have the highest upper bounds
+_REASONS = {  # by the reason of a pick; picks without a reason have the largest upper bounds
     "coverage": ", because a level of one of its choices lacked evaluations, as the most promising "
     "candidate of that level",
     "verification": ", to evaluate one of the best candidates again, because single values are noisy",
@@ -27,9 +27,9 @@ _REASONS = {  # by the reason of a pick; the others have the highest upper bound
 
 
 def describe_trial(history: History, number: int) -> Plain | None:
-    """Return a trial's parameters, result, reports, attempts and the reason for its choice.
+    """Return a trial's parameters, result, reports, attempts, and the reason for its choice.
 
-    All values can be written as JSON. None if the trial does not exist.
+    All values can be written as JSON. Return None if the trial does not exist.
     """
     if not 0 <= number < len(history.trials):
         return None
@@ -88,7 +88,7 @@ def reason(history: History, row: TrialRow) -> str:
 
 
 def _mean(pick: PickedTrial) -> float | None:
-    """Return the predicted score; None if the strategy predicted none."""
+    """Return the predicted score; None if the strategy did not predict one."""
     return None if pick.mean is None or not math.isfinite(pick.mean) else pick.mean
 
 
@@ -140,7 +140,7 @@ def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float
     rewards = np.array([history.sign * fmean(of_arm) for of_arm in values.values()])
     try:
         scale = Scale(rewards, Outputs(str(model.get("outputs"))))
-    except ValueError:  # of another version
+    except ValueError:  # written by another version
         return None
     return lambda score: history.sign * float(scale.rewards(np.array([score]))[0])
 

@@ -1,4 +1,4 @@
-"""One line about a run in a list of runs, from the newest snapshot and the events after it.
+"""A summary of a run for a list of runs, from the newest snapshot and the events after it.
 
 Unlike a `History`, it needs no tables of trials, so a long log with a snapshot takes no longer than
 a short one.
@@ -22,7 +22,7 @@ from orchestrator.store.runs import Run
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A run in a list."""
+    """A run in a list of runs."""
 
     began: float  # seconds since 1970
     state: RunState
@@ -33,7 +33,7 @@ class Overview:
 
     @property
     def trials(self) -> str:
-        """The numbers of trials."""
+        """The numbers of trials, as text."""
         return trials_text(self.status)
 
 
@@ -56,7 +56,7 @@ def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, 
 
     Args:
         created: the first event of its log.
-        state: its state after the last one.
+        state: its state after the last event.
         settings: the campaign file of its newest session.
         notes: the notes on it.
     """

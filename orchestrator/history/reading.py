@@ -1,4 +1,4 @@
-"""Reads a run's log and notes into a history, for all commands that show a run."""
+"""Reads a run's log and notes into a history, for all commands that display a run."""
 
 import gc
 from collections.abc import Iterator
@@ -18,14 +18,14 @@ def read_history(run: Run) -> History:
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         position, state = snapshots.load(store, run.name)
-        # one event at a time: a list of all events would double the memory
+        # one event at a time, because a list of all events would double the memory
         history = fold(chain((created,), events), position, state if position else None)
         history.notes = store.notes(run.name)
     return history
 
 
 def read_tables(run: Run) -> History:
-    """Return the run's tables and notes without totals. Raises as `read_history` does."""
+    """Return the run's tables and notes without totals. Raises the errors of `read_history`."""
     with run.store() as store, _without_collection():
         created, events = run.stream(store)
         history = fold_tables(chain((created,), events))
@@ -35,7 +35,7 @@ def read_tables(run: Run) -> History:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Disable the cycle collector, which costs a quarter of the time: rows form no cycles."""
+    """Disable the cycle collector, which would take a quarter of the time: rows form no cycles."""
     is_enabled = gc.isenabled()
     gc.disable()
     try:

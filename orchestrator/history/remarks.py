@@ -1,4 +1,4 @@
-"""Remarks on a trial for a person: broken constraints, early stops and continuations."""
+"""Remarks about a trial for display: violated constraints, early stops and continuations."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,13 @@ from orchestrator.wording import plural
 
 
 def remark(history: History, row: TrialRow) -> str:
-    """Return the broken constraints and the course of the training; may be empty."""
+    """Return the violated constraints and the course of the training; may be empty."""
     remarks = [broken_constraints(history, row), training_remark(history, row)]
     return "; ".join(filter(None, remarks))
 
 
 def broken_constraints(history: History, row: TrialRow) -> str:
-    """Return the constraints that the result breaks, with its metrics; may be empty."""
+    """Return the constraints that the result violates, with its metrics; may be empty."""
     if row.is_feasible is not False or row.value is None:
         return ""
     margins = history.goals.margins(row.value, row.metrics)

@@ -13,15 +13,15 @@ TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
 
 @dataclass(slots=True)
 class TrainingRow:
-    """The training of one trial that reports intermediate values."""
+    """The training of a trial that reports intermediate values."""
 
-    reports: dict[int, float] = field(default_factory=dict)  # step → value, of the newest attempt
+    reports: dict[int, float] = field(default_factory=dict)  # step → value, from the newest attempt
     metrics: dict[int, Mapping[str, float]] = field(default_factory=dict)  # step → further metrics
-    last_step: int = 0  # the largest reported step of all attempts
+    last_step: int = 0  # the largest reported step in all attempts
     stopped_at: int | None = None  # the step at which the campaign stopped the trial early
-    stop_cause: str = ""  # why, for a person
-    continuations: int = 0  # how many times the trial was continued after a stop
-    has_restarted: bool = False  # whether it then reported its first step again
+    stop_cause: str = ""  # the reason, for display
+    continuations: int = 0  # the number of continuations after a stop
+    has_restarted: bool = False  # whether the trial then reported its first step again
     has_no_checkpoint: bool = False  # whether its checkpoint was removed after the stop
 
     def add(self, reports: Iterable[tuple[int, float]]) -> None:
@@ -31,10 +31,10 @@ class TrainingRow:
                 self.has_restarted = True
             self.reports[step] = value
             self.last_step = max(self.last_step, step)
-            self.metrics.pop(step, None)  # the metrics of an earlier attempt
+            self.metrics.pop(step, None)  # the metrics are from an earlier attempt
 
 
-# Shared by all trials that report nothing: a value for each of them would take an eighth of a row
+# Shared by all trials without reports: a separate value would take an eighth of a row
 _NO_TRAINING = TrainingRow(
     cast(dict[int, float], MappingProxyType({})),
     cast(dict[int, Mapping[str, float]], MappingProxyType({})),
@@ -43,24 +43,24 @@ _NO_TRAINING = TrainingRow(
 
 @dataclass(slots=True)
 class TrialRow:
-    """One trial at the end of the log. Times are None until they are known; `value` is on the
-    user's scale."""
+    """A trial at the end of the log. Times are None until they are known. `value` is on the user's
+    scale."""
 
-    pick: PickedTrial  # the candidate, and the model's prediction when it was chosen
+    pick: PickedTrial  # the candidate, and the model's prediction at the time of choice
     batch: int  # 1 for the first batch
     place: int  # the index in its batch, from 1
     status: TrialStatus = "queued"
     attempts: int = 0
     value: float | None = None
     metrics: Mapping[str, float] = field(default_factory=dict)
-    dispatched: float | None = None  # when the newest attempt was passed to a worker
+    dispatched: float | None = None  # the time at which the newest attempt was passed to a worker
     started: float | None = None
     finished: float | None = None
     worker: str = ""
-    # read-only; `own_training` returns one to modify
+    # read-only; `own_training` returns a modifiable one
     training: TrainingRow = field(default_factory=lambda: _NO_TRAINING)
     error: str = ""  # "kind: message" of the newest attempt's failure; empty if it did not fail
-    is_feasible: bool | None = None  # None before a result, and without constraints
+    is_feasible: bool | None = None  # None before the first result or without constraints
 
     @property
     def trial(self) -> int:
@@ -83,7 +83,7 @@ class TrialRow:
         return None if self.started is None or self.finished is None else self.finished - self.started
 
     def own_training(self) -> TrainingRow:
-        """Return the row's training for modification; create it first if necessary."""
+        """Return the row's training for modification, after creating it if necessary."""
         if self.training is _NO_TRAINING:
             self.training = TrainingRow()
         return self.training
@@ -110,7 +110,7 @@ class AttemptRow(NamedTuple):
 
 @dataclass(slots=True)
 class SessionRow:
-    """One session. `ended` is the time of its last event."""
+    """A session. `ended` is the time of its last event."""
 
     epoch: int
     executor: str
@@ -123,7 +123,7 @@ class SessionRow:
     slots_since: float | None = None  # the time of that change
 
     def change_slots(self, slots: int, time: float) -> None:
-        """Continue with this number of slots from `time` on."""
+        """Set the number of slots from `time` on."""
         self.ended = max(self.ended, time)
         self.earlier_seconds = self.worker_seconds
         self.slots_since = self.ended
@@ -131,7 +131,7 @@ class SessionRow:
 
     @property
     def seconds(self) -> float:
-        """Wall-clock (or virtual) duration."""
+        """The duration on the wall clock, or in virtual time."""
         return self.ended - self.started
 
     @property

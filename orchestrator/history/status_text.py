@@ -1,4 +1,4 @@
-"""A campaign's status as text for people, and as flat values for JSON."""
+"""A campaign's status as text for display, and as flat values for JSON."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -30,13 +30,13 @@ def as_plain(status: Status) -> dict[str, object]:
 
 
 def trials_text(status: Status) -> str:
-    """Return the number of trials that have ended, and of those that failed."""
+    """Return the number of ended trials and the number of failed ones."""
     failed = f", {status.trials.failed} failed" if status.trials.failed else ""
     return f"{status.trials_text.replace('/', ' of ')}{failed}"
 
 
 def headline(status: Status) -> str:
-    """Return one plain line, for logs that are not a terminal."""
+    """Return one plain line, for output that is not a terminal."""
     trials, best, left = status.trials, status.best, status.budget.left_seconds
     value = "no value yet" if best.value is None else f"best {best.value:.6g} ({best.direction})"
     goals = "" if status.goals is None else goals_text(status.goals)
@@ -65,7 +65,7 @@ def gains_text(status: Status) -> str:
 def goals_text(goals: GoalsStatus) -> str:
     """Return front and hypervolume, and the share of feasible results.
 
-    It is empty before the first result of a search with one objective.
+    Return an empty text before the first result of a search with one objective.
     """
     parts = []
     if len(goals.objectives) > 1:
@@ -88,7 +88,7 @@ def progress(status: Status) -> str:
 def idle_text(idle_seconds: Mapping[str, float]) -> str:
     """Return the causes of the workers' idle time, the largest first.
 
-    Causes of less than a hundredth of it are left out.
+    Causes with less than a hundredth of it are omitted.
     """
     least = 0.01 * sum(idle_seconds.values())
     listed = sorted((item for item in idle_seconds.items() if item[1] >= least), key=lambda item: -item[1])

@@ -26,19 +26,19 @@ class History:
 
     created: CampaignCreated
     settings: RecordedSettings  # the settings of the newest session
-    campaign: CampaignState  # all totals, as the run itself counts them
+    campaign: CampaignState  # all totals, as computed by the run itself
     position: int = 1
     existing: ExistingTaken | None = None  # results from before the campaign; they are not trials
     trials: list[TrialRow] = field(default_factory=list)
     succeeded: list[TrialRow] = field(default_factory=list)  # in the order of their results
-    trace: Trace[TrialRow] = field(default_factory=Trace)  # the same, thinned for pictures
+    trace: Trace[TrialRow] = field(default_factory=Trace)  # a sample of the same, for figures
     reporting: dict[int, TrialRow] = field(default_factory=dict)  # trials with intermediate values
     batches: list[BatchChosen] = field(default_factory=list)
     refreshes: list[ModelRefreshed] = field(default_factory=list)
     attempts: list[AttemptRow] = field(default_factory=list)
-    appended: int = 0  # the number of candidates that were added during the campaign
+    appended: int = 0  # the number of candidates appended during the campaign
     sessions: list[SessionRow] = field(default_factory=list)
-    notes: tuple[Note, ...] = ()  # in the order of writing; the log does not contain them
+    notes: tuple[Note, ...] = ()  # in the order of writing; they are not in the log
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class History:
 
     @property
     def is_asynchronous(self) -> bool:
-        """Whether the strategy receives results one by one instead of batch by batch."""
+        """Whether the strategy receives results individually instead of in batches."""
         return self.campaign.rules.strategy.is_asynchronous
 
     @property
@@ -63,7 +63,7 @@ class History:
 
     @property
     def sign(self) -> float:
-        """The factor (1 or -1) from a value to its reward, which is maximized."""
+        """The factor (1 or −1) that converts a value to its reward, which is maximized."""
         return self.campaign.rules.sign
 
     @property
@@ -73,7 +73,7 @@ class History:
 
     @property
     def front(self) -> list[TrialRow]:
-        """The trials on the Pareto front, sorted from the best value of the first objective.
+        """The trials on the Pareto front, sorted by the first objective, the best first.
 
         With a single objective, only the best trial.
         """
@@ -95,7 +95,7 @@ class History:
     def best(self) -> TrialRow | None:
         """The trial with the best value of the first objective that satisfies all constraints.
 
-        The earliest result among equal values. None if no trial qualifies.
+        This is the earliest among equal values, and None if no trial qualifies.
         """
         best = self.campaign.results.best
         return None if best is None or best.trial is None else self.trials[best.trial]
@@ -107,15 +107,15 @@ class History:
 
     @property
     def recommended(self) -> Mapping[str, object] | None:
-        """The recommended parameters; None if no trial succeeded.
+        """The recommended parameters; None if no trial has succeeded.
 
-        They come from the strategy if the values are noisy, else from the best value.
+        They are the strategy's if the values are noisy, else those of the best value.
         """
         recommendation = self.campaign.refresh.recommended or self.best_known
         return None if recommendation is None else recommendation.parameters
 
     def copy(self) -> "History":
-        """Return a copy that later events do not change, except in the rows of open trials."""
+        """Return a copy that later events do not change, except for the rows of open trials."""
         return replace(
             self,
             trials=self.trials[:],

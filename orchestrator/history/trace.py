@@ -1,8 +1,8 @@
-"""A sample of a campaign's results, in the order of their arrival, that a figure can show.
+"""A sample of a campaign's results, in the order of arrival, for figures.
 
-Each bucket covers consecutive results and keeps the best and the worst of them. If there are too
+Each bucket covers consecutive results and contains the best and the worst of them. If there are too
 many buckets, neighboring buckets are merged. So adding a result takes constant time on average, and
-no outlier and no improvement is lost.
+no outlier or improvement is lost.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ class Point(Generic[T]):
 
     place: int  # its index in the order of arrival, from 1
     reward: float  # higher is better
-    item: T  # the result
-    steps: int = 0  # the steps that all trials had reported by then
+    item: T  # the result itself
+    steps: int = 0  # the steps that all trials had reported at that time
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class Trace(Generic[T]):
     steps: int = 0  # the steps that all trials have reported
     width: int = 1  # results per bucket
     improvements: list[Point[T]] = field(default_factory=list)
-    # the worst and the best result of each bucket
+    # the worst and the best result in each bucket
     _buckets: list[tuple[Point[T], ...]] = field(default_factory=list)
 
     def add(self, reward: float, item: T, is_feasible: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Updates the tables of a campaign by the events of its log."""
+"""Updates the tables of a campaign with the events of its log."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ from orchestrator.settings.from_log import read_recorded
 
 
 def record(history: History, event: Event) -> None:
-    """Update the tables by one more event.
+    """Update the tables with the next event.
 
     Raises StoreError if the event cannot follow the events before it.
     """
@@ -46,7 +46,7 @@ def record(history: History, event: Event) -> None:
         if history.sessions and not isinstance(event, TrialsReopened):
             session = history.sessions[-1]
             session.ended = max(session.ended, event.time)
-    except (UserError, MemoryError):  # of the recorded settings, or of this machine
+    except (UserError, MemoryError):  # caused by the recorded settings or by this machine
         raise
     except Exception as error:
         raise damage_error(event, error) from error
@@ -166,7 +166,7 @@ def _fail(history: History, event: TrialFailed) -> None:
 
 
 def _end_attempt(history: History, event: AttemptEnded) -> TrialRow:
-    """Return the trial's row with the times and the worker of the attempt that ended."""
+    """Return the trial's row after adding the times and the worker of the ended attempt."""
     row = history.trials[event.trial]
     row.started = event.started
     row.finished = event.finished

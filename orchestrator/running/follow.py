@@ -1,7 +1,7 @@
 """Follows a run of another process through its store, for `bbkb attach` and `bbkb stop`.
 
-New events are folded incrementally, so following a long campaign costs no more than a short one.
-Watching has no effect on the run; only a stop request is written.
+New events are folded incrementally, so following a long campaign costs no more than following a
+short one. Watching does not affect the run; only a stop request is written.
 """
 
 import time
@@ -21,7 +21,7 @@ from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
 
-# the time that a coordinator has to restart, which includes loading its data
+# the time in which a coordinator can restart, including loading its data
 RESTART_SECONDS = 60.0
 # how long `attach` waits for the restart of a coordinator that is dead at the first check
 TAKE_UP_SECONDS = 15.0
@@ -89,19 +89,19 @@ def follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> SessionEnd:
-    """Show the run until its session has ended and released the lease. `stop`: the stop to request
-    from every holder.
+    """Show the run until its session has ended and released the lease. `stop`: the kind of stop to
+    request from every holder.
 
-    If the holder dies, wait `RESTART_SECONDS` for its central actor to restart. Even transient
-    errors of the store end the command, which can be repeated. Raises StoreError, and RunError if
-    the campaign does not exist.
+    If the holder dies, wait `RESTART_SECONDS` for its coordinator to restart. Errors of the store
+    end the command even if they are transient, because the command can be repeated. Raises
+    StoreError, and RunError if the campaign does not exist.
     """
     follower = Follower(run, store)
     watch = Watch(clock=clock)
     gone_since: float | None = None
     with view:
         while True:
-            # read before the log: a holder closes its session before it releases the lease
+            # read before the log, because a holder closes its session before it releases the lease
             holding = store.holding(run.name)
             follower.catch_up()
             is_held = watch.is_held(holding)
@@ -131,10 +131,10 @@ def reason_not_to_follow(
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> str | None:
-    """Return why the run cannot be followed (no process runs it), since when, and the remedy. None
-    if a process runs it.
+    """Return why the run cannot be followed because no process runs it, since when, and the remedy.
+    Return None if a process runs it.
 
-    Waits if Ray may be restarting a coordinator that has died.
+    Waits if Ray may be restarting a dead coordinator.
     """
     holding, is_held = watch_holder(store, run.name, say)
     if is_held:
@@ -169,7 +169,7 @@ def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holdi
 
 
 def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
-    """Return the end of the last session; None if there is no session, or if its end is not
+    """Return the end of the last session; None if there is no session or its end is not
     recorded."""
     follower = Follower(run, store)
     follower.catch_up()

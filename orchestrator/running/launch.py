@@ -1,4 +1,4 @@
-"""Runs one session of a campaign, in this process or in the central Ray actor, and shows its
+"""Runs one session of a campaign, in this process or in the coordinator's Ray actor, and shows its
 progress."""
 
 import logging
@@ -33,7 +33,7 @@ _REDRAW_SECONDS = 0.25
 # time between two snapshots, whose cost grows with the number of running evaluations
 _SHOW_SECONDS = 0.1
 _STARTING = "starting Ray on this machine"
-_PATIENCE_SECONDS = 10.0  # how long an immediate stop may take
+_PATIENCE_SECONDS = 10.0  # the time that an immediate stop may take
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and the reason
 
@@ -76,20 +76,20 @@ def launch(
 ) -> Outcome:
     """Run a session to its end and return its outcome and reason.
 
-    The first interrupt (Ctrl-C or SIGTERM) stops cleanly, the second immediately.
+    The first interrupt (Ctrl-C or SIGTERM) requests a clean stop, the second an immediate one.
 
     Args:
-        run: the run to work on.
+        run: the run.
         settings: the settings of the campaign, or the changed ones of a resume.
         console: the console that shows progress.
-        address: the Ray cluster to join; RAY_ADDRESS if None. Without either, a local Ray is
-            started. Not used by other executors.
-        parts: the result of `build` for these settings, so that they are not built twice.
+        address: the Ray cluster to join; None: RAY_ADDRESS. Without either, a local Ray is started.
+            Other executors ignore it.
+        parts: the result of `build` for these settings, to avoid building them twice.
         ray: the result of `start_ray`.
         keeps_ray: whether to keep a started local Ray for the next campaign of this process.
 
     Raises:
-        BbkbError: as `open_session` and `Driver.run` do. CampaignError: if the central actor died.
+        BbkbError: the errors of `open_session` and `Driver.run`. CampaignError: if the actor died.
     """
     with view(console) as shown:
         if settings.workers.executor != "ray":
@@ -104,7 +104,7 @@ def launch(
             session = RemoteSession.start(run, settings, not cluster.is_ours, parts)
             return watch(session, shown, cluster.dashboard)
         finally:
-            # the caller reports on the session meanwhile
+            # the caller reports on the session in the meantime
             disconnect(cluster, keeps_ray, waits=False)
 
 
@@ -116,7 +116,7 @@ def _cluster(
     shown: View,
     keeps_ray: bool,
 ) -> "Cluster":
-    """Return the cluster of the session, after the wait for it."""
+    """Return the cluster of the session, after waiting for it."""
     joined = named_cluster(address)
     starting = "starting Ray on this machine: further campaigns of this process use it" if keeps_ray else _STARTING
     shown.wait_for(starting if joined is None else f"joining the Ray cluster at {joined}")
@@ -152,7 +152,7 @@ def watch(session: Remote, shown: View, dashboard: "LateDashboard | None" = None
         shown: the view that displays it.
         dashboard: started when the session has been built.
     """
-    # stop requests that are not passed on yet, because a signal handler must not call Ray
+    # stop requests that were not forwarded yet, because a signal handler must not call Ray
     requests: list[bool] = []
     deadline = float("inf")
     with _interrupts(requests.append):
@@ -183,7 +183,7 @@ def _advance(dashboard: "LateDashboard", shown: View) -> None:
 
 @contextmanager
 def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
-    """Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that."""
+    """Make Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that."""
     count = 0
 
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
@@ -192,8 +192,8 @@ def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
         stop(count > 1)
 
     if threading.current_thread() is not threading.main_thread():
-        # only the main thread receives signals; a program that runs campaigns in threads must
-        # handle them
+        # only the main thread receives signals; programs that run campaigns in threads must handle
+        # them
         yield
         return
     before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}

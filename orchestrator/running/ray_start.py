@@ -1,6 +1,6 @@
 """Starts Ray for a session, and joins clusters.
 
-This module imports little, so that Ray starts while the other modules of a session are imported.
+This module imports little, so that Ray can start while the other modules of a session are imported.
 """
 
 import threading
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def check_address(settings: "Settings", address: str | None) -> None:
-    """Raise UserError if a Ray cluster is named and the executor is not Ray."""
+    """Raise UserError if a Ray cluster is specified and the executor is not Ray."""
     if address is not None and settings.workers.executor != "ray":
         raise UserError(
             f"--address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
@@ -27,15 +27,15 @@ def check_address(settings: "Settings", address: str | None) -> None:
 def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | None":
     """Start Ray on this machine while the campaign is being built; the result is for `launch`.
 
-    Ray starts in another thread, which stays: Linux ends Ray's processes with the thread that
-    started them. So a process that ends earlier, because of a mistake, ends them, too.
+    Ray starts in a separate thread that stays, because Linux ends Ray's processes together with the
+    thread that started them. If this process exits early because of a mistake, they end as well.
 
     Args:
         settings: the settings of the session that follows.
-        address: the Ray cluster to join; RAY_ADDRESS if None.
+        address: the Ray cluster to join; None: RAY_ADDRESS.
 
     Returns:
-        The cluster, or the error of its start. None if the session does not need a Ray of its own.
+        Return the cluster, or the error of its start. None if no local Ray is needed.
     """
     if settings.workers.executor != "ray" or named_cluster(address) is not None:
         return None
@@ -53,9 +53,9 @@ def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | N
 
 
 def connect_for(settings: "Settings", address: str | None, name: str = "") -> "Cluster":
-    """Return the cluster for a session, which is named in Ray's list of jobs, after joining or
-    starting it."""
-    # imported here so that campaigns without Ray, and all other commands, start without it
+    """Return the cluster for a session, after joining or starting it. Ray's list of jobs shows the
+    session's name."""
+    # imported here so that campaigns without Ray, and all other commands, start without loading it
     from orchestrator.running.coordinator.cluster import connect
 
     workers = settings.workers

@@ -1,5 +1,5 @@
-"""The checks of a resume: which settings changed, whether another process runs it, and whether
-anything is left to do."""
+"""The checks of a resume: which settings have changed, whether another process runs the campaign,
+and whether there is work left."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -44,7 +44,7 @@ def prepare(
     compared: tuple[str, ...] = (),
 ) -> tuple[Settings, Parts] | Close:
     """Return the settings with which `old` is continued and the parts built from them, or the end
-    of the campaign if nothing is left to do.
+    of the campaign if there is no work left.
 
     Nothing is written, except that failures of the kinds `retried` are queued again.
 
@@ -52,14 +52,14 @@ def prepare(
         old: the run.
         settings: the settings of the resume.
         say: prints a line.
-        retried: kinds of failures that are evaluated again.
-        compared: prefixes of dotted keys that the caller has compared already.
+        retried: the kinds of failures to evaluate again.
+        compared: prefixes of dotted keys that the caller has already compared.
 
     Raises:
         RunError: if a setting differs that a resume may not change, the budget is already spent, or
             the log has lost its end.
         HeldError: if another process runs the campaign.
-        ObjectiveError: as `build` does.
+        ObjectiveError: the errors of `build`.
     """
     with old.store() as store:
         find_free(store, old.name, say)  # before the log is read, which does not grow any more
@@ -88,7 +88,7 @@ def prepare(
 
 
 def _progress(done: int, steps: int, settings: Settings) -> str:
-    """Return how much of the budget is spent: trials, and steps if they bound the campaign."""
+    """Return how much of the budget is spent: trials, and steps if they are limited."""
     budget = settings.budget
     if budget.steps is None:
         return f"{done} of {budget.evaluations} done"
@@ -123,7 +123,7 @@ def check_changes(
 
 
 def check_budget(done: int, settings: Settings) -> None:
-    """Raise RunError if the budget is less than the number of trials that are done."""
+    """Raise RunError if the budget is less than the number of ended trials."""
     if settings.budget.evaluations < done:
         raise RunError(
             f"budget.evaluations must be at least {done}, the number of trials that are done already, got "
@@ -132,11 +132,10 @@ def check_budget(done: int, settings: Settings) -> None:
 
 
 def end_of(state: CampaignState, settings: Settings) -> Close | None:
-    """Return the end of a further session if it would end immediately; None if there is work
-    left."""
+    """Return the end of another session if it would end immediately; None if there is work left."""
     opened = SessionOpened(
         time=state.clock.last_time,
-        # epoch 0 would mean that no session has begun, and that nothing is left to do
+        # epoch 0 would mean that no session has begun and there is no work left
         epoch=state.session.epoch + 1,
         executor="",
         slots=settings.workers.count,

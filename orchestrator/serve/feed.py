@@ -86,7 +86,7 @@ class _Reading:
     is_wanted: bool = False  # whether a user has opened the campaign
     listed: Overview | None = None  # from the end of the log, until the log is folded
     next_try: float = 0.0  # after an error, on the monotonic clock
-    stamp: _Stamp = ()  # of the files at the last reading; empty if they may change unseen
+    stamp: _Stamp = ()  # of the files at the last reading; empty if they may change unnoticed
     watch: Watch = field(default_factory=Watch)
 
 
@@ -97,7 +97,7 @@ class Feed:
         self.source = source
         self.history: History | None = None
         self.holding = Holding(0)
-        self.is_held: bool | None = None  # whether a process runs it; None until it is known
+        self.is_held: bool | None = None  # whether a process runs it; None if unknown
         self.length = 0  # the length of the log at the last reading
         self.problem = ""
         self.failures = FailureGroups()
@@ -118,17 +118,17 @@ class Feed:
         return self.history is not None and self.position >= self.length
 
     def want(self) -> None:
-        """Read the campaign's history from now on."""
+        """Keep the campaign's history up to date from now on."""
         self._reading.is_wanted = True
 
     @property
     def is_listed(self) -> bool:
-        """Whether the end of the log is known without its history."""
+        """Whether the end of the log has been read, but not the history."""
         return self._reading.listed is not None
 
     @property
     def overview(self) -> Overview | None:
-        """The campaign's line in the list; None until it is known."""
+        """The campaign's line in the list; None if it is not known yet."""
         if self._reading.listed is not None:
             return self._reading.listed
         history = self.history
@@ -143,8 +143,8 @@ class Feed:
     def catch_up(self) -> bool:
         """Fold at most `EVENTS_A_TURN` new events. Return whether there may be more.
 
-        Every error becomes `problem`, even one that only a crafted log causes, so that the other
-        campaigns are shown.
+        Every error is stored in `problem`, even one that only a crafted log causes, so that the
+        other campaigns are still displayed.
         """
         if not self.source.url:
             self.problem = self.source.problem
@@ -168,7 +168,8 @@ class Feed:
         is_folded = self._reading.is_wanted or self.history is not None
         is_known = self.is_complete if is_folded else self.is_listed
         if stamp and stamp == self._reading.stamp and is_known and not self.problem:
-            self.is_held = self._reading.watch.is_held(self.holding)  # a process may end without a trace
+            # a dead process leaves no trace
+            self.is_held = self._reading.watch.is_held(self.holding)
             return False
         self._reading.stamp = stamp
         if not is_folded and self._glance():
@@ -200,12 +201,12 @@ class Feed:
             return None if self.history is None else make(self.history)
 
     def while_locked(self, make: Callable[[], T]) -> T:
-        """Return `make()` under the lock, so that no event is folded meanwhile."""
+        """Return `make()` under the lock, so that no event is folded at the same time."""
         with self._lock:
             return make()
 
     def ask_to_stop(self, stop: Stop) -> str:
-        """Ask the process that runs the campaign to drain or to stop. Return a message.
+        """Ask the process that runs the campaign to drain or to stop, and return a message.
 
         Raises RunError if no process runs it, and StoreError if the store cannot be used.
         """
@@ -226,7 +227,7 @@ class Feed:
         return self._store
 
     def _fold(self, store: EventStore) -> bool:
-        """Read first and fold afterwards, so that a slow database does not hold the lock."""
+        """Read first and fold afterwards, so that a slow database does not block the lock."""
         holding = store.holding(self.source.name)
         length = store.length(self.source.name)
         events = list(islice(store.read(self.source.name, after=self.position), EVENTS_A_TURN))
@@ -243,7 +244,7 @@ class Feed:
                 else:
                     raise RunError(f"{self.source.name} has no log of a campaign in its store")
                 if folded % 500 == 0:
-                    time.sleep(0)  # let the thread run that answers requests
+                    time.sleep(0)  # let the thread that answers requests run
             if self.history is not None:
                 self.history.notes = notes
         return self.position < self.length

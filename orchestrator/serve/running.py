@@ -1,4 +1,4 @@
-"""Running the server: in the foreground for `bbkb serve`, in a thread beside a campaign for `bbkb
+"""Runs the server: in the foreground for `bbkb serve`, or in a thread beside a campaign for `bbkb
 run --serve`."""
 
 import asyncio
@@ -29,7 +29,7 @@ _START_SECONDS = 30.0
 def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
     """Serve until interrupted. Raises UserError if `place` does not exist or the port cannot be
     opened."""
-    page = page_of(place)  # raises errors before the server starts
+    page = page_of(place)  # raises its errors before the server starts
     listening = bind(host, port)
     access = _access(listening, host)
     for line in addresses(access, host, page):
@@ -39,9 +39,9 @@ def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
 
 
 def page_of(place: str) -> str:
-    """Return the path of the first page: that of a run, or the list of campaigns.
+    """Return the path of the first page, which is the page of a run or the list of campaigns.
 
-    Raises as `Sources.find` does.
+    Raises the errors of `Sources.find`.
     """
     if "://" in place:
         Sources(place).find()
@@ -52,9 +52,9 @@ def page_of(place: str) -> str:
 
 @contextmanager
 def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> Iterator[None]:
-    """Serve `place` in a thread while the body runs, on `DEFAULT_PORT` or else on a free port.
+    """Serve `place` in a thread while the body runs, on `DEFAULT_PORT`, or else on a free port.
 
-    Raises UserError as `serve` does.
+    Raises the errors of `serve`.
     """
     try:
         listening = bind("127.0.0.1", DEFAULT_PORT)
@@ -95,7 +95,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def addresses(access: Access, host: str, path: str) -> list[str]:
-    """Return the page's address, and in a remote shell the command for a tunnel to it."""
+    """Return the page's address and, in a remote shell, the command for a tunnel to it."""
     name = socket.getfqdn() if host in EVERYWHERE else host
     shown = f"[{name}]" if ":" in name else name
     lines = [f"live page http://{shown}:{access.port}/{path}?token={access.token}"]

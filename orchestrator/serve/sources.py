@@ -19,16 +19,16 @@ _Stamp = tuple[tuple[int, int, int], ...]  # changes with the files of a run tha
 class Source:
     """A campaign that was found."""
 
-    name: str  # the run's name in its store, or the name of a folder that cannot be read
-    url: str  # the URL of the run's store; empty if it cannot be read
-    problem: str = ""  # the reason if it cannot be read
+    name: str  # the run's name in its store, or the name of an unreadable folder
+    url: str  # the URL of the run's store; empty if the run cannot be read
+    problem: str = ""  # the reason that it cannot be read
     trials: Path | None = None  # the folder of its trials, if it is known
 
 
 class Sources:
     """The campaigns of `place`: a run's folder, a folder of runs, or a database's URL.
 
-    Each run is read separately with a time limit, and again when its files have changed.
+    Each run is read separately, with a time limit, and again if its files have changed.
     """
 
     def __init__(self, place: str) -> None:
@@ -36,7 +36,7 @@ class Sources:
         self._read: dict[Path, tuple[_Stamp, Source]] = {}
 
     def find(self) -> list[Source]:
-        """Return all campaigns, including unreadable ones. Folders that are not runs are left out.
+        """Return all campaigns, including unreadable ones. Folders that are not runs are skipped.
 
         Raises UserError if the folder does not exist, StoreError if the database cannot be read,
         and RunError if it does not respond.
@@ -69,7 +69,7 @@ def check_place(place: str) -> Path:
 def _read_source(folder: Path) -> Source:
     try:
         run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
-    except Exception as error:  # one unreadable folder must not hide the others
+    except Exception as error:  # one unreadable folder should not hide the others
         return Source(folder.name, "", limited.reason_of(error))
     return Source(run.name, run.store_url, trials=run.trials)
 
@@ -82,7 +82,7 @@ def _stamp(folder: Path) -> _Stamp:
             status = (folder / name).stat()
         except OSError:
             stamps.append((0, 0, 0))
-        else:  # without the times of the folder and of the log, which change all the time
+        else:  # without the modification times of the folder and the log, which change all the time
             is_text = name.endswith(("yaml", "json"))
             stamps.append((status.st_ino, status.st_mode, status.st_mtime_ns if is_text else 0))
     return tuple(stamps)

@@ -1,5 +1,5 @@
-"""The data of the page as values for JSON: the overview, the updates of a campaign, its figures and
-its trials."""
+"""The data of the page as JSON values: the overview, the updates of a campaign, its figures and its
+trials."""
 
 import heapq
 import json
@@ -26,18 +26,18 @@ from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
 from workers.output_files import find_output, read_end, written_attempts
 
-MOST_NEW_POINTS = 400  # with more new results, the complete sample is sent
+MOST_NEW_POINTS = 400  # if there are more new results, the complete sample is sent
 _RUNNING = 50
 _RECENT = 12
 _PAGE = 25
 _MESSAGE = 300
-_SEARCHED = 1000  # the number of trials that give the names of the parameters
+_SEARCHED = 1000  # the number of trials that are searched for the names of parameters
 _OUTPUTS = 3  # the number of attempts of a trial whose output is shown
-_OUTPUT_BYTES = 32 * 1024  # shown from the end of each output
+_OUTPUT_BYTES = 32 * 1024  # the part shown from the end of each output
 
 
 def overview(feeds: list[Feed]) -> list[Plain]:
-    """Return a line for each campaign, running ones first."""
+    """Return a line for each campaign, with running ones first."""
     lines = [_line(feed) for feed in feeds]
     return sorted(lines, key=lambda line: (line["state"] != "running", -line["last_time"], line["name"]))
 
@@ -77,7 +77,7 @@ def state_of(feed: Feed) -> str:
 
 
 def update(feed: Feed, cursor: int | None, now: float) -> Plain:
-    """Return the changes since the position `cursor` of the log; everything if it is None."""
+    """Return the changes since position `cursor` of the log, or everything if it is None."""
     message: Plain = {
         "name": feed.source.name,
         "state": state_of(feed),
@@ -100,7 +100,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
 
 
 def _progress(history: History, now: float | None) -> Plain:
-    """Return the status, with running trials if the campaign runs at `now`."""
+    """Return the status, including running trials if the campaign is running at `now`."""
     status = history.status(now)
     is_known = now is not None and status.budget.left_seconds is not None
     objectives = history.goals.objectives
@@ -191,7 +191,7 @@ def _short(value: object) -> object:
 
 
 def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
-    """Return the results since `cursor`, or, with `from` 0, a sample of all results."""
+    """Return the results since `cursor`, or a sample of all results, with `from` set to 0."""
     known_results = 0 if cursor is None else feed.results_after(cursor)
     new = history.succeeded[known_results:]
     improvements = [[point.place, _number(point.item.value)] for point in history.trace.improvements[-300:]]
@@ -220,7 +220,7 @@ def _number(value: float | None) -> float | None:
 
 
 def pictures(history: History) -> Plain:
-    """Return all figures except that of the best values, the configuration and model facts."""
+    """Return all figures except that of the best values, and the configuration and model facts."""
     return {
         "position": history.position,
         "figures": [_picture(figure, "results") for figure in figures(history) if figure.name != "best"]
@@ -231,8 +231,8 @@ def pictures(history: History) -> Plain:
 
 
 def comparison(runs: list[tuple[str, History]], problems: list[tuple[str, str]]) -> Plain:
-    """Return a comparison of campaigns: results, differences between their files, the courses of
-    their best values, and the errors of campaigns that could not be read."""
+    """Return a comparison of campaigns: their results, the differences between their files, the
+    courses of their best values, and the errors of campaigns that could not be read."""
     return {
         "problems": problems,
         "names": [name for name, _ in runs],
@@ -259,11 +259,11 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
 
     Args:
         history: the campaign.
-        order: the column that orders the rows: trial, status, value, seconds, or a parameter's
+        order: the column by which rows are sorted: trial, status, value, seconds, or a parameter's
             name.
         is_descending: whether the largest value comes first. Rows without a value in the column
             always come last.
-        text: only rows that contain it in their status, parameters or remark; empty: all rows.
+        text: return only rows with it in their status, parameters or remark; empty: all rows.
         page: the index of the page, from 0.
     """
     searched = history.trials[:_SEARCHED]
@@ -282,7 +282,7 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
 
 
 def _ordered(rows: list[TrialRow], order: str, is_descending: bool, count: int) -> list[TrialRow]:
-    """Return at least the first `count` rows in the order of a column."""
+    """Return at least the first `count` rows, sorted by a column."""
     if order == "trial":
         return rows[::-1] if is_descending else rows
     cells = [(_cell(row, order), row) for row in rows]
@@ -344,7 +344,7 @@ def _outputs(folder: Path, number: int) -> list[Plain]:
             {"attempt": attempt, "text": _text_of(read_end(find_output(folder, number, attempt), _OUTPUT_BYTES))}
             for attempt in written_attempts(folder, number)[-_OUTPUTS:]
         ]
-    except OSError as error:  # another user's run
+    except OSError as error:  # it may be another user's run
         return [{"attempt": 0, "text": f"(unreadable: {error.strerror})"}]
 
 

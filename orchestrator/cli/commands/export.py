@@ -63,7 +63,7 @@ def export(
     ] = True,
 ) -> None:
     """Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a
-    study. A repeated export to these three adds only new trials."""
+    study. A repeated export to any of these three adds only new trials."""
     run = runs.open_run(folder)
     if format_ not in _TABLES:
         _track(read_history(run), run.name, format_, output)

@@ -99,5 +99,5 @@ def _default_text(value: object) -> str:
     """Return a default in the syntax of a campaign file."""
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
         return str(value)
-    options = dataclasses.asdict(value)  # of a kernel or a warm start, with its name first
+    options = dataclasses.asdict(value)  # of a kernel or a warm start, starting with its name
     return "{" + ", ".join(f"{key}: {options[key]}" for key in sorted(options, key=lambda key: key != "name")) + "}"

@@ -1,4 +1,4 @@
-"""`bbkb attach` and `bbkb stop`: commands for a run of another process."""
+"""`bbkb attach` and `bbkb stop`: commands for a run in another process."""
 
 import functools
 from typing import Annotated
@@ -16,7 +16,7 @@ from orchestrator.store import runs
 
 
 def attach(folder: RunFolder) -> None:
-    """Watch a run of another process, from its log alone. Ctrl-C leaves it running."""
+    """Watch a run in another process through its log. Ctrl-C leaves the run running."""
     console = SafeConsole()
     watched = runs.open_run(folder)
     with watched.store() as store:

@@ -30,7 +30,7 @@ class Template(StrEnum):
     TABLE = "table"
 
 
-_COMPANIONS: Mapping[Template, tuple[str, str]] = {  # the example that the campaign file names, and its template
+_COMPANIONS: Mapping[Template, tuple[str, str]] = {  # the example of the file, and its template
     Template.FUNCTION: ("objective.py", "objective.py.jinja"),
     Template.COMMAND: ("train.py", "train.py.jinja"),
     Template.TABLE: ("results.csv", "results.csv.jinja"),
@@ -65,7 +65,8 @@ def init(
 def _ask_for_template() -> Template:
     default = Template.FUNCTION
     try:
-        question = f"What is tuned ({', '.join(Template)})"  # not every version of typer lists the choices
+        # some versions of typer omit the choices
+        question = f"What is tuned ({', '.join(Template)})"
         return Template(typer.prompt(question, default=default.value, type=Template, show_choices=False))
     except typer.Abort:
         if sys.stdin.isatty():
@@ -74,7 +75,7 @@ def _ask_for_template() -> Template:
 
 
 def _scalar(text: str) -> str:
-    """Return the text in YAML, in quotes if it would be a number, a date or null."""
+    """Return the text in YAML, quoted if it would otherwise be a number, a date or null."""
     return text if yaml.safe_load(text) == text else json.dumps(text)
 
 
@@ -85,7 +86,7 @@ def _fill(template: str, values: Mapping[str, object]) -> str:
 
 
 def _write(console: Console, path: Path, text: str) -> None:
-    """Write a file unless it exists."""
+    """Write a file unless it exists already."""
     if path.exists():
         say(console, f"{path} exists already and is unchanged")
         return

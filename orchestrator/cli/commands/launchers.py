@@ -1,5 +1,5 @@
-"""`bbkb launch …`: scripts and manifests that start a campaign on a cluster, written and, if asked
-for, submitted."""
+"""`bbkb launch …`: scripts and manifests that start a campaign on a cluster, which the command
+writes and, if requested, submits."""
 
 import json
 import os
@@ -26,7 +26,7 @@ from orchestrator.launchers.slurm import JobResources, script_for
 from orchestrator.launchers.writing import Setting
 from orchestrator.settings.loading import load
 
-_NO_AGENT = "No available agent"  # in the output of Ray, after ten seconds
+_NO_AGENT = "No available agent"  # in Ray's output, after ten seconds
 _SUBMISSIONS = 6
 
 app = typer.Typer(
@@ -162,7 +162,7 @@ def _explain(console: Console, settings: Iterable[Setting]) -> None:
 
 
 def _submit_job(command: Sequence[str]) -> str:
-    """Return the output of `ray job submit`, repeated while Ray's agent on the head is starting."""
+    """Return the output of `ray job submit`, repeated while Ray's agent on the head starts."""
     for _ in range(_SUBMISSIONS - 1):
         try:
             return _command(*command)
@@ -173,7 +173,7 @@ def _submit_job(command: Sequence[str]) -> str:
 
 
 def _command(*command: str) -> str:
-    """Return the output of a cluster's own command. Raises UserError with its error message."""
+    """Return the output of a cluster's own command. Raises UserError with its message."""
     if shutil.which(command[0]) is None:
         raise UserError(f"--submit needs the command {command[0]}, which is not on this machine: run it where it is")
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
@@ -185,5 +185,5 @@ def _command(*command: str) -> str:
 
 
 def _complaint(text: str) -> str:
-    """Return the error message of a command: of a Python traceback, the last line."""
+    """Return the error message of a command, which is the last line of a Python traceback."""
     return text.splitlines()[-1] if "Traceback (most recent call last)" in text else text

@@ -62,7 +62,8 @@ def report(folder: RunFolder, output: _Output = None, plotly: _Plotly = None) ->
     """Write a run's report: one HTML file that needs no network."""
     old = runs.open_run(folder)
     path = output or old.report_file
-    if output is None and path.is_symlink():  # in another user's folder the link may lead to a file of this user
+    # it may lead from another user's folder to a file of this user
+    if output is None and path.is_symlink():
         raise UserError(f"{path} must not be a link, and leads to {path.readlink()}: name the file by --output")
     save_report(old, path, plotly)
     say(SafeConsole(), f"report {path.resolve()}")

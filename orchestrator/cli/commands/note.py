@@ -1,4 +1,4 @@
-"""`bbkb note`: add notes or tags to a run or to one of its trials, or print them."""
+"""`bbkb note`: adds notes or tags to a run or to one of its trials, or prints them."""
 
 from typing import Annotated
 

@@ -27,7 +27,7 @@ from workers.output_files import (
 
 _PIECE_BYTES = 1024 * 1024
 _POLL_SECONDS = 0.5
-_STATE_SECONDS = 2.0  # between two checks whether the trial still runs
+_STATE_SECONDS = 2.0  # between two checks whether the trial is still running
 
 
 def logs_(
@@ -56,7 +56,7 @@ def logs_(
 
 
 def _check_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> None:
-    """Raise RunError if there is no output and none to wait for."""
+    """Raise RunError if there is no output and none is to be expected."""
     state = _state(run)
     printed = written_attempts(run.trials, trial)
     if not 0 <= trial < state.totals.chosen:
@@ -80,10 +80,10 @@ def _is_open(state: CampaignState, trial: int) -> bool:
 
 
 class _GrowingFile:
-    """A file that another process writes, and may move.
+    """A file that another process writes and may move.
 
-    A log that has become shorter was replaced, and is read from its beginning. A shorter output of
-    an attempt has lost its beginning; reading continues at its end.
+    A log that has become shorter was replaced, and is read from the beginning. An output of an
+    attempt that has become shorter has lost its beginning; reading continues at its end.
     """
 
     def __init__(self, find: Callable[[], Path], first: int, is_log: bool = False) -> None:
@@ -105,13 +105,13 @@ class _GrowingFile:
 
 
 def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -> Iterator[bytes]:
-    """Yield the output of an attempt (default: the newest), with `follow` until the trial ends."""
+    """Yield the output of an attempt (default: the newest); `follow`: until the trial ends."""
     shown = 0
     file = None
     next_check = time.monotonic()
     is_open = follow
     while True:
-        if is_open and time.monotonic() >= next_check:  # before reading, so that no output is missed
+        if is_open and time.monotonic() >= next_check:  # before reading, so that nothing is missed
             is_open = _is_open(_state(run), trial)
             next_check = time.monotonic() + _STATE_SECONDS
         newest = attempt or max(written_attempts(run.trials, trial), default=0)

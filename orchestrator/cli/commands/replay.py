@@ -1,4 +1,4 @@
-"""`bbkb replay`: a run's decisions, repeated on this machine."""
+"""`bbkb replay`: repeats a run's decisions on this machine."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`bbkb best` and `list`: the results of runs, for scripts and at a glance."""
+"""`bbkb best` and `list`: the results of runs, for scripts and for a quick look."""
 
 import json
 import shlex
@@ -36,9 +36,9 @@ class BestFormat(StrEnum):
     ARGS = "args"
 
 
-_LONGEST_NAME = 255  # the longest name of a folder
+_LONGEST_NAME = 255  # the longest possible name of a folder
 _TO_THE_MINUTE = len("2026-03-01 14:05")
-OPEN_SECONDS = 20.0  # the time limit to open a run and to read its length
+OPEN_SECONDS = 20.0  # the time limit for opening a run and reading the length of its log
 # The time limit for reading a log is ten times the usual duration
 _SECONDS_PER_EVENT = 0.002
 _MOST_SECONDS = 1800.0
@@ -76,8 +76,8 @@ def best(
 
 
 def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendation) -> Iterator[str]:
-    """Return the value of the printed configuration `taken`, and its relation to the `best` single
-    value."""
+    """Return the value of the printed configuration `taken`, and how it relates to the `best`
+    single value."""
     if taken is best and best.trial is None:
         yield f"the best value, {best.value:.6g}, is of the {best.origin}"
     objectives = state.rules.goals.objectives
@@ -93,7 +93,7 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
 
 
 def _schedule(run: Run, state: CampaignState, best: Best) -> Iterator[str]:
-    """Return the parameters of the best trial over its steps, if it copied another trial."""
+    """Return the parameters of the best trial at its steps if it copied another trial."""
     if best.trial not in state.trainings.population.copied:
         return
     from orchestrator.history.ancestry import best_schedule  # imports numpy
@@ -133,7 +133,8 @@ def list_(
 
 
 def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
-    active = {name: value for name, value in parameters.items() if value is not None}  # inactive ones are None
+    # some are inactive
+    active = {name: value for name, value in parameters.items() if value is not None}
     match format_:
         case BestFormat.JSON:
             return json.dumps(active)
@@ -144,7 +145,7 @@ def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
 
 
 def _arguments(name: str, value: str) -> tuple[str, ...]:
-    """Return an option and its value, as one argument if the value looks like an option."""
+    """Return an option and its value, as a single argument if the value looks like an option."""
     return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
 
 
@@ -165,7 +166,7 @@ def _front_text(state: CampaignState, format_: BestFormat) -> str:
 
 
 def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str]]:
-    """Return the runs below `folder`, the oldest first, and name → error of unreadable ones."""
+    """Return the runs below `folder`, the oldest first, and the errors of others by name."""
     if not folder.is_dir():
         raise UserError(f"{folder} must be a folder of runs, and is not there")
     overviews = []
@@ -174,13 +175,13 @@ def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str
         if path.is_dir() and looks_like_run(path):
             try:
                 overviews.append((path, _read_limited(path)))
-            except Exception as error:  # one unreadable folder must not hide the others
+            except Exception as error:  # one unreadable folder should not hide the others
                 unreadable[path.name] = reason_of(error)
     return sorted(overviews, key=lambda entry: entry[1].began), unreadable
 
 
 def _read_limited(folder: Path) -> Overview:
-    """Return the overview of a run. A time limit by its length protects against hostile runs."""
+    """Return the overview of a run. A time limit, by its length, protects against hostile runs."""
 
     lengths: list[int] = []
 
@@ -195,5 +196,5 @@ def _read_limited(folder: Path) -> Overview:
     reading = limited.Call(read)
     if reading.is_over(OPEN_SECONDS):
         return reading.result()
-    seconds = min(_SECONDS_PER_EVENT * sum(lengths), _MOST_SECONDS)  # 0 if not even the length is known
+    seconds = min(_SECONDS_PER_EVENT * sum(lengths), _MOST_SECONDS)  # 0 if no length is known
     return limited.wait(reading, seconds)

@@ -61,7 +61,7 @@ def run(
     check_address(settings, address)
     begun = _find_begun(settings, or_resume)
     ray = None if dry_run else start_ray(settings, address)
-    # Ray starts while this module is imported
+    # Ray is starting while this module is imported
     from orchestrator.cli.session import SessionOptions, run_again, run_new
 
     options = SessionOptions(console=console, address=address, serves=serve, ray=ray)
@@ -72,9 +72,9 @@ def run(
 
 
 def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
-    """Return the run to resume, which `--run` or the key `run` names; None if a new run begins.
+    """Return the run to resume, specified by `--run` or the key `run`; None if a new run begins.
 
-    Raises UserError if `or_resume` is given without a name, RunError if the run exists and
+    Raises UserError if `or_resume` is given without a name, and RunError if the run exists and
     `or_resume` is not given.
     """
     if or_resume and settings.run is None:
@@ -107,7 +107,7 @@ def resume(
     quiet: Quiet = False,
     as_json: JsonLines = False,
 ) -> None:
-    """Continue a run: finished results are kept, evaluations that were running run again.
+    """Continue a run: finished results are kept, interrupted evaluations are repeated.
 
     Only budget, workers, computing and log may change.
     """
@@ -127,7 +127,7 @@ def resume(
     if warning:
         say(console, f"warning: {warning}")
     ray = start_ray(settings, address)
-    # Ray starts while this module is imported
+    # Ray is starting while this module is imported
     from orchestrator.cli.session import SessionOptions, run_again
 
     run_again(old, settings, SessionOptions(console=console, address=address, serves=serve, ray=ray), retried)

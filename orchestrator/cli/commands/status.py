@@ -22,7 +22,7 @@ from workers.checkpoints import checkpoints_in
 
 Trial = Mapping[str, Any]  # of `describe_trial`
 
-# The number of a trial's reports that are printed
+# The number of a trial's reports to print
 _FIRST_REPORTS = 5
 _LAST_REPORTS = 20
 
@@ -39,17 +39,18 @@ def status(
         _show_trial(run, trial, as_json)
         return
     with run.store() as store:
-        # read the holder before the log: a session that closes in between has not been killed
+        # read the holder before the log: a session may close in between
         holding = store.holding(run.name)
-        has_ended = Watch().is_held(holding) is False  # checked once: a remote process may still be alive
+        has_ended = Watch().is_held(holding) is False  # checked once: a remote one may be alive
         created, state = snapshots.current(run, store)
-    # with long evaluations there is no event for hours, but the heartbeat shows a live process
+    # long evaluations may log no event for hours, but the heartbeat shows a live process
     is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
     last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
     now = status_of(created.name, state, last_sign)
     seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
     activity = f"{now.phase}, {seen}"
-    if state.session.is_open and has_ended and state.session.epoch <= holding.epoch:  # no later session has begun
+    # there is no later session
+    if state.session.is_open and has_ended and state.session.epoch <= holding.epoch:
         activity = f"its process has ended, {seen}; continue with {run.resume_command}"
         now = without_process(now, activity)
     if as_json:
@@ -64,7 +65,7 @@ def status(
 
 
 def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
-    # imported here, because they take longer than the status of a run
+    # imported here, because these imports take longer than the status of a run
     from orchestrator.history.one_trial import describe_trial
     from orchestrator.history.reading import read_history
     from workers.output_files import written_attempts
@@ -85,7 +86,7 @@ def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
 
 
 def _lines_of(trial: Trial) -> Iterator[str]:
-    """Yield a trial as lines of text."""
+    """Yield the lines of text that describe a trial."""
     value = "" if trial["value"] is None else f", value {trial['value']:.6g}"
     yield f"trial {trial['trial']}: {trial['status']}{value}"
     yield trial["reason"]
@@ -118,7 +119,7 @@ def _attempt_lines(attempts: Sequence[Trial]) -> Iterator[str]:
 
 
 def _report_lines(trial: Trial) -> list[str]:
-    """Return the first and the last reports, with the number of the others between them."""
+    """Return the first and the last reports, and the number of the omitted ones."""
     lines = [_report_line(trial, step, value) for step, value in trial["reports"]]
     hidden = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
     if hidden <= 1:

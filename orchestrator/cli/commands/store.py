@@ -31,8 +31,8 @@ def init(
 ) -> None:
     """Create the tables, or migrate those of an older version.
 
-    This needs a role that may create tables. Campaigns need one that may read and write their rows
-    only.
+    This needs a role that may create tables. Campaigns only need a role that may read and write
+    rows.
     """
     with contextlib.closing(EventStore(url)) as tables:
         tables.make_tables()

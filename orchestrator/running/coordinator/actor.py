@@ -1,10 +1,10 @@
 """The coordinator, a Ray actor that runs the driver in its own process.
 
 The actor contains no logic of the campaign. It starts to work when it is created, so Ray can
-restart it without a watching process: the new process resumes from the log and adopts the
-evaluations that worker actors still run. On a joined cluster the actor is detached, so the campaign
-survives the program that started it. After the session, the actor keeps the result for a watcher
-for a limited time and then removes itself.
+restart it even if no process watches it: the new process resumes from the log and adopts the
+evaluations that worker actors are still running. On a joined cluster the actor is detached, so the
+campaign survives the program that started it. After the session, the actor keeps the result for a
+watcher for a limited time, and then exits.
 
 This module imports little, so that the first workers start before the remaining imports, which take
 a second or two.
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from orchestrator.session.open import OpenSession
 
 NAMESPACE = "bbkb"
-ANSWER_KEPT_SECONDS = 60.0  # how long a watcher can ask for the result of the session
+ANSWER_KEPT_SECONDS = 60.0  # the time in which a watcher can fetch the result of the session
 
-End = tuple[str, str]  # the outcome and the reason of a session's end
+End = tuple[str, str]  # the outcome and the reason at the end of a session
 Answer = End | BbkbError
 
 
@@ -36,11 +36,11 @@ class Orchestrator:
     """Builds a session from a run's folder and runs it in a thread, while other threads answer
     method calls.
 
-    `folder` and `name` are the run's. `settings` (JSON) are the settings of the session. `length`
-    is the length of the log when the actor was created: a session that was closed after that
-    position was closed by this actor before it restarted. No argument contains a password. `first`:
-    the workers that start first. `gets_parts`: whether the creating process calls `take_parts`.
-    Errors of this project are returned as values, because Ray would wrap exceptions.
+    `folder` and `name` are those of the run. `settings` are the settings of the session as JSON.
+    `length` is the length of the log when the actor was created: a session that was closed after
+    that position was closed by this actor before it restarted. No argument contains a password.
+    `first` describes the workers that start first. `gets_parts`: whether the creating process calls
+    `take_parts`. Errors of this project are returned as values, because Ray would wrap exceptions.
     """
 
     def __init__(
@@ -60,20 +60,20 @@ class Orchestrator:
         self._gets_parts = gets_parts
         self._parts: Future[list[ray.ObjectRef[Parts]]] = Future()
         self._session: OpenSession | None = None
-        # a stop that was requested before there is a session: whether it is immediate
+        # a stop requested before there is a session: whether it is immediate
         self._early_stop: bool | None = None
         self._answer: Answer | None = None
         self._ended = threading.Event()
         threading.Thread(target=self._live, name="session", daemon=True).start()
 
     def take_parts(self, parts: "list[ray.ObjectRef[Parts]]") -> None:
-        """Receive the parts that the creating process has built, in a list, so that they are
+        """Receive the parts that the creating process has built, in a list, so that they are only
         unpickled when their modules can be imported. They are not an argument of the constructor,
         because a restart would need them again."""
         self._parts.set_result(parts)
 
     def answer(self, seconds: float) -> Answer | None:
-        """Return the outcome of the session, waiting up to `seconds` for it; None while it runs."""
+        """Return the outcome of the session, waiting up to `seconds` for it; None if it is open."""
         self._ended.wait(seconds)
         return self._answer
 
@@ -111,7 +111,7 @@ class Orchestrator:
         is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
         allocation = None if self._first is None or is_restarted else start_workers(self._first)
         try:
-            # takes a second, so workers start first
+            # this takes a second, so workers start first
             from orchestrator.running.coordinator.starting import (
                 Begun,
                 begin,

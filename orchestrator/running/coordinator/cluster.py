@@ -1,10 +1,10 @@
-"""Finds a Ray cluster or starts one on this machine, and keeps Ray's own output away from the user.
+"""Finds a Ray cluster or starts one on this machine, and hides Ray's own output from the user.
 
 This module sets Ray's start-up options: no usage reports, no copies of workers' logs on the
-terminal (failures contain the relevant lines), logs of bounded size, fast detection of lost nodes,
-and a token for every local cluster, because Ray's ports listen on all of the machine's addresses
-and any program that reaches them can run code. The user's environment overrides each of these
-options.
+terminal (failures contain the relevant lines), logs of limited size, fast detection of lost nodes,
+and a token for every local cluster. The token is needed because Ray's ports listen on all of the
+machine's addresses, and any program that reaches them can run code. The user's environment
+variables override each of these options.
 """
 
 import logging
@@ -34,16 +34,16 @@ from workers.on_ray.places import NamedNode
 from workers.on_ray.ray_settings import RAY_SETTINGS
 
 _PROBE_SECONDS = 5.0
-# The number of processes that Ray starts at the same time, for each core. With Ray's default of 1,
-# most workers start after the coordinator and take its processor time, because a starting process
-# has a higher priority than Ray gives it later.
+# The number of processes that Ray starts concurrently, for each core. With Ray's default of 1, most
+# workers start after the coordinator and take its processor time, because Ray lowers the priority
+# of a process only after its start.
 _STARTS_PER_CORE = 4
-# at most one: the local cluster that the last campaign of this process kept
+# at most one: the local cluster that the last campaign of this process has kept
 _KEPT: list["Cluster"] = []
-_ENDING: list[threading.Thread] = []  # at most one: the end of a local cluster
+_ENDING: list[threading.Thread] = []  # at most one: the thread that shuts down a local cluster
 _PACKAGES = ("objectives", "workers", "orchestrator")
-# Ray's settings for the environment of this process and of its child processes. Variables that the
-# user has set take precedence.
+# Ray's settings for the environment of this process and its child processes. Variables set by the
+# user take precedence.
 ENVIRONMENT = {
     **RAY_SETTINGS,
     "RAY_SCHEDULER_EVENTS": "0",
@@ -66,8 +66,8 @@ class Cluster:
 
 
 def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
-    """Join the cluster that `address` or RAY_ADDRESS (set inside a Ray job) names; otherwise start
-    a cluster on this machine.
+    """Join the cluster specified by `address` or RAY_ADDRESS (which is set inside a Ray job), or
+    start a cluster on this machine if there is none.
 
     A local cluster gets `workers` × `cpus` logical CPUs, but at least the number of the machine's
     cores. An open connection is reused. Raises UserError if no cluster can be reached or started.
@@ -90,14 +90,14 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
 
 
 def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
-    """Leave a joined cluster, or shut down a cluster that `connect` started. May be called twice.
+    """Leave a joined cluster, or shut down a cluster started by `connect`. May be called twice.
 
     Args:
         cluster: the cluster.
-        keeps: keep a started cluster for the next campaign of this process. It ends with the
-            process.
-        waits: wait until it has shut down, which takes more than a second. Otherwise the process
-            waits when it ends, and `connect` does.
+        keeps: whether to keep a started cluster for the next campaign of this process. It then ends
+            with the process.
+        waits: whether to wait until it has shut down, which takes more than a second. Otherwise,
+            the process waits when it exits, and so does `connect`.
     """
     if keeps and cluster.is_ours:
         _KEPT[:] = [cluster]
@@ -121,9 +121,9 @@ def _wait_for_end() -> None:
 
 
 def _take_kept(named: str | None, cpus: int) -> Cluster | None:
-    """Return the cluster that an earlier campaign of this process kept; None if there is none.
+    """Return the cluster that an earlier campaign of this process has kept; None if there is none.
 
-    A kept cluster with fewer than `cpus` logical CPUs is shut down, and so is any if a cluster is
+    The kept cluster is shut down if it has fewer than `cpus` logical CPUs or another cluster is
     `named`.
     """
     if not _KEPT:
@@ -153,7 +153,7 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
             )
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
-            raise  # Exception: Ray's, when a busy machine needs more than half a minute for the start
+            raise  # Exception: Ray's, if a busy machine needs more than half a minute for the start
         raise UserError(
             f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
             "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
@@ -194,8 +194,8 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
 
 
 def _close_to_others(context: object) -> list[str]:
-    """Close the folder of a local Ray, with its sockets and logs, to other users; Ray makes it
-    readable by all. Return a warning if that fails."""
+    """Close the folder of a local Ray, with its sockets and logs, to other users, because Ray makes
+    it readable for everyone. Return a warning if that fails."""
     folder = getattr(context, "address_info", {}).get("session_dir")
     try:
         if folder:
@@ -206,7 +206,7 @@ def _close_to_others(context: object) -> list[str]:
 
 
 def _open_notes(address: str) -> tuple[str, ...]:
-    """Return a warning about a cluster that let this process in without a token."""
+    """Return a warning about a cluster that accepted this process without a token."""
     if os.environ.get("RAY_AUTH_MODE") == "token":
         return ()
     return (
@@ -216,7 +216,7 @@ def _open_notes(address: str) -> tuple[str, ...]:
 
 
 def _init(name: str, **options: Any) -> object:
-    # Ray read its environment when it was imported; this call reads the variables again
+    # Ray read its environment when it was imported; this call reads it again
     Config.initialize("")
     job = JobConfig(metadata={"job_name": name} if name else {})
     return ray.init(
@@ -225,11 +225,11 @@ def _init(name: str, **options: Any) -> object:
 
 
 def _runtime_env() -> dict[str, str] | None:
-    """Return the `runtime_env` with which Ray's workers import our packages if the user has
-    packages of the same names; otherwise None.
+    """Return the `runtime_env` that makes Ray's workers import this project's packages if the user
+    has packages with the same names; otherwise None.
 
     Ray puts this process's working directory and the folder of its script first on the search path
-    of every worker. Raises UserError if Ray could not start a worker because the path of Python has
+    of every worker. Raises UserError if Ray could not start a worker because Python's path contains
     a space, which Ray does not quote.
     """
     ours = Path(orchestrator.__file__).resolve().parents[1]
@@ -249,7 +249,7 @@ def _runtime_env() -> dict[str, str] | None:
 
 
 def _probe(address: str) -> None:
-    """Raise UserError if nothing listens at `address`. Ray itself would try for half a minute."""
+    """Raise UserError if nothing listens at `address`. Ray itself would retry for half a minute."""
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdigit():
         raise UserError(
@@ -307,7 +307,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
-    """Return a sentence for each resource that is not sufficient for all workers together."""
+    """Return a sentence for each resource that is insufficient for all workers together."""
     resources: dict[str, float] = ray.cluster_resources()
     needs = {"CPU": workers * cpus, "GPU": workers * gpus}
     ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
@@ -328,8 +328,7 @@ def _dashboard_url(context: object) -> str | None:
 
 
 def node_here(workers: int, cpus: float) -> NamedNode:
-    """Return the resources that a Ray started on this machine with `connect`'s arguments has at
-    most."""
+    """Return the largest resources of a Ray started on this machine with `connect`'s arguments."""
     resources = {
         "CPU": _logical_cpus(workers, cpus),
         "GPU": _graphics_processors(),
@@ -358,11 +357,11 @@ def _cores() -> int:
 
 
 def _silence_raylets() -> None:
-    """Prevent Ray from printing raylets' messages (`A worker died …`) on this process's standard
+    """Prevent Ray from printing messages of raylets (`A worker died …`) on this process's standard
     output.
 
-    `log_to_driver=False` does not cover them and there is no public switch. Each message belongs to
-    a failure that the campaign records and displays. A test fails if a new version of Ray prints
-    them again.
+    `log_to_driver=False` does not suppress them, and there is no public option. Each message
+    belongs to a failure that the campaign records and displays. A test fails if a new version of
+    Ray prints them again.
     """
     vars(ray._private.worker)["_worker_logs_enabled"] = False

@@ -1,6 +1,6 @@
-"""Ray's environment variables: the named cluster, and the token of a Ray that this process starts.
-The token is in a file that only this user can read. The process removes the file when it ends; if
-it is killed, the next process does.
+"""Ray's environment variables: the specified cluster, and the token of a Ray that this process
+starts. The token is in a file that only this user can read. The process removes the file when it
+exits; if it is killed, the next process removes it.
 """
 
 import atexit
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from orchestrator.store.lease import Identity
 
-# folder of a token, and the files in it
+# the folder of a token, and the files in it
 _PREFIX = "bbkb-token-"
 _TOKEN = "token"
 _OWNER = "owner"
@@ -29,7 +29,7 @@ def named_cluster(address: str | None) -> str | None:
 
 def require_token() -> Path | None:
     """Configure the Ray that is about to start to require a token. Return the file that contains
-    the token; None if the environment already names a token or another method."""
+    the token; None if the environment already specifies a token or another method."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode != "token" or "RAY_AUTH_TOKEN" in os.environ:
         return None
@@ -45,14 +45,14 @@ def _remove_leftovers() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         try:
             owner = Identity.read((folder / _OWNER).read_text(encoding="utf-8"))
-        except OSError:  # another user's folder, or one that is being created
+        except OSError:  # another user's folder, or one that is still being created
             continue
         if owner is not None and owner.is_alive(here) is False and str(folder / _TOKEN) not in named:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _named_tokens() -> set[str]:
-    """Return the token files in the environments of this user's running processes. A Ray may
+    """Return the token files named in the environments of this user's running processes. A Ray may
     outlive the process that started it."""
     tokens = set()
     for environment in Path("/proc").glob("[0-9]*/environ"):
@@ -67,7 +67,7 @@ def _named_tokens() -> set[str]:
 
 @cache
 def _token_file() -> Path:
-    """Create the file, once per process: Ray's own processes read it again and again."""
+    """Create the file, once per process: Ray's own processes read it repeatedly."""
     _remove_leftovers()
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX))  # mode 0700
     (folder / _OWNER).write_text(Identity.of_this_process().to_text(), encoding="utf-8")

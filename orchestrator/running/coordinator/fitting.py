@@ -8,13 +8,13 @@ from workers.executor import ExecutorError
 
 
 def check_room(settings: Settings, resources: Resources | None, address: str | None, or_here: bool) -> None:
-    """Raise UserError, with the list of nodes, if no evaluation can ever run on the cluster.
+    """Raise UserError with a list of the nodes if no evaluation can ever run on the cluster.
 
     Args:
         settings: the settings of the campaign.
         resources: the resources of each trial, if trials differ.
-        address: the cluster's address; RAY_ADDRESS if None. The cluster is joined and left again.
-        or_here: whether to check the Ray of this machine if no cluster is named.
+        address: the cluster's address; None: RAY_ADDRESS. The cluster is joined and then left.
+        or_here: whether to check the Ray of this machine if no cluster is specified.
     """
     workers = settings.workers
     is_named = named_cluster(address) is not None

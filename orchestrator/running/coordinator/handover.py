@@ -1,10 +1,10 @@
-"""Passes the credentials of the store to the coordinator, without an argument, label, file or log
-that contains them.
+"""Passes the credentials of the store to the coordinator. No argument, label, file or log contains
+them.
 
 The process that starts the actor writes the store's complete URL into the key-value store of Ray's
 head. The actor reads the URL at every start, including restarts by Ray, and removes it at the end.
 Only processes that can run code on the cluster can read it. Nothing is written if the URL needs no
-credential, or if libpq finds the credential on the actor's node.
+credentials, or if libpq finds them on the actor's node.
 """
 
 import os
@@ -16,7 +16,7 @@ from orchestrator import credentials
 from orchestrator.errors import StoreError
 from orchestrator.store.runs import Run
 
-_NAMESPACE = "bbkb-stores"  # separate from the ledger's, which is cleared when a session ends
+_NAMESPACE = "bbkb-stores"  # not the ledger's, which is cleared at the end of a session
 
 
 def leave_store(run: Run) -> None:
@@ -42,5 +42,5 @@ def with_store(run: Run) -> Run:
 
 
 def forget_store(name: str) -> None:
-    """Remove the URL that `leave_store` wrote for the run of this name."""
+    """Remove the URL that `leave_store` wrote for the run with this name."""
     _internal_kv_del(name, namespace=_NAMESPACE)

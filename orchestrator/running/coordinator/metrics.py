@@ -1,7 +1,7 @@
 """Exports a campaign's metrics to Prometheus through Ray. Only the coordinator exports them.
 
 Ray exports each metric under `ray_<name>`, and counters with the suffix `_total`. The number of
-label values is bounded: one `campaign` for each run, the `status` of a trial, and the `cause` of
+label values is limited: one `campaign` for each run, the `status` of a trial, and the `cause` of
 idle time. Gauges and counters are set from the campaign's totals, so a restarted coordinator
 continues with the same values.
 """
@@ -44,7 +44,7 @@ def totals_of(status: Status) -> TrialMetrics:
 
 
 class Metrics:
-    """The metrics of one campaign; `update` is for one thread, `observe` for any."""
+    """The metrics of one campaign; one thread calls `update`, any may call `observe`."""
 
     def __init__(self, campaign: str) -> None:
         self._tags = {"campaign": campaign}

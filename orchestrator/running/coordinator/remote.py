@@ -23,15 +23,15 @@ T = TypeVar("T")
 ActorHandle = Any  # Ray's handles do not declare the methods of remote classes
 
 _STATUS_SECONDS = 1.0  # the longest wait for a snapshot of the status
-# the longest wait for the receipt of a stop request; `ray job stop` allows three seconds
+# the longest wait for the confirmation of a stop request; `ray job stop` allows three seconds
 _DELIVERY_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0  # the longest wait for an immediate answer
 _RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
 
 
 class RemoteSession:
-    """A session in the central actor, as seen from outside. Methods raise ActorLostError if the
-    actor is lost."""
+    """A session in the coordinator's actor, as seen from another process. Methods raise
+    ActorLostError if the actor is lost."""
 
     def __init__(self, run: Run, actor: ActorHandle, length: int, built: "list[ray.ObjectRef[Parts]]") -> None:
         self._run = run
@@ -40,22 +40,22 @@ class RemoteSession:
         self._built = built  # kept alive for the actor, which fetches it from this process
         self._answer: Answer | None = None
         self._last: Status | None = None
-        # a stop request that the actor has not received: whether it is immediate
+        # a stop request that the actor has not received yet: whether it is immediate
         self._undelivered: bool | None = None
 
     @classmethod
     def start(cls, run: Run, settings: Settings, is_detached: bool, parts: Parts | None = None) -> "RemoteSession":
         """Create the actor, which runs a session with `settings`.
 
-        `is_detached`: whether the actor survives this process. `parts`: the parts that were built
-        from the settings in this process; an actor that is not detached receives them instead of
-        building them again. Raises RunError if a session of this run is active in another actor. An
-        actor whose session has ended is removed.
+        `is_detached`: whether the actor survives this process. `parts`: the parts that this process
+        has built from the settings. An actor that is not detached receives them instead of building
+        them again. Raises RunError if another actor has an active session of this run. An actor
+        whose session has ended is removed.
         """
         _remove_ended_actor(run)
         remote: Any = ray.remote(Orchestrator)
-        # a SQLite log is in a folder of this machine; with another store the actor may run on any
-        # node
+        # a SQLite log is in a folder of this machine; with any other store, the actor can run on
+        # any node
         here = NodeAffinitySchedulingStrategy(
             ray.get_runtime_context().get_node_id(), soft=not run.store_url.startswith("sqlite")
         )
@@ -69,7 +69,7 @@ class RemoteSession:
             namespace=NAMESPACE,
             lifetime="detached" if is_detached else None,
             num_cpus=0,
-            # so that the dashboard counts evaluations, not calls of this actor
+            # so that the dashboard counts evaluations instead of this actor's calls
             enable_task_events=False,
             max_restarts=-1,
             max_task_retries=0,
@@ -88,7 +88,7 @@ class RemoteSession:
         return cls(run, actor, length, built)
 
     def wait(self, seconds: float) -> bool:
-        """Return whether the session has ended, waiting up to `seconds` for it (a little longer
+        """Return whether the session has ended, waiting for it up to `seconds` (slightly longer
         while the actor restarts)."""
         if self._undelivered is not None:
             self.stop(self._undelivered)
@@ -109,7 +109,7 @@ class RemoteSession:
 
     def status(self) -> Status | None:
         """Return a snapshot. While the actor restarts or is busy, return the previous snapshot with
-        a note; None if there is none yet."""
+        a note, or None if there is none yet."""
         if self._answer is not None:
             return self._last
         status = self._ask(self._actor.status.remote(), _STATUS_SECONDS)
@@ -125,13 +125,13 @@ class RemoteSession:
         self._undelivered = None if has_heard else now
 
     def end(self) -> None:
-        """Remove the actor, even while it works."""
+        """Remove the actor, even if it is working."""
         ray.kill(self._actor, no_restart=True)
         forget_store(self._run.name)
 
     def _ask(self, reference: "ray.ObjectRef[T]", seconds: float) -> T | None:
-        """Return the actor's answer; None if it does not arrive in time, or while the actor
-        restarts."""
+        """Return the actor's response; None if it does not arrive in time or the actor is
+        restarting."""
         try:
             answer = ray.get(reference, timeout=seconds)
         except GetTimeoutError:
@@ -151,8 +151,8 @@ class RemoteSession:
 
 
 def _put(parts: Parts) -> "list[ray.ObjectRef[Parts]]":
-    """Return a reference to the parts, in a list. The list is empty if they cannot be pickled; then
-    the actor builds them and explains why an objective must be picklable."""
+    """Return a reference to the parts, in a list. The list is empty if they cannot be pickled. The
+    actor then builds them itself, and explains why an objective must be picklable."""
     try:
         return [ray.put(parts)]
     except Exception:  # pickling runs the objective's own code, which may raise anything
@@ -164,7 +164,7 @@ def _name(run: Run) -> str:
 
 
 def _find(run: Run) -> ActorHandle | None:
-    """Return the run's central actor on this cluster; None if there is none."""
+    """Return the run's actor on this cluster; None if there is none."""
     try:
         return ray.get_actor(_name(run), NAMESPACE)
     except ValueError:

@@ -19,15 +19,15 @@ from orchestrator.store.lease import Identity
 from orchestrator.store.runs import open_run
 from workers.on_ray.allocation import Allocation
 
-End = tuple[str, str]  # the outcome and the reason of a session's end
+End = tuple[str, str]  # the outcome and the reason at the end of a session
 
-SESSIONS_WITHOUT_PROGRESS = 10  # consecutive sessions after which a restarted actor gives up
+SESSIONS_WITHOUT_PROGRESS = 10  # a restarted actor gives up after this many sessions in a row
 _METRICS_SECONDS = 5.0  # between two updates of the metrics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """A session that can run."""
+    """A session that is ready to run."""
 
     session: OpenSession
     stops: bool  # whether a stop was requested before the actor restarted
@@ -41,22 +41,23 @@ def begin(
     built: Callable[[], Parts | None],
     allocation: Allocation | None,
 ) -> Begun | End:
-    """Return the session of the run in `folder`, or its end if it ended while this actor restarted.
+    """Return the session of the run in `folder`, or its end if it ended before this actor's
+    restart.
 
     Args:
         folder: the run's folder.
-        settings: the settings of the session, as JSON. A restarted actor uses the settings of its
+        settings: the settings of the session as JSON. A restarted actor uses the settings of its
             claim.
         length: the length of the log when the actor was created.
         is_restarted: whether Ray has started the actor again.
         built: returns the parts that another process has built from the settings, or None. It is
-            called after the modules that the settings name have been imported, and not after a
+            called after the modules named in the settings have been imported, and not after a
             restart.
         allocation: the workers that have been started.
 
     Raises:
-        BbkbError: as `open_session` does. CampaignError: if too many consecutive sessions died
-            without progress.
+        BbkbError: the errors of `open_session`. CampaignError: if too many consecutive sessions
+            died without progress.
     """
     run = with_store(open_run(Path(folder), runs_it=True))
     stops = False
