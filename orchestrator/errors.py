@@ -1,4 +1,5 @@
-"""The errors for users, in one tree. A message states the rule, the value, the place and the remedy.
+"""The errors for users, in one tree, and the warning of older spellings. A message states the rule,
+the value, the place and the remedy.
 
     BbkbError
     ├── UserError            exit code 2: something to fix in a file, a flag or the environment
@@ -16,8 +17,20 @@
 """
 
 import traceback
+import warnings
 
 from objectives.errors import BbkbError as BbkbError  # the root of the tree
+
+
+def warn_of_older(message: str, stacklevel: int = 2) -> None:
+    """Warn that a spelling will be removed in the next version.
+
+    Args:
+        message: the older spelling and its replacement.
+        stacklevel: the frames between this call and the user's line, as for `warnings.warn` in the
+            place of the call.
+    """
+    warnings.warn(f"{message}; the older one is removed in version 0.4", FutureWarning, stacklevel + 1)
 
 
 class UserError(BbkbError):

@@ -3,6 +3,7 @@
 import math
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -20,6 +21,26 @@ from orchestrator.ask_tell.space import Optimizer, ask_after
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
 Configuration = Mapping[str, Scalar]
+
+
+@dataclass
+class _Read:
+    """The trials of a study that were read."""
+
+    study_name: str | None = None
+    intersection: IntersectionSearchSpace = field(default_factory=IntersectionSearchSpace)
+    trials_read: int = 0  # the number of trials that were read
+    # by open trial; None: its parameters are not known yet
+    open: dict[int, Configuration | None] = field(default_factory=dict)
+    choosing: int = 0  # earlier running trials whose parameters are not known yet
+    reported: dict[int, int] = field(default_factory=dict)  # open trial → its largest step that was learned
+    first_step: int | None = None  # 0 or 1: the first step of the study's trials
+
+    def forget_trials(self) -> None:
+        """Read all trials again, for a new optimizer."""
+        self.trials_read = 0
+        self.open = {}
+        self.reported = {}
 
 
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
@@ -62,15 +83,18 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._seed = check_seed(seed)
         self._independent = independent_sampler or RandomSampler(seed=seed)
         self._lock = threading.RLock()  # guards the fields below: a study may run trials in threads
-        self._begin(None)
+        self._optimizer: Optimizer | None = None
+        self._space: dict[str, BaseDistribution] = {}
+        self._read = _Read()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return the parameters that all finished trials have in common and that can vary."""
         study = _whole(study)
         with self._lock:
-            if self._study_name != study.study_name:
-                self._begin(study.study_name)
-            common = self._intersection.calculate(study)
+            if self._read.study_name != study.study_name:
+                self._optimizer = None
+                self._read = _Read(study.study_name)
+            common = self._read.intersection.calculate(study)
         return {name: distribution for name, distribution in common.items() if not distribution.single()}
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> Values:
@@ -83,10 +107,10 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             optimizer = self._take_in(_whole(study), trial, search_space)
             if search_space.keys() & trial.system_attrs.get("fixed_params", {}).keys():
                 return {}  # an enqueued trial, which has its own values: taken in when they are known
-            configurations = ask_after(optimizer, self._choosing)
+            configurations = ask_after(optimizer, self._read.choosing)
             if not configurations:  # the strategy waits for results, but a worker of Optuna cannot wait
                 return {}
-            self._open[trial.number] = configurations[0]
+            self._read.open[trial.number] = configurations[0]
             return to_optuna(self._space, configurations[0])  # in the order the optimizer knows
 
     def sample_independent(
@@ -104,43 +128,34 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # earlier versions had no reports, options beside the strategy, and another name of `_trials_read`
+        # earlier versions had no `_Read`, and options beside the strategy
         now = dict(state)
+        now["_strategy"] = named_strategy(now["_strategy"], now.pop("_options", {}))
         if "_seen" in now:
             now["_trials_read"] = now.pop("_seen")
-        now["_strategy"] = named_strategy(now["_strategy"], now.pop("_options", {}))
-        self.__dict__.update({"_reported": {}, "_first_step": None, **now})
+        names = [each.name for each in fields(_Read) if f"_{each.name}" in now]
+        earlier = {name: now.pop(f"_{name}") for name in names}
+        self.__dict__.update({"_read": _Read(**earlier), **now})
         self._lock = threading.RLock()
-
-    def _begin(self, study_name: str | None) -> None:
-        """Forget everything, and start with a study."""
-        self._study_name = study_name
-        self._intersection = IntersectionSearchSpace()
-        self._space: dict[str, BaseDistribution] = {}
-        self._optimizer: Optimizer | None = None
-        self._trials_read = 0  # the number of trials that were read
-        self._open: dict[int, Configuration | None] = {}  # by open trial; None: its parameters are not known yet
-        self._choosing = 0  # earlier running trials whose parameters are not known yet
-        self._reported: dict[int, int] = {}  # open trial → its largest step that was learned
-        self._first_step: int | None = None  # 0 or 1: the first step of the study's trials
 
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:
         """Return the optimizer of this space, after all that the study knows now."""
         optimizer = self._optimizer_of(space)
         trials = study.get_trials(deepcopy=False)
-        self._open |= dict.fromkeys(range(self._trials_read, len(trials)))
-        self._trials_read = len(trials)
-        for number, configuration in self._open.items():
+        read = self._read
+        read.open |= dict.fromkeys(range(read.trials_read, len(trials)))
+        read.trials_read = len(trials)
+        for number, configuration in read.open.items():
             if configuration is None and number != trial.number:
-                self._open[number] = self._add_pending(optimizer, trials[number])
-        known = {number: each for number, each in self._open.items() if each is not None}
+                read.open[number] = self._add_pending(optimizer, trials[number])
+        known = {number: each for number, each in read.open.items() if each is not None}
         for number, configuration in known.items():
             self._report(optimizer, trials[number], configuration, _sign(study.direction))
         self._end(optimizer, [each for each in trials if each.number in known and each.state.is_finished()], study)
-        self._open = {number: each for number, each in self._open.items() if not trials[number].state.is_finished()}
-        self._choosing = sum(
+        read.open = {number: each for number, each in read.open.items() if not trials[number].state.is_finished()}
+        read.choosing = sum(
             configuration is None and number < trial.number and trials[number].state == TrialState.RUNNING
-            for number, configuration in self._open.items()
+            for number, configuration in read.open.items()
         )
         return optimizer
 
@@ -149,9 +164,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         if self._optimizer is None or self._space != space:
             self._optimizer = Optimizer(space_of(space), "maximize", strategy=self._strategy, seed=self._seed)
             self._space = dict(space)
-            self._trials_read = 0
-            self._open = {}
-            self._reported = {}
+            self._read.forget_trials()
         return self._optimizer
 
     def _end(self, optimizer: Optimizer, ended: Sequence[FrozenTrial], study: Study) -> None:
@@ -159,8 +172,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         complete: list[tuple[Configuration, float]] = []
         failed: list[Configuration] = []
         for trial in ended:
-            self._reported.pop(trial.number, None)
-            configuration = self._open[trial.number] or {}
+            self._read.reported.pop(trial.number, None)
+            configuration = self._read.open[trial.number] or {}
             value = _reward(study.direction, trial)
             if trial.state == TrialState.PRUNED:
                 optimizer.stop(configuration)
@@ -175,14 +188,14 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
     def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:
         """Let the optimizer learn the trial's reports since the last time."""
-        before = self._reported.get(trial.number, -1)
+        before = self._read.reported.get(trial.number, -1)
         for step in sorted(reported_step for reported_step in trial.intermediate_values if reported_step > before):
-            if self._first_step is None:
-                self._first_step = min(1, max(0, step))
-            at = step + 1 - self._first_step
+            if self._read.first_step is None:
+                self._read.first_step = min(1, max(0, step))
+            at = step + 1 - self._read.first_step
             if at >= 1:
                 optimizer.report(configuration, sign * trial.intermediate_values[step], at)
-            self._reported[trial.number] = step
+            self._read.reported[trial.number] = step
 
     def _add_pending(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
         """Mark a trial that was proposed elsewhere as pending, and return its parameters; None if they

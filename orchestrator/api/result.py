@@ -13,7 +13,7 @@ from typing_extensions import deprecated
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.trial_result import TrialResult, Trials
-from orchestrator.errors import RunError
+from orchestrator.errors import RunError, warn_of_older
 from orchestrator.history.export import Columns, report_columns, trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
@@ -106,15 +106,17 @@ class Result:
         return trial_result(self._history, self._history.trials[best.trial])
 
     @property
-    @deprecated("recommended is deprecated: write best.parameters")
+    @deprecated("write best.parameters", category=None)
     def recommended(self) -> Parameters:
         """The parameters of `best`."""
+        warn_of_older("recommended is an older spelling: write best.parameters", stacklevel=2)
         return self.best.parameters
 
     @property
-    @deprecated("recommendation is deprecated: write best, which has value, evaluations, estimate and deviation")
+    @deprecated("write best, which has value, evaluations, estimate and deviation", category=None)
     def recommendation(self) -> Recommendation:
         """The configuration of `best` and its numbers."""
+        warn_of_older("recommendation is an older spelling: write best, which has its numbers")
         best = self.best
         known = self._history.best_known
         assert known is not None

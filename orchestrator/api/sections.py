@@ -86,13 +86,9 @@ class SimulationSection(TypedDict, total=False):
     failure_rate: float
 
 
-class WorkerSection(TypedDict, total=False):
-    """Keys of a campaign file."""
+class ResourceKeys(TypedDict, total=False):
+    """The resources of one evaluation."""
 
-    executor: Literal["ray", "inline", "simulated"]
-    kind: Literal["task", "actor", "auto"]
-    keep_hours: float
-    count: int
     machines: int
     machines_from: FromParameterSection | None
     spread: Literal["strict", "soft"]
@@ -102,11 +98,25 @@ class WorkerSection(TypedDict, total=False):
     cpus_from: FromParameterSection | None
     gpus_from: FromParameterSection | None
     memory_gb: float | None
+
+
+class AttemptKeys(TypedDict, total=False):
+    """The attempts at one evaluation."""
+
     timeout_seconds: float | None
     timeout_factor: float | None
     retry_memory_factor: float | None
     retries: int | None
     trial_folders: bool
+
+
+class WorkerSection(ResourceKeys, AttemptKeys, total=False):
+    """Keys of a campaign file."""
+
+    executor: Literal["ray", "inline", "simulated"]
+    kind: Literal["task", "actor", "auto"]
+    keep_hours: float
+    count: int
     simulation: SimulationSection
 
 
@@ -170,27 +180,37 @@ class DataSection(TypedDict, total=False):
     download: bool
 
 
-class CampaignSections(TypedDict, total=False):
-    """The sections of a campaign file; `space` and `known_results` are arguments."""
+class ProblemSections(TypedDict, total=False):
+    """The objective, its goals, and the candidates."""
 
-    name: str
-    tags: Sequence[str]
-    note: str
-    seed: int
     objective: ObjectiveSection
     objectives: Sequence[ObjectiveMetricSection]
     constraints: Sequence[ConstraintSection]
     candidates: CandidateSection
     forbid: Sequence[Mapping[str, object]]
     enqueue: Sequence[Mapping[str, object]]
+    data: DataSection
+
+
+class RunSections(TypedDict, total=False):
+    """The name of a run, its files, and its messages."""
+
+    name: str
+    tags: Sequence[str]
+    note: str
+    log: LogSection
+    notify: NotifySection | None
+    store: str
+    runs: str
+    run: str | None
+
+
+class CampaignSections(ProblemSections, RunSections, total=False):
+    """The sections of a campaign file; `space` and `known_results` are arguments."""
+
+    seed: int
     strategy: Mapping[str, object]
     budget: BudgetSection
     workers: WorkerSection
     early_stopping: AshaSection | MedianSection | ModelStoppingSection | None
     computing: ComputingSection
-    log: LogSection
-    notify: NotifySection | None
-    store: str
-    data: DataSection
-    runs: str
-    run: str | None

@@ -172,7 +172,7 @@ class CandidateOptimizer(AskTell):
         """
         results = check_results(indices, rewards, len(self._setup.arms))
         if any(result.value is None for result in results):
-            warn("tell(indices, None)")
+            warn("tell(indices, None)", stacklevel=3)
         self._search.tell(results)
 
     @exclusive

@@ -2,12 +2,12 @@
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.campaign.trial_result import TrialResult
+from orchestrator.errors import warn_of_older
 
 P = ParamSpec("P")
 _SPELLINGS = {  # older spelling → its replacement
@@ -26,10 +26,9 @@ _REFUSED = {
 }
 
 
-def warn(spelling: str, stacklevel: int = 3) -> None:
-    """Warn, at the caller's caller, that a spelling will be removed in the next version."""
-    message = _SPELLINGS.get(spelling, spelling)
-    warnings.warn(f"{message}; the older spelling is removed in version 0.4", FutureWarning, stacklevel + 1)
+def warn(spelling: str, stacklevel: int = 2) -> None:
+    """Warn, at the line that called the caller, that a spelling will be removed in the next version."""
+    warn_of_older(_SPELLINGS.get(spelling, spelling), stacklevel + 1)
 
 
 class Renamed:
@@ -40,7 +39,7 @@ class Renamed:
         new_name = _RENAMED.get(name, "")
         if not hasattr(type(self), new_name):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        warn(name, stacklevel=2)
+        warn(name)
         return getattr(self, new_name)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -143,15 +144,18 @@ class Results:
         )
 
     def _member(self, arm: int, rewards: Point) -> TrialResult:
-        """Return a member of the front with its mean rewards."""
+        """Return a member of the front with the means of its rewards and of its constraints'
+        metrics."""
         pairs = zip(self._goals.objectives, rewards, strict=True)
         values = {objective.metric: objective.sign * reward for objective, reward in pairs}
-        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values)
+        results = self._results_of(arm)
+        names = dict.fromkeys(goal.metric for goal in self._goals.constraints) if results else ()
+        bounded = {name: fmean(each.metrics[name] for each in results) for name in names if name not in values}
+        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values | bounded)
 
     def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
         """Return an arm with the mean of its values."""
-        results = self._search.campaign.results
-        trials = [each.trial for each in results if each.arm == arm and each.value is not None]
+        trials = [each.trial for each in self._results_of(arm)]
         return SearchResult(
             trial=trials[0] if trials else None,
             parameters=self._parameters(arm),
@@ -161,6 +165,10 @@ class Results:
             is_feasible=True if self._goals.constraints else None,
             evaluations=int(self._model.pulls.finished.counts[arm]),
         )
+
+    def _results_of(self, arm: int) -> list[ArmResult]:
+        """Return the results of an arm that have a value."""
+        return [each for each in self._search.campaign.results if each.arm == arm and each.value is not None]
 
     def _parameters(self, arm: int) -> Mapping[str, Scalar]:
         candidates = self._search.candidates

@@ -175,7 +175,7 @@ class Optimizer(AskTell):
         rows = [values] if is_alone and not is_listed else values
         results = check_metrics(rows, self.metrics, len(told))
         if None in results:
-            warn("tell(configuration, None)")
+            warn("tell(configuration, None)", stacklevel=3)
         self._tell(told, results)
 
     @exclusive
@@ -288,7 +288,7 @@ class Optimizer(AskTell):
     @exclusive
     def front(self) -> Front:
         """The configurations that satisfy all constraints and that no other one dominates, with the
-        mean values of the objectives as `metrics`, the best first objective first."""
+        mean values of objectives and constraints as `metrics`, the best first objective first."""
         return self._results.front
 
     def _arm(self, configuration: Mapping[str, Scalar]) -> int:

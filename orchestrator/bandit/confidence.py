@@ -11,8 +11,18 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import AnyKernel, Matern32, Matern52
+from orchestrator.bandit.options import FailureProbability, NoiseVariance, NormBound, Options
 
 Schedule = Literal["practical", "theory"]
+
+
+@dataclass(frozen=True)
+class WidthOptions(Options):
+    """The constants of a width on the 1/λ scale, besides λ."""
+
+    noise_variance: NoiseVariance = 1e-3
+    norm_bound: NormBound = 0.2
+    delta: FailureProbability = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)

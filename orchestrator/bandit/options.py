@@ -82,6 +82,15 @@ VerifiedShare = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Options:
+    """The base of a strategy's options. Raises ValueError, which names the field, if a value is out
+    of range."""
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
 @dataclass(frozen=True, slots=True)
 class AnyNumber:
     """Metadata of a number that may be infinite. The class that has the field checks its range."""

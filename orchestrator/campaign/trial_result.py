@@ -1,9 +1,10 @@
 """`TrialResult`: one trial as a value for users' code, in campaigns and in ask and tell."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from orchestrator.errors import warn_of_older
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,5 +50,5 @@ class Trials(tuple[TrialResult, ...]):
 
     def __call__(self) -> list[TrialResult]:
         """Return the trials as a list. Warns that `trials` is a property now."""
-        warnings.warn("trials is a property now: write trials instead of trials()", DeprecationWarning, stacklevel=2)
+        warn_of_older("trials is a property: write trials instead of trials()")
         return list(self)

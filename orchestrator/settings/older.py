@@ -4,7 +4,6 @@ No other module of the settings knows older versions; `store.migrations` knows o
 """
 
 import dataclasses
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.start.warm_start import SpreadStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY
+from orchestrator.errors import warn_of_older
 from orchestrator.settings.file import Document, Keys, Plain, Tree, dotted_key
 from orchestrator.settings.known_results import TABLES
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
@@ -104,7 +104,7 @@ class _Moved:
         """Warn about the older spelling, and give the new one."""
         written = f"{document.place(self.keys)}: {dotted_key(self.keys)} is an older spelling"
         remedy = f"write known_results: [{excerpt(self.source)}]"
-        warnings.warn(f"{written}: {remedy}; the older one is removed in version 0.4", FutureWarning, stacklevel=5)
+        warn_of_older(f"{written}: {remedy}", stacklevel=5)
 
 
 def with_known_results(document: Document) -> Document:

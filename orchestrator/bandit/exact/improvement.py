@@ -23,8 +23,7 @@ from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import ModelNoise, VerifiedShare, check_options
+from orchestrator.bandit.options import ModelNoise
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
@@ -47,12 +46,7 @@ class Improvement(ExactStrategy[ExactState]):
         Doc("ε, by how much a value must exceed f* to count as an improvement, ≥ 0; the larger, the more is explored."),
     ] = 0.01
     warm_start: WarmStartOption = ONE_PULL
-    model: ModelOption = None
-    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     @abstractmethod
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:

@@ -10,8 +10,7 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import sequential_refusal
 from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.kernels import AnyKernel
-from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.model import ModelOptions
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.beginning import begin_state
@@ -22,18 +21,13 @@ E = TypeVar("E", bound=ExactState)
 Score = Callable[[ExactState], Floats]
 
 
-class ExactStrategy(ABC, Generic[E]):
-    """A strategy whose state is an `ExactState`. It has no fields; its dataclass subclasses define
-    the hyperparameters.
+class ExactStrategy(ModelOptions, ABC, Generic[E]):
+    """A strategy whose state is an `ExactState`. Its dataclass subclasses add options.
 
     A strategy with more state than pulls and belief defines a state class `E` and overrides `init`.
     """
 
-    kernel: AnyKernel
-    regularization: float
-    model: Model | None
     warm_start: AnyWarmStart | None = None  # None unless a strategy has this field
-    verify: float
 
     @abstractmethod
     def ask(self, state: E, pending: Sequence[int], limit: int) -> Decision:

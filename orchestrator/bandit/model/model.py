@@ -13,7 +13,7 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import CurveValues
-from orchestrator.bandit.kernels import AnyKernel, Kernel
+from orchestrator.bandit.kernels import AnyKernel, Kernel, KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.curve_fitting import CurveFitInput, chosen_trials, fit_curves, is_fit_due, prior_numbers
 from orchestrator.bandit.model.curve_kernel import CurveKernel
@@ -30,7 +30,7 @@ from orchestrator.bandit.model.fitting import (
     prior,
 )
 from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
-from orchestrator.bandit.options import Like, check_options
+from orchestrator.bandit.options import Like, Options, Regularization, VerifiedShare, check_options
 from orchestrator.bandit.pulls import Pulls
 
 
@@ -162,6 +162,16 @@ ModelOption = Annotated[
     Model | None,
     Doc("The calibrated model, in place of kernel and noise as given; None: rewards as they come, nothing fitted."),
 ]
+
+
+@dataclass(frozen=True)
+class ModelOptions(Options):
+    """The options of every strategy with a model."""
+
+    kernel: KernelOption = defaults.SMOOTH
+    regularization: Regularization = 0.3
+    model: ModelOption = None
+    verify: VerifiedShare = 0.0
 
 
 def model_of(strategy: object) -> Model | None:

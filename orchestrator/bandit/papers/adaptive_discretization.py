@@ -21,12 +21,11 @@ from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.kernels import RBF, KernelOption, Matern32, Matern52
-from orchestrator.bandit.model import defaults
+from orchestrator.bandit.kernels import RBF, Matern32, Matern52
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import check_arms
-from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.papers.boxes import Box, BoxedArms
+from orchestrator.bandit.papers.rkhs import RkhsOptions
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
@@ -92,7 +91,7 @@ class CellState(ExactState):
 
 
 @dataclass(frozen=True)
-class AdaptiveDiscretization:
+class AdaptiveDiscretization(RkhsOptions):
     """The hyperparameters of adaptive discretization. Raises ValueError, with the field's name, if
     a value is out of range.
 
@@ -120,11 +119,6 @@ class AdaptiveDiscretization:
     are then ignored.
     """
 
-    kernel: KernelOption = defaults.BRANIN
-    regularization: ModelNoise = 0.01
-    norm_bound: NormBound = 0.5
-    noise_scale: NoiseScale = 0.01
-    delta: FailureProbability = 1e-3
     variation: Annotated[Annotated[float, Ge(0)] | None, Doc("The factor of V_h, ≥ 0; None: B.")] = None
     constants: Annotated[
         Constants, Doc("Whether β and V_h follow from the `norm` of f, or from the authors' `chaining` argument.")
@@ -133,7 +127,7 @@ class AdaptiveDiscretization:
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         has_scale = self.constants == "norm" or isinstance(self.kernel, RBF | Matern32 | Matern52)
         require(self, "kernel", "rbf, matern32 or matern52 with constants: chaining", has_scale)
 

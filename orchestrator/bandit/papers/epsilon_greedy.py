@@ -13,24 +13,14 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.checks import refusal, require
+from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import KernelOption
-from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import (
-    MostPending,
-    RefreshGrowth,
-    RefreshOverhead,
-    Regularization,
-    VerifiedShare,
-    check_options,
-)
+from orchestrator.bandit.scheduling import PendingOptions
 from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.sparse.verification import next_arm
-from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +32,7 @@ class EpsilonGreedyState(ExactState):
 
 
 @dataclass(frozen=True)
-class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
+class EpsilonGreedy(PendingOptions, ExactStrategy[EpsilonGreedyState]):
     """The hyperparameters of ε-greedy. Raises ValueError, with the field's name, for a bad value.
 
     The i-th pull is a uniformly drawn arm with probability ε, and argmax μ otherwise. It is a
@@ -53,24 +43,7 @@ class EpsilonGreedy(ExactStrategy[EpsilonGreedyState]):
     those that are not pending; otherwise all idle workers would evaluate the same arm.
     """
 
-    kernel: KernelOption = defaults.SMOOTH
-    regularization: Regularization = 0.3
     exploration: Annotated[float, Ge(0), Le(1), Doc("ε, the probability of a uniform arm, in [0, 1].")] = 0.1
-    batch_size: MostPending = 1
-    model: ModelOption = None
-    verify: VerifiedShare = 0.0
-    mode: ModeOption = "batch"
-    refresh_overhead: RefreshOverhead = 0.05
-    refresh_growth: RefreshGrowth = 0.0
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        require(self, "batch_size", "given with mode: batch", self.mode == "async" or not self.never_waits)
-
-    @property
-    def never_waits(self) -> bool:
-        """See `Waits`. True if the number of pending pulls is unlimited."""
-        return self.batch_size is None
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
         """State before any pull of `arms` (A, d). Raises ValueError for invalid arms."""

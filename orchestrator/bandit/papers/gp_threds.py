@@ -27,11 +27,9 @@ from orchestrator.bandit.arrays import Floats, read_only
 from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import KernelOption
-from orchestrator.bandit.model import defaults
 from orchestrator.bandit.observations import check_arms
-from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, check_options
 from orchestrator.bandit.papers.boxes import Box, BoxedArms
+from orchestrator.bandit.papers.rkhs import RkhsOptions
 from orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, RootSearch, Stage, ThresholdState, Visit
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
@@ -40,7 +38,7 @@ Search = Literal["random_walk", "direct"]
 
 
 @dataclass(frozen=True)
-class GPThreDS:
+class GPThreDS(RkhsOptions):
     """The hyperparameters of GP-ThreDS (Salgia, Vakili, Zhao 2021). Raises ValueError, with the
     field's name, if a value is out of range.
 
@@ -61,11 +59,6 @@ class GPThreDS:
     after x_1 unless x_1 is good, and a maximum above b cannot be found after [a, b] has fallen.
     """
 
-    kernel: KernelOption = defaults.BRANIN
-    regularization: ModelNoise = 0.01
-    norm_bound: NormBound = 0.5
-    noise_scale: NoiseScale = 0.01
-    delta: FailureProbability = 1e-3
     low: Annotated[float, Doc("a, a lower bound on the largest value of f.")] = 0.5
     high: Annotated[float, Doc("b, an upper bound on the largest value of f, > `low`.")] = 1.2
     c: Annotated[float, Gt(0), Doc("c, the coarseness of the search against the error that is allowed, > 0.")] = 0.2
@@ -97,7 +90,7 @@ class GPThreDS:
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         require(self, "high", f"> low ({self.low!r})", self.low < self.high)
         walks = self.search == "random_walk"
         require(self, "first", "random where search is random_walk", self.first == "random" or not walks)

@@ -20,18 +20,8 @@ from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
-from orchestrator.bandit.kernels import KernelOption
-from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import (
-    FailureProbability,
-    ModelNoise,
-    NoiseScale,
-    NormBound,
-    VerifiedShare,
-    Width,
-    check_options,
-)
+from orchestrator.bandit.options import Width
+from orchestrator.bandit.papers.rkhs import RkhsOptions
 from orchestrator.bandit.sparse.verification import OpenArms
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
@@ -47,7 +37,7 @@ class GridState(ExactState):
 
 
 @dataclass(frozen=True)
-class IGPUCB(ExactStrategy[GridState]):
+class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
     """The hyperparameters of IGP-UCB (Chowdhury and Gopalan 2017, Algorithm 1). Raises ValueError,
     with the field's name, if a value is out of range.
 
@@ -63,11 +53,6 @@ class IGPUCB(ExactStrategy[GridState]):
     + t, 80)², is that of the released experiment on Branin. The warm start may pull any arm.
     """
 
-    kernel: KernelOption = defaults.BRANIN
-    regularization: ModelNoise = 0.01
-    norm_bound: NormBound = 0.5
-    noise_scale: NoiseScale = 0.01
-    delta: FailureProbability = 1e-3
     information: Annotated[
         InformationSchedule,
         Doc("The information gain γ_s: `log` s, `sqrt` s, or by the `kernel`, √s for Matérn and log s for the others."),
@@ -79,12 +64,10 @@ class IGPUCB(ExactStrategy[GridState]):
     ] = 1.0
     warm_start: WarmStartOption = ONE_PULL
     width: Width = None
-    model: ModelOption = None
-    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         rule = f">= initial_points ({self.initial_points!r})"
         require(self, "final_points", rule, self.final_points >= self.initial_points)
 

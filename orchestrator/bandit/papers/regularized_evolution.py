@@ -15,7 +15,7 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.observations import arms_and_rewards, check_arms
-from orchestrator.bandit.options import BatchSize, check_options
+from orchestrator.bandit.options import BatchSize, Options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
@@ -30,7 +30,7 @@ class EvolutionState(ModelFreeState):
 
 
 @dataclass(frozen=True)
-class RegularizedEvolution(ModelFree[EvolutionState]):
+class RegularizedEvolution(Options, ModelFree[EvolutionState]):
     """The hyperparameters, with the paper's defaults. Raises ValueError, with the field's name, if
     a value is out of range.
 
@@ -59,9 +59,6 @@ class RegularizedEvolution(ModelFree[EvolutionState]):
         Doc("The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1."),
     ] = 10
     batch_size: BatchSize = 10
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
         """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for

@@ -2,6 +2,7 @@
 10–14)."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
@@ -9,6 +10,7 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.options import Options, Oversampling
 from orchestrator.bandit.pulls import Pulls
 
 Resampling = Literal["pulls", "arms", "stable"]
@@ -21,6 +23,15 @@ DictionaryLimit = Annotated[
     Doc("The expected size of a dictionary at most, ≥ 1: a larger draw takes a smaller q̄; None: any size."),
 ]
 HALVINGS = 30
+
+
+@dataclass(frozen=True)
+class DictionaryOptions(Options):
+    """The draw of the dictionary."""
+
+    oversampling: Oversampling = 2.0
+    resampling: ResamplingOption = "arms"
+    dictionary_limit: DictionaryLimit = None
 
 
 def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:

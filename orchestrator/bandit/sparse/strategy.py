@@ -9,13 +9,13 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
-from orchestrator.bandit.confidence import Confidence, Schedule
-from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.confidence import Confidence, Schedule, WidthOptions
+from orchestrator.bandit.model.model import ModelOptions
 from orchestrator.bandit.model.reliability import reliability
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
-from orchestrator.bandit.sparse.dictionary import Resampling, draw_pairs, resparsify, without_own_pulls
+from orchestrator.bandit.sparse.dictionary import DictionaryOptions, draw_pairs, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.forecasts import forecasts
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 from orchestrator.bandit.sparse.recalibration import (
@@ -35,18 +35,8 @@ MOST_PAIRS = 400
 S = TypeVar("S", bound=SparseState)
 
 
-class SparseStrategy(ABC, Generic[S]):
-    """A strategy with a `SparseState`. It has no fields; its dataclass subclasses define the
-    hyperparameters."""
-
-    regularization: float
-    noise_variance: float
-    norm_bound: float
-    delta: float
-    oversampling: float
-    resampling: Resampling
-    dictionary_limit: int | None
-    model: Model | None
+class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic[S]):
+    """A strategy with a `SparseState`. Its dataclass subclasses add options."""
 
     @abstractmethod
     def width_at(self, state: S) -> float:

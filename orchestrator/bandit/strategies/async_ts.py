@@ -17,29 +17,15 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.checks import refusal, require
+from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.confidence import Confidence
-from orchestrator.bandit.kernels import KernelOption
-from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import (
-    FailureProbability,
-    MostPending,
-    NoiseVariance,
-    NormBound,
-    Oversampling,
-    RefreshGrowth,
-    RefreshOverhead,
-    Regularization,
-    VerifiedShare,
-    check_options,
-)
-from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
+from orchestrator.bandit.options import MostPending
+from orchestrator.bandit.scheduling import PendingOptions
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Record, Wait
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -63,7 +49,7 @@ class AsyncTSState(SparseState):
 
 
 @dataclass(frozen=True)
-class AsyncTS(SparseStrategy[AsyncTSState]):
+class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
     """The hyperparameters of async-TS (Kandasamy et al. 2018, Algorithm 2). Raises ValueError if
     one is out of range.
 
@@ -78,34 +64,12 @@ class AsyncTS(SparseStrategy[AsyncTSState]):
     BBKB's experiments (Appendix D) use `batch_size` 30 and `scale` 0.1.
     """
 
-    kernel: KernelOption = defaults.SMOOTH
-    regularization: Regularization = 0.3
-    noise_variance: NoiseVariance = 1e-3
-    norm_bound: NormBound = 0.2
-    delta: FailureProbability = 0.01
-    oversampling: Oversampling = 2.0
     batch_size: MostPending = 30
     scale: Annotated[float, Gt(0), Doc("The factor on β, > 0.")] = 0.1
-    resampling: ResamplingOption = "arms"
-    dictionary_limit: DictionaryLimit = None
     width: Annotated[
         Annotated[float, Gt(0)] | None,
         Doc("The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β."),
     ] = None
-    model: ModelOption = None
-    verify: VerifiedShare = 0.0
-    mode: ModeOption = "batch"
-    refresh_overhead: RefreshOverhead = 0.05
-    refresh_growth: RefreshGrowth = 0.0
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        require(self, "batch_size", "given with mode: batch", self.mode == "async" or not self.never_waits)
-
-    @property
-    def never_waits(self) -> bool:
-        """See `Waits`. True if the number of pending pulls is unlimited."""
-        return self.batch_size is None
 
     @cached_property
     def confidence(self) -> Confidence:

@@ -23,27 +23,14 @@ from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import refusal, require
+from orchestrator.bandit.checks import refusal
 from orchestrator.bandit.confidence import Confidence, Schedule
 from orchestrator.bandit.growing import AROUND, Growth, is_growth_due
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import (
-    DriftThreshold,
-    FailureProbability,
-    NoiseVariance,
-    NormBound,
-    Oversampling,
-    RefreshGrowth,
-    RefreshOverhead,
-    Regularization,
-    VerifiedShare,
-    check_options,
-)
 from orchestrator.bandit.recent import Recent
+from orchestrator.bandit.scheduling import DriftOptions
 from orchestrator.bandit.sparse.blocks import LocalCovariance
-from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
 from orchestrator.bandit.sparse.forecasts import competing_trials
 from orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
@@ -59,9 +46,7 @@ from orchestrator.bandit.sparse.termination import (
     ProductDrift,
     Termination,
 )
-from orchestrator.bandit.sparse.verification import (
-    OpenArms,
-)
+from orchestrator.bandit.sparse.verification import OpenArms
 from orchestrator.bandit.start.beginning import AnyArms, begin_state
 from orchestrator.bandit.start.warm_start import (
     FIRST_BATCH,
@@ -74,19 +59,16 @@ from orchestrator.bandit.strategies.choosing import Shares, Workspace
 from orchestrator.bandit.strategy import (
     Choose,
     Decision,
-    ModeOption,
     Observation,
     Pick,
     Wait,
-    Waiting,
-    WaitOption,
 )
 
 _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
 
 
 @dataclass(frozen=True)
-class BBKB(SparseStrategy[SparseState]):
+class BBKB(DriftOptions, SparseStrategy[SparseState]):
     """The hyperparameters of BBKB. Raises ValueError, with the field's name, if a value is out of
     range.
 
@@ -96,18 +78,9 @@ class BBKB(SparseStrategy[SparseState]):
 
     A campaign or `Optimizer` that specifies neither `model` nor `kernel` nor λ uses the calibrated
     model, `width` 2, `wait: never`, and first pulls that cover the space (`strategies.presets`).
-
-    Campaigns read `mode`, `refresh_overhead` and `refresh_growth`; `ask` and `tell` do not depend
-    on them.
     """
 
     kernel: KernelOption = defaults.BBKB
-    regularization: Regularization = 0.3
-    noise_variance: NoiseVariance = 1e-3
-    norm_bound: NormBound = 0.2
-    delta: FailureProbability = 0.01
-    oversampling: Oversampling = 2.0
-    ratio_threshold: DriftThreshold = 4.0
     width: Annotated[
         Schedule | Annotated[float, Gt(0)],
         Doc("β̃, the width: `practical`, `theory` with Theorem 2's constants, or a number of deviations, > 0."),
@@ -121,13 +94,6 @@ class BBKB(SparseStrategy[SparseState]):
         Doc("Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed."),
     ] = "embedded"
     warm_start: WarmStartOption = FIRST_BATCH
-    resampling: ResamplingOption = "arms"
-    dictionary_limit: DictionaryLimit = None
-    mode: ModeOption = "async"
-    refresh_overhead: RefreshOverhead = 0.05
-    refresh_growth: RefreshGrowth = 0.0
-    wait: WaitOption = Waiting.DRIFT_BUDGET
-    model: ModelOption = None
     coverage: Annotated[
         float,
         Ge(0),
@@ -137,12 +103,7 @@ class BBKB(SparseStrategy[SparseState]):
             "that is more, while the best mean reward does not rise; 0: none ever."
         ),
     ] = 0.0
-    verify: VerifiedShare = 0.0
     is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or not self.never_waits)
 
     def __getstate__(self) -> dict[str, object]:
         return {option.name: getattr(self, option.name) for option in fields(self)}
@@ -151,11 +112,6 @@ class BBKB(SparseStrategy[SparseState]):
         """Restore the options. A pickle of version 0.2.0 also has caches, which are dropped."""
         for option in fields(self):
             object.__setattr__(self, option.name, state.get(option.name, option.default))
-
-    @property
-    def never_waits(self) -> bool:
-        """See `Waits`."""
-        return self.wait is Waiting.NEVER
 
     @cached_property
     def confidence(self) -> Confidence:

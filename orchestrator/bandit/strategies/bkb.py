@@ -15,20 +15,7 @@ import numpy as np
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import sequential_refusal
-from orchestrator.bandit.kernels import KernelOption
-from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import (
-    FailureProbability,
-    NoiseVariance,
-    NormBound,
-    Oversampling,
-    Regularization,
-    VerifiedShare,
-    Width,
-    check_options,
-)
-from orchestrator.bandit.sparse.dictionary import DictionaryLimit, ResamplingOption
+from orchestrator.bandit.options import Width
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left, sparse_belief
 from orchestrator.bandit.sparse.strategy import SparseStrategy
@@ -49,22 +36,9 @@ class BKB(SparseStrategy[SparseState]):
     chosen while a reward is missing, so a second worker would be idle.
     """
 
-    kernel: KernelOption = defaults.SMOOTH
-    regularization: Regularization = 0.3
-    noise_variance: NoiseVariance = 1e-3
-    norm_bound: NormBound = 0.2
-    delta: FailureProbability = 0.01
-    oversampling: Oversampling = 2.0
     warm_start: WarmStartOption = ONE_PULL
-    resampling: ResamplingOption = "arms"
-    dictionary_limit: DictionaryLimit = None
     width: Width = None
-    model: ModelOption = None
-    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
         """Return the state before any pull of `arms` (A, d); draws the warm start. Raises

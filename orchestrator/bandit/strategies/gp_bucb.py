@@ -7,34 +7,22 @@ from functools import partial
 
 import numpy as np
 
-from orchestrator.bandit.checks import refusal, require
+from orchestrator.bandit.checks import refusal
+from orchestrator.bandit.confidence import WidthOptions
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import KernelOption
-from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import (
-    DriftThreshold,
-    FailureProbability,
-    NoiseVariance,
-    NormBound,
-    RefreshGrowth,
-    RefreshOverhead,
-    Regularization,
-    VerifiedShare,
-    Width,
-    check_options,
-)
+from orchestrator.bandit.options import Width
+from orchestrator.bandit.scheduling import DriftOptions
 from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift, Verdict
 from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, extend_failed_start, next_start
-from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Observation, Pick, Wait, Waiting, WaitOption
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
 
 
 @dataclass(frozen=True)
-class GPBUCB(ExactStrategy[ExactState]):
+class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
     """The hyperparameters of GP-BUCB (Desautels et al. 2014, Algorithm 1). Raises ValueError if one
     is out of range.
 
@@ -42,33 +30,10 @@ class GPBUCB(ExactStrategy[ExactState]):
     pick shrinks the exact variance. The batch ends when Π (1 + σ²_{s−1}(x_s)) > C over the picks,
     including pending pulls (BBKB Proposition 2). α = C β with GP-UCB's β = ξ √(G + 2 log 1/δ) + √λ
     F. A pick costs O(p² + pA) with p distinct arms that were pulled or picked.
-
-    Campaigns read the last two fields; `ask` and `tell` do not depend on them.
     """
 
-    kernel: KernelOption = defaults.SMOOTH
-    regularization: Regularization = 0.3
-    noise_variance: NoiseVariance = 1e-3
-    norm_bound: NormBound = 0.2
-    delta: FailureProbability = 0.01
-    ratio_threshold: DriftThreshold = 4.0
     warm_start: WarmStartOption = FIRST_BATCH
     width: Width = None
-    model: ModelOption = None
-    verify: VerifiedShare = 0.0
-    mode: ModeOption = "async"
-    refresh_overhead: RefreshOverhead = 0.05
-    refresh_growth: RefreshGrowth = 0.0
-    wait: WaitOption = Waiting.DRIFT_BUDGET
-
-    def __post_init__(self) -> None:
-        check_options(self)
-        require(self, "wait", "drift_budget with mode: batch", self.mode == "async" or not self.never_waits)
-
-    @property
-    def never_waits(self) -> bool:
-        """See `Waits`."""
-        return self.wait is Waiting.NEVER
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return the arms of the warm start first, then a batch of at most `limit` picks. `pending`

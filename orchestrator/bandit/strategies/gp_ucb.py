@@ -6,26 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from orchestrator.bandit.confidence import WidthOptions
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
-from orchestrator.bandit.kernels import KernelOption
-from orchestrator.bandit.model import defaults
-from orchestrator.bandit.model.model import ModelOption
-from orchestrator.bandit.options import (
-    FailureProbability,
-    NoiseVariance,
-    NormBound,
-    Regularization,
-    VerifiedShare,
-    Width,
-    check_options,
-)
+from orchestrator.bandit.options import Width
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from orchestrator.bandit.strategy import Decision
 
 
 @dataclass(frozen=True)
-class GPUCB(ExactStrategy[ExactState]):
+class GPUCB(WidthOptions, ExactStrategy[ExactState]):
     """The hyperparameters of GP-UCB (Srinivas et al. 2010, Algorithm 1). Raises ValueError if one
     is out of range.
 
@@ -37,19 +27,9 @@ class GPUCB(ExactStrategy[ExactState]):
     `is_sequential`: no arm is chosen while a reward is missing, so a second worker would be idle.
     """
 
-    kernel: KernelOption = defaults.SMOOTH
-    regularization: Regularization = 0.3
-    noise_variance: NoiseVariance = 1e-3
-    norm_bound: NormBound = 0.2
-    delta: FailureProbability = 0.01
     warm_start: WarmStartOption = ONE_PULL
     width: Width = None
-    model: ModelOption = None
-    verify: VerifiedShare = 0.0
     is_sequential: ClassVar[Literal[True]] = True
-
-    def __post_init__(self) -> None:
-        check_options(self)
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm unless one is pending: first those of the warm start, then argmax u."""

@@ -215,6 +215,7 @@ def test_sampler_continues_from_the_fields_of_earlier_versions() -> None:
     study = study_of()
     study.optimize(objective, n_trials=12)
     state = pickle.loads(pickle.dumps(study.sampler)).__getstate__()
+    state |= {f"_{name}": value for name, value in vars(state.pop("_read")).items()}
     state["_seen"] = state.pop("_trials_read")  # its earlier name
     for name in ("_reported", "_first_step"):  # which came later
         del state[name]

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from orchestrator.settings.model import Settings
+from orchestrator.settings.worker_sections import WorkerSettings
 
 FILE = Path(__file__).parents[3] / "orchestrator" / "api" / "sections.py"
 HEAD = '''"""The sections of a campaign file as typed dictionaries, so that editors complete `settings=`.
@@ -22,6 +23,33 @@ Written by `python -m tests.orchestrator.api.sections_source` from the models in
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypedDict
 '''
+# the keys of a large section that belong together: the name of their class, its docstring, the keys
+GROUPS: dict[type[BaseModel], tuple[tuple[str, str, str], ...]] = {
+    WorkerSettings: (
+        (
+            "ResourceKeys",
+            "The resources of one evaluation.",
+            "machines machines_from spread ray_train cpus gpus cpus_from gpus_from memory_gb",
+        ),
+        (
+            "AttemptKeys",
+            "The attempts at one evaluation.",
+            "timeout_seconds timeout_factor retry_memory_factor retries trial_folders",
+        ),
+    ),
+    Settings: (
+        (
+            "ProblemSections",
+            "The objective, its goals, and the candidates.",
+            "objective objectives constraints candidates forbid enqueue data",
+        ),
+        (
+            "RunSections",
+            "The name of a run, its files, and its messages.",
+            "name tags note log notify store runs run",
+        ),
+    ),
+}
 PLAIN: dict[Any, str] = {
     int: "int",
     float: "float",
@@ -58,8 +86,16 @@ def _classes(model: type[BaseModel], written: set[type[BaseModel]]) -> Iterator[
         name = _name(model)
         yield f'{name} = TypedDict(\n    "{name}",\n    {{\n{items}    }},\n    total=False,\n)\n'
         return
+    groups = GROUPS.get(model, ())
+    for name, meaning, members in groups:
+        yield _class(name, "TypedDict", meaning, {key: keys.pop(key) for key in members.split()})
+    bases = ", ".join([name for name, _, _ in groups] or ["TypedDict"])
+    yield _class(_name(model), bases, document, keys)
+
+
+def _class(name: str, bases: str, document: str, keys: dict[str, Any]) -> str:
     lines = "".join(f"    {key}: {_text(annotation)}\n" for key, annotation in keys.items())
-    yield f'class {_name(model)}(TypedDict, total=False):\n    """{document}"""\n\n{lines}'
+    return f'class {name}({bases}, total=False):\n    """{document}"""\n\n{lines}'
 
 
 def _name(model: type[BaseModel]) -> str:

@@ -1,6 +1,8 @@
 """`orchestrator.ask_tell.older`: spellings of version 0.2 work, and say the new one."""
 
 import pickle
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,14 @@ SPACE = {"x": Range(0.0, 1.0)}
 X = np.linspace(0, 1, 30)[:, None]
 
 
+@contextmanager
+def older(message: str) -> Iterator[None]:
+    """Expect warnings that name a line of this file."""
+    with pytest.warns(FutureWarning, match=message) as caught:
+        yield
+    assert {warning.filename for warning in caught} == {__file__}
+
+
 def told() -> Any:
     optimizer = ANY(SPACE, "minimize")
     optimizer.tell({"x": 0.25}, 0.5)
@@ -24,10 +34,10 @@ def told() -> Any:
 
 def test_methods_are_found_under_their_older_names() -> None:
     optimizer = told()
-    with pytest.warns(FutureWarning, match=r"expect is called mark_pending: write mark_pending\(…\)"):
+    with older(r"expect is called mark_pending: write mark_pending\(…\)"):
         optimizer.expect({"x": 0.75})
     assert optimizer.pending == [{"x": 0.75}]
-    with pytest.warns(FutureWarning, match="reached is called last_step"):
+    with older("reached is called last_step"):
         assert optimizer.reached({"x": 0.75}) == 0
     with pytest.raises(AttributeError, match="has no attribute 'expects'"):
         _ = optimizer.expects
@@ -35,9 +45,9 @@ def test_methods_are_found_under_their_older_names() -> None:
 
 def test_older_none_for_a_failure_is_refused_with_fail() -> None:
     optimizer, rows = told(), ANY_ROWS(X)
-    with pytest.warns(FutureWarning, match=r"write fail\(configuration\)"):
+    with older(r"write fail\(configuration\)"):
         optimizer.tell({"x": 0.5}, None)
-    with pytest.warns(FutureWarning, match=r"write fail\(indices\)"):
+    with older(r"write fail\(indices\)"):
         rows.tell([3], [None])
     assert (optimizer.trials[-1].status, rows.trials[-1].status) == ("failed", "failed")
 
@@ -45,31 +55,31 @@ def test_older_none_for_a_failure_is_refused_with_fail() -> None:
 def test_best_and_trials_can_be_used_as_pairs_and_mappings() -> None:
     optimizer, rows = told(), ANY_ROWS(X)
     rows.tell([3], [0.5])
-    with pytest.warns(FutureWarning, match=r"best is a property: write best\.parameters and best\.value"):
+    with older(r"best is a property: write best\.parameters and best\.value"):
         assert optimizer.best() == ({"x": 0.25}, 0.5)
-    with pytest.warns(FutureWarning, match="best is a property"):
+    with older("best is a property"):
         assert rows.best() == (3, 0.5)
-    with pytest.warns(FutureWarning, match="a trial has attributes"):
+    with older("a trial has attributes"):
         assert (optimizer.trials[0]["configuration"], optimizer.trials[0]["value"]) == ({"x": 0.25}, 0.5)
-    with pytest.warns(FutureWarning, match="a trial has attributes"):
+    with older("a trial has attributes"):
         assert (rows.trials[0]["candidate"], rows.trials[0]["reward"]) == (3, 0.5)
 
 
 def test_front_can_be_called() -> None:
     optimizer: Any = Optimizer(SPACE, objectives=[Objective("gain"), Objective("cost", "minimize")])
     optimizer.tell({"x": 0.25}, {"gain": 1.0, "cost": 2.0})
-    with pytest.warns(FutureWarning, match="front is a property"):
+    with older("front is a property"):
         assert optimizer.front() == [({"x": 0.25}, {"gain": 1.0, "cost": 2.0})]
-    with pytest.warns(FutureWarning, match="a trial has attributes"):
+    with older("a trial has attributes"):
         ((configuration, values),) = optimizer.front
     assert (configuration, values) == ({"x": 0.25}, {"gain": 1.0, "cost": 2.0})
 
 
 def test_options_beside_the_strategy_are_those_of_its_object() -> None:
-    with pytest.warns(FutureWarning, match=r"write strategy=BBKB\(coverage=…\), from bbkb\.strategies"):
+    with older(r"write strategy=BBKB\(coverage=…\), from bbkb\.strategies"):
         optimizer = ANY(SPACE, "minimize", coverage=0.125)
     assert search_of(optimizer).strategy == strategies.BBKB(coverage=0.125)
-    with pytest.warns(FutureWarning, match=r"write strategy=BBKB\.paper\(\)"):
+    with older(r"write strategy=BBKB\.paper\(\)"):
         rows = ANY_ROWS(X, preset="paper")
     assert search_of(rows).strategy == strategies.BBKB.paper()
 

@@ -29,7 +29,10 @@ def facts(optimizer: Any) -> Any:
         best_pair = [best.parameters["candidate"], best.value]
         return {"trials": told, "pending": optimizer.pending.tolist(), "best": best_pair}
     told = [[trial.parameters, dict(trial.metrics) or trial.value] for trial in trials]
-    front = [[member.parameters, dict(member.metrics)] for member in optimizer.front] if best.metrics else None
+    front = None
+    if best.metrics:  # version 0.2.0 returned no metrics of constraints
+        recorded = [{name: each.metrics[name] for name in ("gain", "cost")} for each in optimizer.front]
+        front = [[each.parameters, metrics] for each, metrics in zip(optimizer.front, recorded, strict=True)]
     plain = {"trials": told, "pending": optimizer.pending, "paused": optimizer.paused}
     return {**plain, "best": [best.parameters, best.value], "front": front}
 

@@ -120,12 +120,12 @@ def test_recommendation_is_the_best_value_without_noise(tmp_path: Path) -> None:
 
 
 def test_result_answers_to_its_older_spellings_with_a_warning(noisy_result: Result) -> None:
-    with pytest.deprecated_call(match=r"write best\.parameters"):
+    with pytest.warns(FutureWarning, match=r"write best\.parameters"):
         assert noisy_result.recommended == noisy_result.best.parameters
-    with pytest.deprecated_call(match="write best, which has"):
+    with pytest.warns(FutureWarning, match="write best, which has"):
         recommendation = noisy_result.recommendation
     assert recommendation == history_of(noisy_result).campaign.refresh.recommended
-    with pytest.deprecated_call(match=r"write trials instead of trials\(\)"):
+    with pytest.warns(FutureWarning, match=r"write trials instead of trials\(\)"):
         assert tuple(noisy_result.trials()) == noisy_result.trials
 
 

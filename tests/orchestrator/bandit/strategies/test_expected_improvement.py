@@ -15,7 +15,7 @@ from tests.orchestrator.bandit.improvement_runs import picks_beside_dense
 @given(seed=st.integers(0, 10**6), margin=st.sampled_from([0.0, 0.01, 0.3]))
 def test_pick_has_the_largest_expected_improvement_of_a_dense_gaussian_process(seed: int, margin: float) -> None:
     for arm, mean, deviation in picks_beside_dense(
-        lambda kernel, noise: ExpectedImprovement(kernel, noise, margin), seed
+        lambda kernel, noise: ExpectedImprovement(kernel, noise, margin=margin), seed
     ):
         gain = mean - mean.max() - margin
         improvement = gain * norm.cdf(gain / deviation) + deviation * norm.pdf(gain / deviation)

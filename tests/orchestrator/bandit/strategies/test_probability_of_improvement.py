@@ -14,7 +14,7 @@ from tests.orchestrator.bandit.improvement_runs import picks_beside_dense
 @given(seed=st.integers(0, 10**6), margin=st.sampled_from([0.01, 0.3]))
 def test_pick_has_the_largest_probability_of_improvement_of_a_dense_gaussian_process(seed: int, margin: float) -> None:
     for arm, mean, deviation in picks_beside_dense(
-        lambda kernel, noise: ProbabilityOfImprovement(kernel, noise, margin), seed
+        lambda kernel, noise: ProbabilityOfImprovement(kernel, noise, margin=margin), seed
     ):
         probability = norm.cdf((mean - mean.max() - margin) / deviation)
         assert probability[arm] >= probability.max() * (1 - 1e-7)

@@ -1,0 +1,19 @@
+"""The options of published strategies whose width is Theorem 2 of Chowdhury and Gopalan 2017."""
+
+from dataclasses import dataclass
+
+from orchestrator.bandit.kernels import KernelOption
+from orchestrator.bandit.model import defaults
+from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, Options
+
+
+@dataclass(frozen=True)
+class RkhsOptions(Options):
+    """Kernel, λ and the constants of `confidence.rkhs_width`. The defaults are those of Salgia,
+    Vakili, Zhao 2021 on Branin."""
+
+    kernel: KernelOption = defaults.BRANIN
+    regularization: ModelNoise = 0.01
+    norm_bound: NormBound = 0.5
+    noise_scale: NoiseScale = 0.01
+    delta: FailureProbability = 1e-3
