@@ -109,7 +109,7 @@ class Result:
     @deprecated("write best.parameters", category=None)
     def recommended(self) -> Parameters:
         """The parameters of `best`."""
-        warn_of_older("recommended is an older spelling: write best.parameters", stacklevel=2)
+        warn_of_older("recommended is an older spelling: write best.parameters")
         return self.best.parameters
 
     @property
