@@ -5,8 +5,9 @@
     from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
     from bbkb.integrations.xgboost import TrialCallback  # also lightgbm, keras, lightning, huggingface
 
-The names of this module, `bbkb.strategies`, `bbkb.strategy`, `bbkb.adapters` and `bbkb.integrations` stay compatible
-between minor versions. The packages that they come from may change in any version.
+The names of this module, `bbkb.strategies`, `bbkb.strategy`, `bbkb.adapters` and
+`bbkb.integrations` stay compatible between minor versions. Their defining packages may change in
+any version.
 """
 
 import importlib
@@ -115,13 +116,13 @@ def __dir__() -> list[str]:
 
 
 def import_own_packages() -> None:
-    """Import our packages from this file's folder, even if `sys.path` lists a user's folder of the
-    same name first.
+    """Import this project's packages from this file's folder, even if `sys.path` lists a user's
+    folder with the same name first.
 
     Called when this module is imported, and by a Ray worker that starts in such a folder.
 
     Raises:
-        ImportError: if another package of that name was imported before, or a package of this
+        ImportError: if another package with that name was imported before, or a package of this
             project is missing.
     """
     for name in ("objectives", "workers", "orchestrator"):
@@ -142,7 +143,7 @@ import_own_packages()
 
 
 def main() -> None:
-    """Run the `bbkb` command on this process's arguments, and exit with its exit code."""
+    """Run the `bbkb` command with this process's arguments, and exit with its exit code."""
     # imported here to keep a script's `import bbkb` fast
     from orchestrator.cli.main import main as command
 

@@ -7,13 +7,13 @@ exist in the configuration:
   feature;
 * any other kind: the index of the value among the parameter's values, from 0.
 
-Features are the input of the kernel. They are in [0, 1], so that one prior of lengthscales suits
-every parameter:
+Features are the input of the kernel. They are in [0, 1], so that a single prior of lengthscales
+suits every parameter:
 
-* `Range` is one feature, the position on its scale, also for integers and steps;
-* `Ordered` is one feature, equally spaced in [0, 1];
-* `Choice` is one-hot divided by √2, so that two different choices are at distance 1;
-* `Constant`, and a choice of a single value, has no feature.
+* `Range` has one feature, the position on its scale, also for integers and steps;
+* `Ordered` has one feature, equally spaced in [0, 1];
+* `Choice` is one-hot encoded and divided by √2, so the distance between two choices is 1;
+* `Constant`, and a choice with a single value, have no feature.
 
 The features of a parameter that does not exist are half of their largest value: constant, and
 equally far from opposite values.
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 Codes = NDArray[np.float64]
 
 _ONE_HOT = 1.0 / math.sqrt(2.0)
-# the largest relative difference at which a number is considered equal to one of the parameter's
-# values
+# the largest relative difference at which a number counts as equal to one of the parameter's values
 _SAME = 1e-9
 
 
@@ -65,8 +64,8 @@ def width(parameter: Parameter) -> int:
 
 
 def draw(parameter: Parameter, positions: Codes) -> Codes:
-    """Return codes (A,) at `positions` (A,) in [0, 1], in which each value has an equal share, or a
-    share by its weight."""
+    """Return codes (A,) at `positions` (A,) in [0, 1]. Each value has an equal share of the
+    positions, or a share proportional to its weight."""
     if isinstance(parameter, Range):
         return _range_codes(parameter, positions)
     number = len(parameter.levels)
@@ -77,7 +76,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
 
 
 def spread_codes(parameter: Parameter, number: int) -> Codes:
-    """Return at most `number` codes spread evenly over the parameter's scale, with both ends."""
+    """Return at most `number` codes, spread evenly over the parameter's scale, with both ends."""
     if is_real(parameter):
         return np.linspace(0.0, 1.0, number)
     total = int(count(parameter))
@@ -89,7 +88,7 @@ def spread_codes(parameter: Parameter, number: int) -> Codes:
 
 
 def values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
-    """Return values (A,) of `codes` (A,), None for NaN."""
+    """Return the values (A,) of `codes` (A,), with None for NaN."""
     exists = ~np.isnan(codes)
     if exists.all():
         return _values(parameter, codes)
@@ -103,17 +102,17 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
         return _array(parameter.levels)[codes.astype(np.intp)]
     if parameter.stride is None:
         numbers = np.asarray(_scaler(parameter).to_value(codes), np.float64)
-        # exactly the given bounds: the scaler's logarithms would give 0.10000000000000002 for 0.1
+        # exactly the given bounds: the scaler's logarithms would turn 0.1 into 0.10000000000000002
         return np.select([codes <= 0.0, codes >= 1.0], [float(parameter.low), float(parameter.high)], numbers)
     if parameter.integer:
         return int(parameter.low) + codes.astype(np.int64) * int(parameter.stride)
-    # with decimal arithmetic, so that 3 steps of 0.05 are 0.15 and not 0.15000000000000002
+    # with decimal arithmetic, so that 3 steps of 0.05 are 0.15 instead of 0.15000000000000002
     digits = max(_digits(parameter.low), _digits(parameter.stride))
     return np.round(parameter.low + codes * parameter.stride, digits)
 
 
 def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
-    """Return the codes (A,) of values (A,) that `values` returned, bit for bit."""
+    """Return the codes (A,) of values (A,) from `values`, bit for bit."""
     exists = np.array([value is not None for value in column]) if column.dtype == object else np.ones(len(column), bool)
     if None in parameter.levels:
         exists = np.ones(len(column), bool)
@@ -132,15 +131,15 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
 
 
 def restore_values(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
-    """Rebuild the array (A,) that `values` returned from its elements."""
+    """Rebuild an array (A,) from `values`, given its elements."""
     if is_real(parameter):
         return column.astype(np.float64)
     return values(parameter, encode(parameter, column))
 
 
 def code_of(parameter: Parameter, value: object) -> float:
-    """Return the code of a user's value. Raises ValueError, whose message is a predicate, if the
-    value is not allowed."""
+    """Return the code of a user's value. Raises ValueError, with a predicate as its message, if the
+    value is invalid."""
     value = value.item() if isinstance(value, np.generic) else value
     if not isinstance(parameter, Range):
         allowed = parameter.levels
@@ -177,8 +176,8 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
 
 
 def places(parameter: OneFeature, codes: Codes) -> Codes:
-    """Return the positions (A,) in [0, 1] on the parameter's scale of `codes` (A,), which must not
-    be NaN."""
+    """Return the positions (A,) in [0, 1] of `codes` (A,) on the parameter's scale; no code may be
+    NaN."""
     if is_real(parameter):
         return codes
     if isinstance(parameter, Range):
@@ -214,8 +213,8 @@ def _scaler(parameter: Range) -> "UnitScaler[np.float64]":
 
 def _unit_scaler(low: float, high: float, is_log: bool) -> "UnitScaler[np.float64]":
     # imported here, because ConfigSpace imports scipy.stats, which would double the time of `bbkb
-    # status`. The scaler is used without a hyperparameter, because a hyperparameter rounds its
-    # bounds to 13 decimals
+    # status`. The scaler is used without a hyperparameter, which would round its bounds to 13
+    # decimals
     from ConfigSpace.hyperparameters.hp_components import UnitScaler
 
     return UnitScaler(np.float64(low), np.float64(high), np.float64, log=is_log)
@@ -233,7 +232,7 @@ def _list_allowed(allowed: Sequence[Scalar]) -> str:
 
 
 def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
-    """Return an array of the exact values; numpy would convert (True, 2) to integers."""
+    """Return an array of exactly these values; numpy would convert (True, 2) to integers."""
     if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
         return np.array(allowed)
     array = np.empty(len(allowed), dtype=object)

@@ -1,8 +1,8 @@
 """A shell command as an objective, run in its own process group, which ends with the evaluation.
 
-The whole group ends with the command, with any exception in the worker (a time-out, an interrupt)
-and with the worker's death, so that no child keeps computing. The worker's death needs no
-cooperation: the group contains a watcher, which reads from a pipe that only the worker can write
+The whole group ends with the command, with any exception in the worker (a time-out, an interrupt),
+and with the worker's death, so that no child continues computing. The worker need not cooperate
+when it dies: the group contains a watcher, which reads from a pipe that only the worker can write
 to, and kills the group when the pipe closes.
 """
 
@@ -31,10 +31,10 @@ from objectives.returned import as_evaluation
 from objectives.shell_text import places
 
 KEPT_BYTES = 65536  # the number of bytes kept from the end of each output stream
-# the limits of the standard error in a failure's message
+# the limits on the standard error in a failure's message
 KEPT_LINES = 20
 KEPT_CHARACTERS = 4000
-# how long to wait for the pipes to close; only a child outside the process group keeps them open
+# how long to wait for the pipes to close; only a child outside the process group can keep them open
 DRAIN_SECONDS = 5.0
 
 _PROGRAM = re.compile(r"^[\w./+-]+$")  # a first word that the shell does not expand
@@ -55,17 +55,18 @@ class CommandFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class ShellCommand:
-    """A command for `/bin/sh` in which `{name}` is replaced by a parameter's value, as one word. It
-    is empty if a conditional parameter does not exist.
+    """A command for `/bin/sh` in which each `{name}` is replaced by the value of a parameter, as
+    one word. The word is empty if a conditional parameter does not exist.
 
-    A value reaches the shell in an environment variable and is never a part of the command's text,
-    so nothing in it is run or split. A placeholder inside quotes is rejected, because the shell
-    would not read it as one word. `{name:.3g}` formats as in Python; `{{` and `}}` are literal
-    braces. The environment of the command has BBKB_PARAMETERS (JSON), BBKB_SEED, BBKB_RESULT (the
-    path of a JSON file that it may write) and, if trials have folders, BBKB_FOLDER (the trial's
-    folder). The value is the number in the JSON file, or its entry `value`, with its other entries
-    as metrics. Without the file, the value is the last non-empty line of standard output that is
-    not a report. A line `BBKB_REPORT step value` is an intermediate value.
+    A value reaches the shell in an environment variable and is never part of the command's text, so
+    the shell neither executes nor splits it. A placeholder inside quotes is rejected, because the
+    shell would not read it as one word. `{name:.3g}` formats as in Python; `{{` and `}}` are
+    literal braces. The environment of the command contains BBKB_PARAMETERS (JSON), BBKB_SEED,
+    BBKB_RESULT (the path of a JSON file that the command may write) and, if trials have folders,
+    BBKB_FOLDER (the trial's folder). The value of the evaluation is the number in the JSON file, or
+    its entry `value`; other entries are metrics. Without this file, the value is the last non-empty
+    line of standard output that is not a report. A line `BBKB_REPORT step value` is an intermediate
+    value.
 
     If an evaluation takes several machines, the command runs on each of them, and the first one
     returns the value. `{machine}`, `{machines}`, `{address}` and `{port}` are replaced by the
@@ -89,7 +90,7 @@ class ShellCommand:
         self._pieces()
 
     def check(self, parameters: Iterable[str]) -> None:
-        """Raise ObjectiveError on an unknown placeholder or a missing working directory."""
+        """Raise ObjectiveError for an unknown placeholder or a missing working directory."""
         names = list(parameters)
         for _, name, _ in self._pieces():
             if name is not None and name not in names and name not in PLACEHOLDERS:
@@ -100,7 +101,7 @@ class ShellCommand:
         self._check_folder()
 
     def missing_program(self) -> str:
-        """Return the command's first word if this machine has no such program, else an empty text.
+        """Return the command's first word if this machine lacks that program, else an empty text.
 
         A first word that the shell expands, such as `$PYTHON`, is not checked.
         """
@@ -108,7 +109,7 @@ class ShellCommand:
         word = words[0] if words else ""
         if not _PROGRAM.match(word):
             return ""
-        try:  # the shell recognizes its keywords and built-in commands
+        try:  # the shell knows its keywords and built-in commands
             done = subprocess.run(
                 ["/bin/sh", "-c", 'command -v -- "$1"', "sh", word],
                 cwd=self.working_directory,
@@ -126,7 +127,7 @@ class ShellCommand:
             raise ObjectiveError(f"objective.command: working directory {self.working_directory!r} is not there")
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Run the command. Raises CommandFailedError on a non-zero status, or InvalidValueError."""
+        """Run the command. Raises CommandFailedError for a nonzero status, or InvalidValueError."""
         self._check_folder()
         with tempfile.TemporaryDirectory(prefix="bbkb-") as folder:
             result = Path(folder, "result.json")
@@ -148,7 +149,7 @@ class ShellCommand:
             return replace(evaluation, left_out={**evaluation.left_out, **left_out})
 
     def _placeholders(self, machine: Machine | None) -> Mapping[str, object]:
-        """Return the values of the placeholders for the machine, if the command has any."""
+        """Return the values of the placeholders for the machine if the command has any."""
         if machine is None and not any(name in PLACEHOLDERS for _, name, _ in self._pieces()):
             return {}
         return (machine or single_machine()).placeholders()
@@ -173,7 +174,7 @@ class ShellCommand:
     def _check_places(self, pieces: list[tuple[str, str | None]]) -> None:
         literals = [""]
         names = list[str]()
-        for literal, name in pieces:  # a literal brace also divides the text
+        for literal, name in pieces:  # a literal brace also splits the text
             literals[-1] += literal
             if name is not None:
                 names.append(name)
@@ -214,13 +215,13 @@ class ShellCommand:
         output = _Tail(process.stdout, reports.take, keep)
         errors = _Tail(process.stderr, keep)
         try:
-            # the process is not reaped yet, so that the group's ID is still valid when the group is
-            # killed
+            # the process has not been reaped yet, so the group's ID is still valid when the group
+            # is killed
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             if reports.is_stopped:  # the shell may end before its program has cleaned up
                 output.wait(STOP_GRACE_SECONDS)
         except BaseException:
-            # lets a part of a training on several machines save its state
+            # allows a part of a training on several machines to save its state
             if machine_of(report) is not None:
                 with suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGTERM)
@@ -240,7 +241,7 @@ class ShellCommand:
 
 
 def _plain(value: object) -> object:
-    # format() of these takes no format specification, or formats True as a number
+    # for these types, format() takes no format specification, or formats True as a number
     return str(value) if value is None or isinstance(value, bool) else value
 
 
@@ -250,7 +251,7 @@ def _close(stream: IO[bytes] | None) -> None:
 
 
 class _Tail:
-    """Reads a stream to its end in a thread and keeps the last `KEPT_BYTES`; closes it. `takers`
+    """Reads a stream to its end in a thread, keeps the last `KEPT_BYTES`, and closes it. `takers`
     are called with each piece of output."""
 
     def __init__(self, stream: IO[bytes] | None, *takers: Callable[[bytes], None] | None) -> None:
@@ -268,11 +269,11 @@ class _Tail:
         _close(self._stream)
 
     def wait(self, seconds: float) -> None:
-        """Wait at most this long until every process has closed the stream."""
+        """Wait, up to this time, until every process has closed the stream."""
         self._thread.join(seconds)
 
     def text(self) -> str:
-        """Return the last part of the output, known at the stream's end."""
+        """Return the end of the output, which is known when the stream has ended."""
         self.wait(DRAIN_SECONDS)
         return self._tail.decode("utf-8", errors="replace")
 

@@ -1,10 +1,10 @@
-"""Conditions between parameters: when one of them exists, and which combinations are forbidden.
+"""Conditions between parameters: when a parameter exists, and which combinations are forbidden.
 
-A *clause* maps names of parameters to tests, and holds if all of its tests hold. Several clauses
-hold if any of them does. A test is a tuple of allowed values, or a `Comparison` with a number or
+A *clause* maps parameter names to tests, and holds if all of its tests hold. A list of clauses
+holds if any of them holds. A test is a tuple of allowed values, or a `Comparison` with a number or
 with another parameter. A test of a parameter that does not exist in a configuration (because its
 own condition does not hold) never holds. Campaign files may contain a single value instead of a
-tuple of one, and a single clause instead of a list of one.
+tuple with one value, and a single clause instead of a list with one clause.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ Scalar = str | int | float | bool | None
 
 
 class Comparison(TypedDict, total=False):
-    """Bounds of a number, each a number or the name of another parameter."""
+    """Bounds on a number, each of which is a number or the name of another parameter."""
 
     above: Annotated[float | str, Doc("The value is larger than this, or than that of the parameter of this name.")]
     below: Annotated[float | str, Doc("The value is smaller than this, or than that of the parameter of this name.")]
@@ -85,7 +85,7 @@ def _comparison(name: str, test: Mapping[object, object]) -> Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One test of a clause: a parameter, an operator and a bound."""
+    """A test in a clause: a parameter, an operator and a bound."""
 
     name: str  # the compared parameter
     operator: str  # `in` or one of `OPERATORS`
@@ -98,7 +98,7 @@ class Operand:
 
 
 def operands(clause: Clause) -> Iterator[Operand]:
-    """Yield the single tests of `clause`."""
+    """Yield the individual tests of `clause`."""
     for name, test in clause.items():
         if isinstance(test, tuple):
             yield Operand(name, "in", test)

@@ -1,8 +1,8 @@
-"""Search spaces written by ConfigSpace, JSON or YAML, in the form that campaign files have.
+"""Search spaces written by ConfigSpace as JSON or YAML, converted to the form of campaign files.
 
-Conditions become `when`, forbidden clauses `forbid` (`objectives.conditions`). A hyperparameter
-with a normal or beta distribution becomes the range of its bounds, evenly distributed. Default
-values are ignored.
+Conditions become `when`, and forbidden clauses become `forbid` (`objectives.conditions`). A
+hyperparameter with a normal or beta distribution becomes a range with its bounds and a uniform
+distribution. Default values are ignored.
 """
 
 import json
@@ -57,7 +57,7 @@ def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
     """Return the sections `space` and `forbid` of a campaign file from a ConfigSpace file.
 
     Raises ObjectiveError if it cannot be read, is not a ConfigSpace file, or contains an element
-    without a counterpart here.
+    without a counterpart in campaign files.
     """
     if path.suffix not in ENDINGS:
         raise ObjectiveError(f"must name a ConfigSpace file ({', '.join(ENDINGS)}), got {str(path)!r}")
@@ -78,7 +78,7 @@ def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
 
 
 def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[dict[str, Plain], list[Plain]]:
-    """Return `space` and `forbid` of a campaign file. Raises ObjectiveError on anything else."""
+    """Return `space` and `forbid` of a campaign file. Raises ObjectiveError for anything else."""
     parameters = {name: _parameter(parameter) for name, parameter in space.items()}
     for condition in space.conditions:
         child = condition.child
@@ -104,7 +104,7 @@ def _parameter(parameter: AnyHyperparameter) -> Plain:
 
 
 def _any_of(condition: Condition | Conjunction) -> list[Plain]:
-    """Return alternative clauses: one of them must hold."""
+    """Return alternative clauses, of which one must hold."""
     if isinstance(condition, ConfigSpace.OrConjunction):
         return [clause for part in condition.components for clause in _any_of(part)]
     if isinstance(condition, ConfigSpace.AndConjunction):
@@ -115,7 +115,7 @@ def _any_of(condition: Condition | Conjunction) -> list[Plain]:
 
 
 def _test(condition: Condition) -> Plain | list[object]:
-    """Return the test that a condition makes of its parent."""
+    """Return the test that a condition applies to its parent."""
     match condition:
         case ConfigSpace.InCondition():
             return [_scalar(value) for value in condition.values]
@@ -147,7 +147,7 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
 
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:
-    """Return alternative clauses for the conjunction of `parts`, which are alternatives each."""
+    """Return alternative clauses for the conjunction of `parts`, each one of alternatives."""
     return [_merge(combination) for combination in product(*parts)]
 
 
@@ -168,7 +168,7 @@ def _merge(clauses: Sequence[Plain]) -> Plain:
 
 
 def _comparison(parameter: AnyHyperparameter, operator: str, value: object) -> Plain | list[object]:
-    """Return a comparison, or for ordered values, which ConfigSpace ranks, the values that pass."""
+    """Return a comparison; for ordered values, which ConfigSpace ranks, those that satisfy it."""
     if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
         return {operator: _scalar(value)}
     levels = _levels(parameter)

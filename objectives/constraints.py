@@ -3,7 +3,7 @@ are forbidden.
 
 Configurations are rows of codes (A, P), with one column for each parameter in the space's order
 (`objectives.coding`). `mistakes` finds values that a parameter cannot have, names that are not
-parameters, and conditions that form a cycle.
+parameters, and cycles of conditions.
 """
 
 import heapq
@@ -36,7 +36,7 @@ class Mistake:
     """A mistake in a space."""
 
     keys: tuple[str | int, ...]  # the path in the campaign file, from `space` or `forbid`
-    rule: str  # a predicate or sentence
+    rule: str  # a predicate or a sentence
 
 
 def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
@@ -107,10 +107,10 @@ def _is_numeric(parameter: Parameter) -> bool:
 
 
 def order_parameters(space: Space) -> list[str]:
-    """Return the parameters so that each follows the parameters in its conditions, otherwise in the
-    space's order.
+    """Return the parameters in an order in which each one follows the parameters in its conditions;
+    otherwise, the space's order is kept.
 
-    Parameters in a cycle are left out. All conditions must name parameters of the space.
+    Parameters in a cycle are omitted. All conditions must name parameters of the space.
     """
     names = list(space)
     index_of = {name: index for index, name in enumerate(space)}
@@ -123,7 +123,7 @@ def order_parameters(space: Space) -> list[str]:
     ready = [index for index, count in enumerate(missing) if not count]  # ascending, which makes it a heap
     ordered: list[str] = []
     while ready:
-        first = heapq.heappop(ready)  # the smallest index, to keep the space's own order where possible
+        first = heapq.heappop(ready)  # the smallest index, to keep the space's order
         ordered.append(names[first])
         for index in needed_by[first]:
             missing[index] -= 1
@@ -153,11 +153,11 @@ def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, i
         bound = _numbers(space[operand.bound], codes[:, column[operand.bound]])
     else:
         bound = np.full(len(codes), float(operand.bound))
-    return _COMPARE[operand.operator](_numbers(space[operand.name], mine), bound)  # NaN compares as false
+    return _COMPARE[operand.operator](_numbers(space[operand.name], mine), bound)  # NaN is false
 
 
 def _numbers(parameter: Parameter, codes: Codes) -> Codes:
-    """Return the values of the codes as floats; NaN stays NaN."""
+    """Return the values of the codes as floats; NaN remains NaN."""
     exists = ~np.isnan(codes)
     numbers = np.full(len(codes), np.nan)
     numbers[exists] = coding.values(parameter, codes[exists]).astype(np.float64)

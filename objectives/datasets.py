@@ -11,7 +11,7 @@ FOLDER_VARIABLE = "BBKB_DATA"
 
 @dataclass(frozen=True, slots=True)
 class DataSource:
-    """The user's data folder, if any, and whether a data set that is not there may be
+    """The user's data folder, if there is one, and whether a data set that it lacks may be
     downloaded."""
 
     folder: Path | None = None
@@ -19,13 +19,13 @@ class DataSource:
 
     @classmethod
     def find(cls, folder: Path | None = None, may_download: bool = False) -> "DataSource":
-        """Return `folder`, or the one in the environment variable BBKB_DATA when none is given."""
+        """Return `folder`, or the one in the environment variable BBKB_DATA if it is not given."""
         named = folder or os.environ.get(FOLDER_VARIABLE) or None
         return cls(Path(named).expanduser() if named else None, may_download)
 
     def file(self, name: str) -> Path | None:
-        """Return the path of `name` in the folder, or None when it is not there. Raises
-        ObjectiveError when a folder is named and there is none: other data must not replace it."""
+        """Return the path of `name` in the folder; None if it is not there. Raises ObjectiveError
+        if a folder is specified and does not exist, because other data must not replace it."""
         if self.folder is not None and not self.folder.is_dir():
             raise ObjectiveError(
                 f"data.folder (or {FOLDER_VARIABLE} in the environment) must name a folder, and there is none at "

@@ -1,5 +1,5 @@
-"""Rows of a user's table that are equal in every parameter: merged into one candidate, unless they
-are to be kept."""
+"""Rows of a user's table that are equal in every parameter. They are merged into one candidate,
+unless they are to be kept."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class Groups:
 
     @property
     def repeated(self) -> int:
-        """Rows that repeat an earlier one."""
+        """The rows that repeat an earlier one."""
         return len(self.of) - len(self.first)
 
     def remark(self, table: object, has_values: bool = False) -> str:
-        """Return a remark on the merged rows; empty when there are none. `has_values`: whether an
+        """Return a remark about the merged rows; empty if there are none. `has_values`: whether an
         evaluation draws one of their values."""
         if not self.repeated:
             return ""
@@ -37,7 +37,7 @@ class Groups:
         )
 
     def repeats(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the `values` (rows,) as (A, most in a group), NaN for missing ones."""
+        """Return the `values` (rows,) as (A, most in a group), with NaN for missing ones."""
         order = np.argsort(self.of, kind="stable")
         counts = np.bincount(self.of, minlength=len(self.first))
         place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -47,7 +47,7 @@ class Groups:
 
 
 def group(columns: Mapping[str, NDArray[np.generic]]) -> Groups:
-    """Group the rows of `columns`, each (rows,), of which there is at least one."""
+    """Group the rows by `columns`, each (rows,); there must be at least one column."""
     codes = np.column_stack([np.unique(column, return_inverse=True)[1] for column in columns.values()])
     _, first, of = np.unique(codes, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)

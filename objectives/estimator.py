@@ -1,13 +1,13 @@
 """Cross-validation of any scikit-learn estimator on any table: the objective `sklearn`.
 
-The estimator is a class, given by its dotted name, of scikit-learn or with scikit-learn's
+The estimator is a class, specified by its dotted name, of scikit-learn or with scikit-learn's
 conventions. The parameters of the space are the parameters of its constructor. The data are a CSV
-or Parquet file, or a data set that scikit-learn bundles.
+or Parquet file, or a data set bundled with scikit-learn.
 
 Columns are prepared inside each fold, so that nothing is learned from the rows that compute the
 score:
 
-* numbers: a missing number becomes the median of its column, an additional column of 0 and 1 marks
+* numbers: the median of the column replaces missing numbers, an additional column of 0 and 1 marks
   rows with missing numbers, and all columns are scaled to mean 0 and variance 1;
 * text: one column of 0 and 1 for each of the 64 most frequent values, and one for all other values.
   A missing cell counts as a value.
@@ -86,8 +86,8 @@ class SklearnEstimator:
         return {}
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the mistakes in parameters of these `names`, by name. Raises ObjectiveError if the
-        estimator cannot be imported."""
+        """Return the mistakes in parameters with these `names`, by name. Raises ObjectiveError if
+        the estimator cannot be imported."""
         settable = sorted(_make(self.estimator).get_params())
         rule = f"is not a parameter of {self.estimator}"
         listed = f"; there are {', '.join(settable)}"
@@ -117,7 +117,7 @@ class LabeledTable:
 
     @property
     def features(self) -> Column:
-        """The columns of numbers, then those of texts (n, p + q)."""
+        """The columns of numbers, followed by those of texts (n, p + q)."""
         return np.hstack([self.numbers.astype(object), self.texts]) if self.texts.shape[1] else self.numbers
 
 
@@ -139,7 +139,7 @@ class CrossValidation:
         )
 
     def check_folds(self) -> None:
-        """Raise ObjectiveError if a fold lacks rows, or if the target of a regression is text."""
+        """Raise ObjectiveError if a fold has too few rows, or if a regression's target is text."""
         target = self.table.target
         folds = self.options.folds
         if not self.is_classifier and target.dtype.kind not in "iufb":
@@ -157,8 +157,8 @@ class CrossValidation:
         folds) and `fit_seconds` (the total of all fits). The mean of the folds so far is reported
         after each fold.
 
-        `seed` becomes the estimator's `random_state`, if it has one that the space does not
-        give. Raises the errors of the estimator.
+        `seed` is passed as the estimator's `random_state`, if it has one that the space does not
+        define. Raises the errors of the estimator.
         """
         from sklearn.metrics import check_scoring
 

@@ -1,4 +1,4 @@
-"""Describes a search space in lines of text: parameters, conditions, forbidden clauses, number of
+"""Describes a search space as lines of text: parameters, conditions, forbidden clauses, number of
 arms."""
 
 from objectives import coding
@@ -9,7 +9,7 @@ from objectives.space import LARGEST_WHOLE_SET, SearchSpace
 
 
 def explain(space: SearchSpace, candidates: Candidates) -> list[str]:
-    """Return a line for each parameter and forbidden clause, and one with the numbers of arms."""
+    """Return a line for each parameter and forbidden clause, and one with the number of arms."""
     lines = [f"{name}: {parameter_text(parameter)}" for name, parameter in space.parameters.items()]
     lines += [f"forbidden: {wording([clause])}" for clause in space.forbid]
     number = len(space.conditional)

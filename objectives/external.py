@@ -1,7 +1,7 @@
 """User-defined objectives: any importable function, or any shell command.
 
-Both are specified as text, which the worker resolves, so it must be able to import the module or
-run the program. `check` resolves them early, for `bbkb validate`.
+Both are specified as text that the worker resolves. The worker must therefore be able to import the
+module or run the program. `check` resolves them early, for `bbkb validate`.
 """
 
 import functools
@@ -33,17 +33,17 @@ SUPPLIED = (
 class PythonCallable:
     """A function that is imported by the process that calls it.
 
-    It is called with the parameters as keyword arguments, and with `seed`, `report`, `folder` (the
-    trial's folder, a Path) and `machine` (a `Machine`) if its signature names them and no parameter
-    has the name. It returns a number, or a mapping with `value` and further numbers, which become
-    metrics.
+    It is called with the parameters as keyword arguments. It also gets `seed`, `report`, `folder`
+    (the trial's folder, a Path) and `machine` (a `Machine`) if its signature has them and no
+    parameter has that name. It returns a number, or a mapping with `value` and other numbers, which
+    become metrics.
     """
 
     path: Annotated[str, Doc("`package.module:function` or `path/to/file.py:function`.")]
     search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Call the function. Raises its errors, and InvalidValueError if it returns no number."""
+        """Call the function. Raises its errors, and InvalidValueError without a number."""
         return call_with(_import_function(self), parameters, seed, report, self.path)
 
     def prepare(self) -> None:
@@ -52,7 +52,7 @@ class PythonCallable:
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
         """Raise ObjectiveError unless the function can be imported and called with these
-        parameters, and without those that are `conditional`."""
+        parameters, also without the `conditional` ones."""
         check_signature(self.function(), parameters, f"objective.callable {self.path!r}", conditional)
 
     def function(self) -> Callable[..., object]:
@@ -76,11 +76,11 @@ def _import_function(named: PythonCallable) -> Callable[..., object]:
 def call_with(
     function: Callable[..., object], parameters: Parameters, seed: int, report: Report, origin: str
 ) -> Evaluation:
-    """Call a user's function with `parameters` as keyword arguments, and with the arguments in
-    `SUPPLIED` that its signature names.
+    """Call a user's function with `parameters` as keyword arguments, and with those arguments of
+    `SUPPLIED` that its signature has.
 
     `origin` names the function in messages. Raises the function's errors, and InvalidValueError if
-    it returns no number.
+    it does not return a number.
     """
     folder = report.folder if isinstance(report, HasFolder) else None
     supplied = {"seed": seed, "report": report, "folder": folder}
@@ -113,8 +113,8 @@ class HasFunction(Protocol):
 def check_signature(
     function: Callable[..., object], parameters: Iterable[str], origin: str, conditional: Collection[str] = ()
 ) -> None:
-    """Raise ObjectiveError unless `function` can be called with these parameters, and without those
-    that are `conditional`, and its call returns its value; `origin` begins the message."""
+    """Raise ObjectiveError unless `function` can be called with these parameters, also without the
+    `conditional` ones, and returns its value directly. `origin` begins the message."""
     _check_returns_at_once(function, origin)
     named = _named_arguments(function)
     required = set(parameters)
@@ -149,7 +149,7 @@ def _check_returns_at_once(function: Callable[..., object], origin: str) -> None
 
 
 def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
-    """Return the signature of `function`; `**anything` if a C function does not provide it."""
+    """Return the signature of `function`, or `**anything` if a C function does not provide it."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""`Objective` and `Constraint`: the goals of a search, as people write them in Python."""
+"""`Objective` and `Constraint`: the goals of a search in Python."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
@@ -13,8 +13,8 @@ class Objective:
     Args:
         metric: the name of the metric in the mapping that the function returns.
         direction: "maximize" or "minimize" the metric.
-        reference: a value that is just not good enough, from which hypervolumes are measured; None
-            takes the worst result.
+        reference: a value that is barely acceptable, from which hypervolumes are measured; None:
+            the worst result.
     """
 
     metric: str
@@ -38,8 +38,8 @@ class Constraint:
 
 
 def as_section(goal: object) -> Any:
-    """Convert an `Objective` or a `Constraint` to the mapping of a campaign file; return anything
-    else unchanged."""
+    """Convert an `Objective` or a `Constraint` to its mapping in a campaign file; other values are
+    returned unchanged."""
     if not isinstance(goal, Objective | Constraint):
         return goal
     return {key: value for key, value in asdict(goal).items() if value is not None}

@@ -1,12 +1,12 @@
 """Draws new candidates around the best ones, so that a pool of arms grows during a search.
 
-Half of the new configurations are Gaussian steps from one of the best, a quarter copy one of the
-best and redraw one parameter, and a quarter cross two of them. A step has the standard deviation c
-· min(ℓ, 1) in units of features, with the parameter's lengthscale ℓ and c log-uniform in
-[`SMALLEST_STEP`, `LARGEST_STEP`], and ends at the bounds. A step moves all real parameters and all
-integers with many values. It moves one or two of the other parameters (none to two if there are
-real ones or integers with many values): an ordered one by at least one value, a choice to any other
-value.
+Half of the new configurations are Gaussian steps from one of the best, a quarter are copies of one
+of the best with one parameter redrawn, and a quarter are crosses of two of them. The standard
+deviation of a step is c · min(ℓ, 1) in units of features, where ℓ is the parameter's lengthscale
+and c is log-uniform in [`SMALLEST_STEP`, `LARGEST_STEP`]. Steps end at the bounds. A step changes
+all real parameters and all integers with many values. It changes one or two of the other parameters
+(up to two if there are real ones or integers with many values): an ordered one by at least one
+value, a choice to any other value.
 
 Parameters that do not exist in the parent are drawn, because their conditions may hold in the
 child. Forbidden configurations and existing candidates are dropped.
@@ -26,7 +26,7 @@ from objectives.space import SearchSpace, first_occurrences
 
 SMALLEST_STEP = 0.01
 LARGEST_STEP = 0.5
-FINE = 32  # integers with at least this many values are moved like real numbers
+FINE = 32  # integers with at least this many values are changed like real numbers
 
 _ROUNDS = 8  # the largest number of rounds in which forbidden configurations are redrawn
 
@@ -40,15 +40,15 @@ def grow(
     rng: np.random.Generator,
 ) -> Candidates | None:
     """Return at most `count` new arms of `space`; None if every drawn configuration is forbidden or
-    a candidate already.
+    already a candidate.
 
     Args:
-        space: the space that the candidates were drawn from.
+        space: the space from which the candidates were drawn.
         candidates: all arms so far (A, d).
         around: the best arms, at least one.
         lengthscales: one for each parameter that has features (p,), in units of its features.
         count: the number of configurations to draw.
-        rng: drives all draws.
+        rng: the generator for all draws.
     """
     columns = {name: column[list(around)] for name, column in candidates.columns.items()}
     children = _Children(space, space.encode(columns), _steps(space, lengthscales), rng).draw(count)
@@ -74,8 +74,8 @@ def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Ca
 def _comparable(
     first: NDArray[np.generic], second: NDArray[np.generic]
 ) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Return both as object arrays if one of them is, because numbers that are joined with None
-    become other objects."""
+    """Convert both to object arrays if one of them is an object array, because joining numbers with
+    None would change them."""
     if first.dtype == object or second.dtype == object:
         return first.astype(object), second.astype(object)
     return first, second
@@ -141,7 +141,7 @@ class _Children:
         return codes
 
     def _coarse(self, has: Mask) -> Mask:
-        """Draw which parameters of few values move (count, P): one or two a row, or none."""
+        """Draw which parameters with few values change (count, P): one or two per row, or none."""
         eligible = has & self._varying & ~self._fine
         number = self._rng.integers(0 if self._fine.any() else 1, 3, size=len(has))
         order = np.argsort(np.where(eligible, self._rng.random(has.shape), 2.0), axis=1)
@@ -150,7 +150,7 @@ class _Children:
         return moved
 
     def _move(self, kind: Parameter, codes: Codes, steps: Codes, is_coarse: bool) -> Codes:
-        """Return `codes` (n,) after `steps` (n,), by at least one value if `is_coarse`."""
+        """Return `codes` (n,) plus `steps` (n,), changed by at least one value if `is_coarse`."""
         if coding.is_real(kind):
             return np.clip(codes + steps, 0.0, 1.0)
         largest = coding.count(kind) - 1.0

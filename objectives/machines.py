@@ -1,4 +1,4 @@
-"""The machines of one evaluation that takes several: the data for an objective to connect the
+"""The machines of an evaluation that takes several: the data with which an objective connects the
 processes on them."""
 
 import socket
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-# the number of a process among those of a training: torchrun, Open MPI, MPICH
+# variables with the rank of a process in a training: torchrun, Open MPI, MPICH
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-END_SECONDS = 10.0  # between SIGTERM and SIGKILL, for an evaluation that ends with the other machines
+END_SECONDS = 10.0  # between SIGTERM and SIGKILL, if another machine ends the evaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,8 +16,8 @@ class Machine:
     """One of the machines of an evaluation.
 
     Args:
-        rank: the number of this machine, from 0. The value of the evaluation is the result of
-            rank 0.
+        rank: the index of this machine, from 0. The value of the evaluation is the result of rank
+            0.
         count: the number of machines.
         addresses: the address of each machine, in the order of ranks.
         port: a TCP port that was free on the machine of rank 0 when the evaluation began.
@@ -35,7 +35,7 @@ class Machine:
         return f"tcp://[{address}]:{self.port}" if ":" in address else f"tcp://{address}:{self.port}"
 
     def environment(self) -> dict[str, str]:
-        """Return the environment variables by which processes on these machines find each other."""
+        """Return the environment variables for processes on these machines to find each other."""
         return {
             "MASTER_ADDR": self.addresses[0],
             "MASTER_PORT": str(self.port),
@@ -64,16 +64,17 @@ class Machine:
         return path
 
 
-PLACEHOLDERS = ("machine", "machines", "address", "port")  # of a command, unless a parameter has the name
+# of a command, unless parameters have these names
+PLACEHOLDERS = ("machine", "machines", "address", "port")
 
 
 @runtime_checkable
 class HasMachine(Protocol):
-    """A `Report` that knows the machines of its evaluation."""
+    """A `Report` with the machines of its evaluation."""
 
     @property
     def machine(self) -> Machine | None:
-        """The machine that this process is on; None if an evaluation takes one machine."""
+        """The machine of this process; None if an evaluation takes one machine."""
 
 
 def machine_of(report: object) -> Machine | None:
@@ -82,7 +83,7 @@ def machine_of(report: object) -> Machine | None:
 
 
 def gives_value(report: object) -> bool:
-    """Tell whether the value of the evaluation comes from the process with this `report`."""
+    """Return whether the value of the evaluation comes from the process with this `report`."""
     machine = machine_of(report)
     return machine is None or machine.rank == 0
 
@@ -93,7 +94,7 @@ def single_machine() -> Machine:
 
 
 def free_port() -> int:
-    """Return the number of a TCP port that is free on this machine now."""
+    """Return the number of a TCP port that is currently free on this machine."""
     with socket.socket() as listener:
         listener.bind(("", 0))
         number: int = listener.getsockname()[1]

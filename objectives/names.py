@@ -1,8 +1,8 @@
 """The table of named objectives.
 
-A listed class is a frozen dataclass of options. It is a new file plus one line here;
-`package.module:Name` in a campaign file works as well, with no edit at all. A name is resolved when
-it is used, so a long table has no cost.
+A listed class is a frozen dataclass of options. To add one, write a new file and one line here;
+`package.module:Name` in a campaign file needs no edit at all. A name is resolved when it is used,
+so a long table has no cost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ OBJECTIVES: Mapping[str, str] = MappingProxyType(
 
 
 class ObjectiveOptions(Protocol):
-    """The interface of a listed class: its fields are the options of the campaign file."""
+    """The interface of a listed class, whose fields are the options in a campaign file."""
 
     def load(self, source: DataSource) -> Objective:
         """Return the objective with its data.
@@ -43,28 +43,28 @@ class ObjectiveOptions(Protocol):
             source: the folder of data sets, and whether they may be downloaded.
 
         Raises:
-            ObjectiveError: the data are not available.
+            ObjectiveError: if the data are not available.
         """
 
     def default_space(self) -> Space | None:
-        """Return the space of a file that gives none; None when the objective has candidates."""
+        """Return the space for a file without one; None if the objective has candidates."""
 
 
 @runtime_checkable
 class ReadsFiles(Protocol):
-    """Options of an objective that name files, by paths below the campaign file's folder."""
+    """Options of an objective that contain paths relative to the campaign file's folder."""
 
     def with_absolute_paths(self, folder: Path) -> "ObjectiveOptions":
         """Return the same options with absolute paths.
 
         Args:
-            folder: the folder that relative paths refer to, that of the campaign file.
+            folder: the folder of the campaign file, to which relative paths refer.
         """
 
 
 @runtime_checkable
 class KnowsParameters(Protocol):
-    """Options of an objective that knows which parameters a space may have."""
+    """Options of an objective that knows the parameters that a space may have."""
 
     def space_problems(self, names: Iterable[str]) -> Mapping[str, str]:
         """Return the mistakes in parameters, by name: a rule such as `is not a parameter of …`.
@@ -73,7 +73,7 @@ class KnowsParameters(Protocol):
             names: the parameters of a space.
 
         Raises:
-            ObjectiveError: when that cannot be found out.
+            ObjectiveError: if the parameters cannot be determined.
         """
 
 
@@ -81,10 +81,10 @@ def find_objective(name: str) -> type[ObjectiveOptions]:
     """Return the class of an objective's options.
 
     Args:
-        name: of the table, or `package.module:Name`.
+        name: a name in the table, or `package.module:Name`.
 
     Raises:
-        ObjectiveError: when there is none, or it is not such a class.
+        ObjectiveError: if there is no such class, or it is not a class of options.
     """
     if ":" not in name and name not in OBJECTIVES:
         raise ObjectiveError(

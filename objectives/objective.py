@@ -1,7 +1,7 @@
 """The protocol of every objective, and its argument and result types.
 
-An objective turns parameters into an `Evaluation`; `Candidates` is the finite set of arms it can be
-asked for. Nothing here knows about workers, Ray or the bandit: features are plain arrays,
+An objective converts parameters to an `Evaluation`. `Candidates` is the finite set of arms that it
+can evaluate. Nothing here depends on workers, Ray or the bandit: features are plain arrays, and
 parameters are plain mappings.
 """
 
@@ -16,21 +16,21 @@ from numpy.typing import NDArray
 
 from objectives.errors import ObjectiveError as ObjectiveError
 
-MOST_METRICS = 100  # the limit for one result, or for one report
+MOST_METRICS = 100  # the limit for a result or a report
 NAME_CHARACTERS = 100  # the longest name of a metric
 
-Parameters = Mapping[str, Any]  # values of whatever types the space has
+Parameters = Mapping[str, Any]  # values of any type that the space has
 
 
 class InvalidValueError(ValueError):
-    """An objective returned something that is not a number: this evaluation failed."""
+    """An objective returned something that is not a number, so the evaluation failed."""
 
 
 class EvaluationStopped(BaseException):
     """Raised by `report` when the campaign stops a trial early.
 
-    An objective may catch it to clean up; its result is not used afterwards. Not an
-    `Exception`, so that `except Exception` around a training loop does not swallow it.
+    An objective may catch it to clean up; its result is then ignored. Not an `Exception`, so that
+    `except Exception` around a training loop does not catch it.
     """
 
 
@@ -41,35 +41,34 @@ class Report(Protocol):
         """Record an intermediate value.
 
         Args:
-            value: on the scale of the objective; NaN and infinite values are recorded too.
-            step: its number, such as the epoch; None: the next one, counted from 0.
-            metrics: further numbers of this step by name, to be looked at; nothing is learned from
-                them.
+            value: on the scale of the objective; NaN and infinite values are also recorded.
+            step: its index, such as the epoch; None: the next one, counted from 0.
+            metrics: other numbers of this step by name, for display; nothing is learned from them.
 
         Raises:
-            EvaluationStopped: when the campaign stops this trial early.
-            ValueError: when a value or a metric is no number, or there are too many metrics.
+            EvaluationStopped: if the campaign stops this trial early.
+            ValueError: if a value or a metric is not a number, or there are too many metrics.
         """
 
 
 @runtime_checkable
 class HasFolder(Protocol):
-    """A `Report` that knows the trial's own folder."""
+    """A `Report` with the trial's own folder."""
 
     @property
     def folder(self) -> Path | None:
-        """The folder for checkpoints and artifacts, the same for all attempts of the trial. None
-        unless the campaign file says `workers.trial_folders: true`."""
+        """The folder for checkpoints and artifacts, shared by all attempts of the trial. None
+        unless the campaign file has `workers.trial_folders: true`."""
 
 
 @runtime_checkable
 class HasOutput(Protocol):
-    """A `Report` of an attempt whose output is kept."""
+    """A `Report` of an attempt whose output is saved."""
 
     @property
     def write_output(self) -> Callable[[bytes], None] | None:
-        """A function that appends bytes, from any thread, to the attempt's output; None if no
-        output is kept."""
+        """A function that appends bytes to the attempt's output, from any thread; None if no output
+        is saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +77,9 @@ class Evaluation:
 
     Args:
         value: the result on the user's scale; the campaign's `direction` says whether high is good.
-        metrics: further named numbers. Two names have a meaning: `noise_free`, the value without
-            noise, for the figures of regret; and `seconds`, the recorded duration of the evaluation
-            in a table, for simulated time.
+        metrics: other numbers by name. Two names have a meaning: `noise_free` is the value without
+            noise, for the figures of regret, and `seconds` is the recorded duration of the
+            evaluation in a table, for simulated time.
         left_out: metrics that are not numbers, with the reason.
     """
 
@@ -94,21 +93,21 @@ class Candidates:
     """The finite candidate set 𝒜.
 
     Args:
-        features: (A, d) float64, kept read-only: a row is an arm's feature vector.
-        columns: by the name of each parameter an array (A,) of its values, so that a million
-            candidates need no Python objects. None if a parameter of `conditional` does not exist.
+        features: (A, d) float64, stored read-only; each row is the feature vector of an arm.
+        columns: an array (A,) of values by name of each parameter, so that a million candidates
+            need no Python objects. A value is None if a parameter of `conditional` does not exist.
         parameter_of: (d,) the index of each feature's parameter, from 0; the one-hot columns of a
-            choice have the same index. Without it, every feature is a parameter of its own.
-        repeats: whether a second evaluation of an arm can be useful. On a continuous space, a
+            choice share an index. By default, every feature is a separate parameter.
+        repeats: whether a second evaluation of an arm can be useful. In a continuous space, a
             neighbor gives the same information.
-        conditional: names of the parameters that do not exist for every arm.
+        conditional: the names of the parameters that do not exist for every arm.
         is_sequence: whether the first arms cover the space like a low-discrepancy sequence.
-        remark: a note on the candidates for a person; may be empty.
+        remark: a note about the candidates, for display; may be empty.
         log_prior: (A,) the logarithm of the expected quality relative to the best arm, ≤ 0; None if
             no parameter has a prior.
 
     Raises:
-        ObjectiveError: a shape is wrong, or a feature is not finite.
+        ObjectiveError: if a shape is wrong, or a feature is not finite.
     """
 
     features: NDArray[np.float64]
@@ -147,11 +146,11 @@ class Candidates:
         return len(self.features)
 
     def parameters(self, arm: int) -> dict[str, Any]:
-        """Return the parameters that exist for an arm, as plain Python values (numpy scalars
-        unwrapped), ready for JSON.
+        """Return the parameters that exist for an arm as plain Python values (numpy scalars are
+        converted), ready for JSON.
 
         Args:
-            arm: its number, >= 0 and < A.
+            arm: its index, >= 0 and < A.
         """
         named = {name: _plain(column[arm]) for name, column in self.columns.items()}
         return {name: value for name, value in named.items() if value is not None or name not in self.conditional}
@@ -174,22 +173,22 @@ class Objective(Protocol):
 
         Args:
             parameters: the configuration, by name.
-            seed: for random numbers; all attempts of a trial have the same seed.
-            report: call `report(value, step)` with an intermediate value.
+            seed: the seed of random numbers, shared by all attempts of a trial.
+            report: call `report(value, step)` to report an intermediate value.
         """
 
 
 @runtime_checkable
 class HasPreparation(Protocol):
-    """An objective that requires a preparation once in each process, such as an import."""
+    """An objective that must be prepared once in each process, for example by an import."""
 
     def prepare(self) -> None:
-        """Prepare this process. May raise anything: the evaluation then tries again and raises it."""
+        """Prepare this process. May raise anything: the evaluation then retries and raises it."""
 
 
 @runtime_checkable
 class HasCandidates(Protocol):
-    """An objective that brings its own candidates (a table); the file then needs no space."""
+    """An objective that has its own candidates (a table); the file then needs no space."""
 
     def candidates(self) -> Candidates:
         """Return the candidates, in the table's order."""
@@ -207,8 +206,8 @@ class HasDescription(Protocol):
 
 @runtime_checkable
 class TrainsInSteps(Protocol):
-    """An objective that trains in steps: it reports after each one, and continues from a checkpoint
-    in the trial's folder if there is one."""
+    """An objective that trains in steps: it reports after each step, and continues from a
+    checkpoint in the trial's folder if there is one."""
 
     @property
     def last_step(self) -> int:
@@ -216,17 +215,17 @@ class TrainsInSteps(Protocol):
 
     @property
     def remark_on_reports(self) -> str:
-        """How the value that is reported at the last step differs from the one that is returned,
-        with the remedy, for a search that learns from both. Empty if they are the same."""
+        """The difference between the reported value of the last step and the returned value, with
+        the remedy, for a search that learns from both. Empty if they are the same."""
 
 
 @runtime_checkable
 class HasOptimum(Protocol):
-    """An objective whose best noise-free value is known; regret can be drawn."""
+    """An objective with a known best noise-free value, so that regret can be drawn."""
 
     def optimum(self, maximize: bool) -> float:
-        """Return the best noise-free value over everything that can be asked.
+        """Return the best noise-free value over all possible configurations.
 
         Args:
-            maximize: whether that is the largest one; else it is the smallest.
+            maximize: whether the best value is the largest one; otherwise it is the smallest.
         """

@@ -1,11 +1,11 @@
-"""The kinds of parameters a search space is made of.
+"""The kinds of parameters in a search space.
 
-Plain frozen dataclasses, so that they cost nothing to import in the workers. They follow
-pydantic's conventions for standard dataclasses (a campaign file's mapping becomes one of them,
-unknown keys are refused) without importing it. Each kind has `when`: the conditions under which the
-parameter exists (`objectives.conditions`), None for always; its `levels`, the values that it lists;
-and its `wording`. A new kind that lists its values is a class here, a member of `OneFeature`, and a
-key in `orchestrator.settings.spaces.PARAMETERS`.
+They are plain frozen dataclasses, so that importing them costs the workers nothing. They follow
+pydantic's conventions for standard dataclasses (a mapping in a campaign file becomes one of them,
+and unknown keys are rejected) without importing pydantic. Each kind has `when`, the conditions
+under which the parameter exists (`objectives.conditions`), None for always; its `levels`, the
+values that it lists; and its `wording`. A new kind that lists its values is a class here, a member
+of `OneFeature`, and a key in `orchestrator.settings.spaces.PARAMETERS`.
 """
 
 import math
@@ -28,16 +28,16 @@ PriorOption = Annotated[
 ConfidenceOption = Annotated[
     Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, if there is a prior.")
 ]
-_SHOWN = 8  # values of a parameter that its wording lists
-_WHOLE = 1e-9  # how far from a whole number a number of steps may be, relative
+_SHOWN = 8  # the number of values of a parameter that its wording lists
+_WHOLE = 1e-9  # the largest relative distance of a number of steps from a whole number
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Numbers from `low` to `high`, both included.
+    """Numbers from `low` to `high`, including both.
 
-    Raises ValueError unless low < high, both and their difference finite; low > 0 for `log`; all
-    whole for `integer`; high − low a whole number of steps.
+    Raises ValueError unless low < high and both and their difference are finite, low > 0 for `log`,
+    all are whole for `integer`, and high − low is a whole number of steps.
     """
 
     low: Annotated[float, Doc("The smallest value.")]
@@ -110,10 +110,10 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of `choices`, which have no order: any two different ones are equally far apart.
+    """One of `choices`, which have no order: all different choices are equally far apart.
 
-    Raises ValueError when there is none, two are equal, or weights are not one positive number a
-    choice.
+    Raises ValueError if there are no choices, two are equal, or `weights` is not one positive
+    number per choice.
     """
 
     choices: Annotated[
@@ -139,7 +139,7 @@ class Choice:
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
-        """The values that are listed."""
+        """The listed values."""
         return self.choices
 
     @property
@@ -151,9 +151,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """One of `ordered`, which stand in order: neighbors are alike, steps count as equal.
+    """One of `ordered`, which are sorted: neighbors are similar, and all steps count as equal.
 
-    Raises ValueError when there is none or two are equal.
+    Raises ValueError if there are no values or two are equal.
     """
 
     ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order: neighbors are alike, steps count as equal.")]
@@ -169,7 +169,7 @@ class Ordered:
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
-        """The values that are listed."""
+        """The listed values."""
         return self.ordered
 
     @property
@@ -180,7 +180,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always `constant`: passed to the objective, invisible to the model."""
+    """Always `constant`: passed to the objective, but unknown to the model."""
 
     constant: Annotated[Scalar, Doc("The value, which the objective is given and the model does not see.")]
     when: WhenOption = None
@@ -190,7 +190,7 @@ class Constant:
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
-        """The one value."""
+        """The only value."""
         return (self.constant,)
 
     @property
@@ -199,18 +199,18 @@ class Constant:
         return f"always {self.constant}"
 
 
-OneFeature = Range | Ordered | Constant  # the kinds that a model sees as one number
+OneFeature = Range | Ordered | Constant  # the kinds that a model treats as one number
 Parameter = Choice | OneFeature
 Space = Mapping[str, Parameter]
 
 
 def conditions(parameter: Parameter) -> tuple[Clause, ...]:
-    """Return the clauses of `when`: `parameter` exists if one holds, or without any."""
+    """Return the clauses of `when`. The parameter exists if one holds or there are none."""
     return () if parameter.when is None else clauses_of(parameter.when)
 
 
 def has_prior(space: Space) -> bool:
-    """Return whether a value is expected to be good for any of the parameters."""
+    """Return whether any of the parameters has a value that is expected to be good."""
     return any(not isinstance(parameter, Constant) and parameter.prior is not None for parameter in space.values())
 
 
@@ -221,7 +221,7 @@ def _rule_of(parameter: Range | Choice | Ordered) -> str:
 
 
 def _set_prior(parameter: Range | Choice | Ordered) -> None:
-    """Check `prior` and `confidence`; whether the value is possible is checked with the space."""
+    """Check `prior` and `confidence`. The space checks whether the value is possible."""
     plain = getattr(parameter.prior, "item", lambda: parameter.prior)()
     object.__setattr__(parameter, "prior", plain)
     if plain is None and parameter.confidence is not None:
@@ -246,7 +246,7 @@ def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
 
 
 def _number(name: str, value: object) -> float:
-    """Return a number of Python or NumPy as Python's. Raises ValueError for anything else."""
+    """Return a Python or NumPy number as a Python number. Raises ValueError for anything else."""
     plain = getattr(value, "item", lambda: value)() if isinstance(value, Real) else value
     if isinstance(plain, bool) or not isinstance(plain, int | float):
         raise ValueError(f"{name} must be a number, got {value!r}")
@@ -259,7 +259,7 @@ def _number(name: str, value: object) -> float:
 
 def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
     """Return a parameter's values, NumPy's as Python's. Raises ValueError unless they are plain."""
-    is_single = getattr(values, "ndim", 1) == 0  # NumPy arrays of shape () have `__iter__`
+    is_single = getattr(values, "ndim", 1) == 0  # 0-dimensional NumPy arrays have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of values, got {values!r}")
     listed = tuple(getattr(value, "item", lambda value=value: value)() for value in values)
@@ -282,7 +282,7 @@ def _require_distinct(name: str, levels: Sequence[Scalar]) -> None:
         raise ValueError(f"{name} must hold at least one value, got none")
     previous: set[Scalar] = set()
     for level in levels:
-        # by equality, so that 1, 1.0 and True count as one value, as for most objectives
+        # compared by equality: 1, 1.0 and True count as one value, as they do for most objectives
         if level in previous:
             raise ValueError(f"{name} must differ from each other, got {level!r} twice")
         previous.add(level)

@@ -1,9 +1,9 @@
-"""Perturbs configurations, as population-based training explores (Jaderberg et al. 2017, section 4.1).
+"""Perturbs configurations, as population-based training explores (Jaderberg et al. 2017, 4.1).
 
-Each parameter is drawn again with probability `resample_probability`. Otherwise a number is
-multiplied by one of `factors` and clipped to its range; a whole number, or one with steps, moves by
-at least one value. An ordered value moves to a neighbor. A choice has no neighbors and stays.
-Parameters that begin to exist in a new configuration are drawn.
+Each parameter is redrawn with probability `resample_probability`. Otherwise, a number is multiplied
+by one of `factors` and clipped to its range; a whole number, or one with steps, changes by at least
+one value. An ordered value moves to a neighbor. A choice has no neighbors and remains. Parameters
+that exist only in the new configuration are drawn.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from objectives.objective import Candidates
 from objectives.parameters import Choice, Parameter, Range
 from objectives.space import SearchSpace
 
-_ROUNDS = 8  # the largest number of attempts at a configuration that is not forbidden
+_ROUNDS = 8  # the largest number of attempts to find a configuration that is not forbidden
 
 
 def perturb(
@@ -33,9 +33,9 @@ def perturb(
         space: the space of the configurations.
         candidates: all arms so far.
         parents: arms, possibly repeated.
-        factors: the factors of numbers, one of which is drawn for each parameter.
-        resample_probability: of each parameter.
-        rng: drives all draws.
+        factors: the factors on numbers, one of which is drawn for each parameter.
+        resample_probability: the probability of a new draw, for each parameter.
+        rng: the generator for all draws.
     """
     codes = space.encode({name: column[list(parents)] for name, column in candidates.columns.items()})
     kinds = list(space.parameters.values())
@@ -56,7 +56,7 @@ def _moved(
     kind: Parameter, code: float, factor: float, is_redrawn: bool, rng: np.random.Generator
 ) -> float:  # fmt: skip
     """Return the code of a perturbed value."""
-    position = rng.random()  # drawn in any case, so that the draws of the parameters are independent
+    position = rng.random()  # always drawn, so that parameters are independent
     if coding.count(kind) == 1:
         return 0.0
     if is_redrawn or np.isnan(code):

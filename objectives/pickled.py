@@ -1,8 +1,8 @@
-"""A function of the caller's program as an objective: pickled by value, so that a lambda or a
-closure works too.
+"""A function of the caller's program as an objective. It is pickled by value, so lambdas and
+closures are possible.
 
-The file is written by the Python API (`orchestrator.api`). Loading it runs code, as importing a
-module does: its digest is part of the campaign's settings, so a file that was exchanged is refused.
+The file is written by the Python API (`orchestrator.api`). Loading it runs code, like importing a
+module. Its digest is part of the campaign's settings, so a replaced file is rejected.
 """
 
 import functools
@@ -26,14 +26,14 @@ from objectives.external import call_with, check_signature
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 
 LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
-_NAMED = 3  # objects that the warning names
+_NAMED = 3  # the number of objects that the warning names
 _CALLS_TO_USER = 7  # from the warning to the line that calls `tune`
 _KEPT_SECONDS = 7 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
 class PickledFunction:
-    """A function in a file, called as a `PythonCallable` is."""
+    """A function in a file, called like a `PythonCallable`."""
 
     path: Annotated[str, Doc("The file with the function.")]
     sha256: Annotated[str, Doc("The digest of the file's content.")]
@@ -53,13 +53,13 @@ class PickledFunction:
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
         """Raise ObjectiveError unless the function can be loaded and called with these parameters,
-        and without those that are `conditional`."""
+        also without the `conditional` ones."""
         function = self.function()
         origin = f"the function {getattr(function, '__qualname__', self.path)!r}"
         check_signature(function, parameters, origin, conditional)
 
     def function(self) -> Callable[..., object]:
-        """Return the function. Raises ObjectiveError when its file is missing or was changed."""
+        """Return the function. Raises ObjectiveError if its file is missing or was changed."""
         try:
             content = Path(self.path).read_bytes()
         except OSError as error:
@@ -88,18 +88,18 @@ def _load_once(pickled: PickledFunction) -> Callable[..., object]:
 
 
 def has_equal_code(first: Callable[..., object], second: Callable[..., object]) -> bool:
-    """Return whether two functions have the same instructions and constants, in any position of a
+    """Return whether two functions have the same instructions and constants, wherever they are in a
     file.
 
     Pickles cannot be compared, because the same function may have different bytes in another
-    process. Called functions and the values of global names are not compared.
+    process. Called functions and the values of global names are ignored.
     """
     return _essence(_code_of(first)) == _essence(_code_of(second))
 
 
 def _code_of(function: Callable[..., object]) -> CodeType | None:
-    """Return the code of a function, of the one inside a partial, or of a callable object; None for
-    one that is not written in Python."""
+    """Return the code of a function, of the one inside a partial, or of a callable object; None if
+    it is not written in Python."""
     if isinstance(function, functools.partial):
         return _code_of(function.func)
     code = getattr(function, "__code__", None)
@@ -109,29 +109,30 @@ def _code_of(function: Callable[..., object]) -> CodeType | None:
 
 
 def _essence(value: object) -> object:
-    """Return code without its position in a file, and other values by their representation."""
+    """Return code without its position in a file; other values are represented by their repr."""
     if not isinstance(value, CodeType):
-        return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)  # 1 is not True here
+        # 1 is not True
+        return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
     return (value.co_code, value.co_names, value.co_varnames, *map(_essence, value.co_consts))
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionDraft:
-    """A pickled function that is not written to its file yet."""
+    """A pickled function that has not been written to its file yet."""
 
     options: PickledFunction
     content: bytes
     function: Callable[..., object]
 
     def write(self) -> PickledFunction:
-        """Write the file, unless it exists, and return the function in it. Raises OSError."""
+        """Write the file unless it exists, and return the function in it. Raises OSError."""
         path = Path(self.options.path)
         folder = path.parent
         if len(self.content) > LARGE_BYTES:
             _warn_of_size(self.function, len(self.content), folder)
         if path.exists():
-            with suppress(OSError):  # it may be another user's
-                os.utime(path)  # needed from now on: see `_remove_unneeded`
+            with suppress(OSError):  # it may belong to another user
+                os.utime(path)  # it is needed from now on: see `_remove_unneeded`
             return self.options
         _remove_unneeded(folder)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -145,8 +146,8 @@ class FunctionDraft:
 def draft_function(function: Callable[..., object], folder: Path) -> FunctionDraft:
     """Pickle `function` for a file in `folder` that is named after its content.
 
-    Raises ObjectiveError if the function cannot be pickled (it holds a lock, an open file, a
-    connection …).
+    Raises ObjectiveError if the function cannot be pickled (because it refers to a lock, an open
+    file, a connection …).
     """
     try:
         content = cloudpickle.dumps(function)
@@ -162,7 +163,7 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
 
 
 def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> None:
-    """Warn that a function takes large objects along, and name the largest ones."""
+    """Warn if large objects are pickled with a function, and name the largest ones."""
     sizes = sorted(((_size_of(value), name) for name, value in _pickled_variables(function).items()), reverse=True)
     large = [f"{name} ({_megabytes(taken)})" for taken, name in sizes[:_NAMED] if taken > size / 100]
     named = f": {', '.join(large)}" if large else ""
@@ -175,8 +176,8 @@ def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> N
 
 
 def _pickled_variables(function: Callable[..., object]) -> dict[str, object]:
-    """Return the values that are pickled with a function, by name: variables around it, arguments of a partial,
-    an object's attributes."""
+    """Return the values that are pickled with a function, by name: variables of enclosing scopes,
+    arguments of a partial, and attributes of an object."""
     if isinstance(function, functools.partial):
         arguments = {f"argument {number}": value for number, value in enumerate(function.args, 1)}
         return {**_pickled_variables(function.func), **arguments, **function.keywords}
@@ -187,13 +188,13 @@ def _pickled_variables(function: Callable[..., object]) -> dict[str, object]:
     defaults = {name: argument.default for name, argument in inspect.signature(function).parameters.items()}
     try:
         captured = inspect.getclosurevars(function)
-    except ValueError:  # a variable around it has no value yet
+    except ValueError:  # a variable of an enclosing scope has no value yet
         return defaults
     return {**captured.globals, **captured.nonlocals, **defaults}
 
 
 def _size_of(value: object) -> int:
-    """Return the bytes of a value's pickle; 0 if it cannot be pickled by itself."""
+    """Return the size of a value's pickle in bytes; 0 if the value cannot be pickled alone."""
     try:
         return len(cloudpickle.dumps(value))
     except Exception:
@@ -205,8 +206,8 @@ def _megabytes(size: int) -> str:
 
 
 def _remove_unneeded(folder: Path) -> None:
-    """Remove large pickles that no run beside `folder` names and that are a week old: a program may
-    be about to begin a run with a newer one. Nothing is removed if a run cannot be read."""
+    """Remove large pickles that no run beside `folder` refers to and that are a week old: a program
+    may be about to start a run with a newer one. Remove nothing if a run cannot be read."""
     try:
         old = [
             path
@@ -224,7 +225,7 @@ def _remove_unneeded(folder: Path) -> None:
 
 
 def _folders() -> list[str]:
-    """Return the folder of the caller's script and its modules; empty without a script."""
+    """Return the folder of the caller's script and its modules; empty if there is no script."""
     main = sys.modules.get("__main__")
     file = getattr(main, "__file__", None)
     return [str(Path(file).resolve().parent)] if file else []

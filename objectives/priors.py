@@ -1,7 +1,7 @@
-"""Values that a user expects to be good: configurations drawn near them, and their log density.
+"""Values that a user expects to be good: draws configurations near them, computes their density.
 
-The density of a number or of an ordered value is a Gaussian on the parameter's scale around its
-`prior`; the `prior` of a choice has `RATIOS` times the probability of each other value. Parameters
+The density of a number or an ordered value is a Gaussian around its `prior` on the parameter's
+scale; the `prior` of a choice has `RATIOS` times the probability of each other value. Parameters
 are independent of each other, as in πBO (Hvarfner et al. 2022).
 """
 
@@ -15,13 +15,14 @@ from objectives import coding
 from objectives.coding import Codes
 from objectives.parameters import Choice, Confidence, Constant, Ordered, Parameter, Range, Space, has_prior
 
-DEVIATIONS: Mapping[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.125}  # of a scale of length 1
+# in lengths of a scale
+DEVIATIONS: Mapping[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.125}
 RATIOS: Mapping[Confidence, float] = {"low": 2.0, "medium": 4.0, "high": 8.0}
 
 
 def draw(parameter: Parameter, positions: Codes) -> Codes:
-    """Return codes (A,) at `positions` (A,) in [0, 1] of the distribution around the prior; those
-    of `coding.draw` without one."""
+    """Return codes (A,) at `positions` (A,) in [0, 1] of the distribution around the prior, or
+    those of `coding.draw` if there is no prior."""
     if isinstance(parameter, Constant) or parameter.prior is None or parameter.confidence is None:
         return coding.draw(parameter, positions)
     code = coding.code_of(parameter, parameter.prior)
@@ -30,7 +31,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
         weights[int(code)] *= RATIOS[parameter.confidence]
         ends = np.cumsum(weights) / weights.sum()
         return np.minimum(np.searchsorted(ends, positions, side="right"), len(weights) - 1).astype(np.float64)
-    from scipy.special import ndtr, ndtri  # imported here: few searches have priors
+    from scipy.special import ndtr, ndtri  # imported here, because few searches have priors
 
     center = coding.places(parameter, np.array([code]))[0]
     deviation = DEVIATIONS[parameter.confidence]
@@ -41,7 +42,7 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
 
 
 def expected_codes(space: Space) -> dict[str, float]:
-    """Return the codes of the values that are expected to be good, by their parameters."""
+    """Return the codes of the values that are expected to be good, by parameter."""
     return {
         name: coding.code_of(parameter, parameter.prior)
         for name, parameter in space.items()
@@ -51,8 +52,8 @@ def expected_codes(space: Space) -> dict[str, float]:
 
 def log_density(space: Space, codes: Codes) -> NDArray[np.float64] | None:
     """Return the logarithm (A,) of the density at configurations `codes` (A, P), relative to its
-    largest value: 0 or below; None for a space without priors. A parameter that does not exist
-    counts with its mean."""
+    largest value (at most 0); None for a space without priors. A parameter that does not exist
+    contributes its mean."""
     if not has_prior(space):
         return None
     total = np.zeros(len(codes))

@@ -1,4 +1,4 @@
-"""Names of Python things written in a campaign file: `package.module:attribute`, or
+"""Names of Python objects in a campaign file: `package.module:attribute`, or
 `path/to/file.py:attribute`."""
 
 import difflib
@@ -19,15 +19,15 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
     """Return the attribute that a reference names.
 
     Args:
-        reference: `package.module:attribute`, or `path/to/file.py:attribute`. A file is found
-            whatever packages of the same name are installed; a relative path is looked for in
-            `search_paths`, else in the working directory.
-        search_paths: folders that are put in front of `sys.path`, the first one first, and stay
+        reference: `package.module:attribute`, or `path/to/file.py:attribute`. A file is found even
+            if packages with the same name are installed; a relative path is searched for in
+            `search_paths`, then in the working directory.
+        search_paths: folders to insert at the front of `sys.path`, in this order; they remain
             there.
 
     Raises:
-        ObjectiveError: when the reference is not written that way, its module or file is missing,
-            is hidden by another module of the same name, cannot be imported or lacks the attribute.
+        ObjectiveError: if the reference has another form, or if its module or file is missing, is
+            hidden by another module with the same name, cannot be imported, or lacks the attribute.
     """
     place, _, attribute = reference.rpartition(":")
     is_file = place.endswith(".py")
@@ -47,7 +47,7 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
 
 
 def _with_colon(reference: str) -> str:
-    """`; did you mean 'train:loss'?` for `train.loss`, which lacks the colon."""
+    """Return `; did you mean 'train:loss'?` for `train.loss`, which lacks the colon."""
     place, _, attribute = reference.rpartition(".")
     is_name = ":" not in reference and place and all(part.isidentifier() for part in reference.split("."))
     return f"; did you mean {f'{place}:{attribute}'!r}?" if is_name else ""
@@ -55,12 +55,12 @@ def _with_colon(reference: str) -> str:
 
 def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> ModuleType:
     _refuse_hidden(reference, name, search_paths)
-    importlib.invalidate_caches()  # the module may have been written after its folder was first listed
+    importlib.invalidate_caches()  # the module may be newer than the listing of its folder
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        # an existing module that fails to import another one is a different mistake than a misspelt
-        # name
+        # an existing module that fails to import another one is a different mistake than a
+        # misspelled name
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             _refuse_hidden(reference, name, sys.path)
             similar = did_you_mean(error.name, _modules_in(search_paths)) if error.name == name else ""
@@ -72,8 +72,8 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
 
 
 def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> ModuleType:
-    """Return the file as a module of its own; its folder is searched for its imports, as if it
-    were run as a script."""
+    """Load the file as a separate module. Its folder is searched for its imports, as if it were run
+    as a script."""
     folders = list(dict.fromkeys(Path(folder).resolve() for folder in search_paths)) or [Path.cwd()]
     file = next((folder / place for folder in folders if (folder / place).is_file()), None)
     if file is None:
@@ -95,7 +95,7 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
     try:
         loader.exec_module(module)
     except BaseException as error:
-        del sys.modules[name]  # also after a time-out or Ctrl-C: half a module must not be found again
+        del sys.modules[name]  # also after Ctrl-C: half a module must not be found again
         if isinstance(error, Exception | SystemExit):
             raise ObjectiveError(_failure(reference, f"the file {file}", error)) from error
         raise
@@ -103,16 +103,16 @@ def _load_file(reference: str, place: str, search_paths: Sequence[str]) -> Modul
 
 
 def modules_of_files() -> list[ModuleType]:
-    """Return the modules loaded from files: another process cannot import them by name."""
+    """Return the modules loaded from files, which another process cannot import by name."""
     return [module for module in sys.modules.values() if isinstance(getattr(module, "__loader__", None), _FileLoader)]
 
 
 class _FileLoader(SourceFileLoader):
-    """Loads a module that a reference named by its file."""
+    """Loads a module from the file in a reference."""
 
 
 def _files_in(folder: Path) -> list[Path]:
-    """Return the Python files in a folder; none when it cannot be read."""
+    """Return the Python files in a folder; none if it cannot be read."""
     try:
         return sorted(folder.glob("*.py"))
     except OSError:
@@ -124,7 +124,7 @@ def _modules_in(folders: Iterable[str]) -> list[str]:
 
 
 def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
-    """Raise ObjectiveError when a module of this name outside of `folders` is imported already."""
+    """Raise ObjectiveError if a module of this name from outside `folders` is already imported."""
     top = name.partition(".")[0]
     imported = sys.modules.get(top)
     for folder in folders:
@@ -140,7 +140,7 @@ def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:
 
 
 def _is_at(module: ModuleType, place: Path) -> bool:
-    """Return whether the module is `place`, a folder or a file without its `.py`."""
+    """Return whether the module is at `place`, a folder or a file without its `.py`."""
     places = [Path(path) for path in getattr(module, "__path__", ())]
     if not places and module.__file__:
         places = [Path(module.__file__).with_suffix("")]
@@ -162,8 +162,8 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
 
 
 def _line_of(error: BaseException) -> str:
-    """` at FILE:LINE`, the last line of the user's code on the way to the error, or of the imported
-    package if all of it is installed; nothing before a SyntaxError, which names its line."""
+    """Return ` at FILE:LINE` for the last line of the user's code on the way to the error, or of
+    the imported package if all of it is installed; empty before a SyntaxError, which names it."""
     frames = traceback.extract_tb(error.__traceback__)
     importing = ("<frozen", importlib.__file__, __file__)
     imported = [frame for frame in frames if not frame.filename.startswith(importing)]
@@ -172,14 +172,14 @@ def _line_of(error: BaseException) -> str:
 
 
 def _is_installed(file: str) -> bool:
-    """Return whether a file belongs to the standard library or an installed package."""
+    """Return whether a file belongs to the standard library or to an installed package."""
     folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     is_packaged = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
     return file.startswith("<") or is_packaged or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _hidden_import(error: Exception) -> str:
-    """Return the remedy when a user's package was not imported because ours has its name."""
+    """Return the remedy if a user's package was hidden by one of ours with the same name."""
     top = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     imported = sys.modules.get(top)
     for folder in sys.path if top and imported is not None else ():
@@ -192,8 +192,8 @@ def _hidden_import(error: Exception) -> str:
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """`; did you mean 'x'?` with the known word nearest to `word`, or nothing. Of equally near
-    words the one with the same letters is taken."""
+    """Return `; did you mean 'x'?` with the known word nearest to `word`, or an empty text. Among
+    equally near words, one with the same letters is preferred."""
     nearest = difflib.get_close_matches(word, list(choices))
     same_letters = (choice for choice in nearest if sorted(choice) == sorted(word))
     return f"; did you mean {next(same_letters, nearest[0])!r}?" if nearest else ""

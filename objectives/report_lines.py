@@ -1,5 +1,5 @@
 """Intermediate values of a shell command: lines `BBKB_REPORT step value` on its standard output,
-further numbers after them as `name=number`; read while it runs."""
+with further numbers as `name=number`, read while the command runs."""
 
 import os
 import signal
@@ -10,17 +10,17 @@ from objectives.objective import EvaluationStopped, InvalidValueError, Report
 from objectives.returned import check_bounds
 
 PREFIX = b"BBKB_REPORT "
-ARGUMENTS = ("value", "step")  # of `report`, which no metric can be named
-LONGEST_LINE = 65536  # bytes, above those of the most metrics with the longest names
-STOP_GRACE_SECONDS = 10.0  # between SIGTERM and SIGKILL, for a command that the campaign stops early
+ARGUMENTS = ("value", "step")  # of `report`, which cannot be names of metrics
+LONGEST_LINE = 65536  # in bytes; longer than a line with the most metrics and the longest names
+STOP_GRACE_SECONDS = 10.0  # before SIGKILL, for a command that the campaign stops early
 
 
 class ReportLines:
     """Finds the reports in the output of the process group `group`, and ends the group when
-    `report` says so.
+    `report` requests it.
 
-    A line that is not a report is ignored, also one that only resembles a report. A metric that
-    cannot be recorded is left out; `left_out` says why.
+    Lines that are not reports are ignored, even if they resemble one. A metric that cannot be
+    recorded is omitted; `left_out` gives the reason.
     """
 
     def __init__(self, report: Report, group: int) -> None:
@@ -32,9 +32,9 @@ class ReportLines:
         self.left_out: dict[str, str] = {}
 
     def take(self, output: bytes) -> None:
-        """Read a further piece of output."""
+        """Read another piece of output."""
         *lines, incomplete = (self._line + output).split(b"\n")
-        self._line = incomplete[: LONGEST_LINE + 1]  # too long also when its end arrives
+        self._line = incomplete[: LONGEST_LINE + 1]  # it is still too long when its end arrives
         for line in lines:
             if line.startswith(PREFIX) and self._stopped is None:
                 self._take_line(line)
@@ -45,7 +45,7 @@ class ReportLines:
         return self._stopped is not None
 
     def finish(self) -> None:
-        """End the reading, after the command's end. Raises EvaluationStopped when the campaign
+        """Finish reading after the command has ended. Raises EvaluationStopped if the campaign
         stopped it."""
         if self._kill is not None:
             self._kill.cancel()
@@ -59,7 +59,7 @@ class ReportLines:
         try:
             step, value, *named = line.removeprefix(PREFIX).decode().split()
             self._report(float(value), int(step), **self._recordable(dict(map(_metric, named))))
-        except ValueError:  # of a conversion
+        except ValueError:  # from a conversion
             return
         except EvaluationStopped as stopped:
             self._stopped = stopped
@@ -69,7 +69,7 @@ class ReportLines:
             self._kill.start()
 
     def _recordable(self, metrics: dict[str, float]) -> dict[str, float]:
-        """Return the metrics that `report` takes; the others are noted in `left_out`."""
+        """Return the metrics that `report` accepts; the others are recorded in `left_out`."""
         recordable: dict[str, float] = {}
         for name, number in metrics.items():
             try:
@@ -87,7 +87,7 @@ class ReportLines:
 
 
 def _metric(text: str) -> tuple[str, float]:
-    """Read `name=number`. Raises ValueError for anything else."""
+    """Parse `name=number`. Raises ValueError for anything else."""
     name, _, number = text.rpartition("=")
     if not name:
         raise ValueError(f"a metric must be written as name=number, got {text!r}")

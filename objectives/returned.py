@@ -11,7 +11,7 @@ from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, Inva
 
 
 class MissingValueError(InvalidValueError):
-    """The returned mapping has no value. `evaluation`: the other entries, with NaN as the value."""
+    """The returned mapping has no value. `evaluation`: its other entries, with the value NaN."""
 
     def __init__(self, message: str, evaluation: Evaluation) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class MissingValueError(InvalidValueError):
 
 
 def check_bounds(name: str, count: int) -> None:
-    """Raise InvalidValueError when a metric of this name must not be added to `count` others."""
+    """Raise InvalidValueError if a metric with this name cannot be added to `count` others."""
     if count >= MOST_METRICS:
         raise InvalidValueError(f"more than {MOST_METRICS}")
     if len(name) > NAME_CHARACTERS:
@@ -30,12 +30,12 @@ def check_bounds(name: str, count: int) -> None:
 
 
 def as_evaluation(returned: object, origin: str) -> Evaluation:
-    """Convert the result of an objective called `origin` to an evaluation: a number, or a mapping
-    with `value` in it.
+    """Convert the result of an objective called `origin` to an evaluation. The result is a number,
+    or a mapping with `value`.
 
-    NaN and infinity are numbers. An entry beside `value` that is no number is left out, and named
-    in the evaluation. Raises InvalidValueError when the value is no number, with the returned
-    value, MissingValueError when the mapping has none.
+    NaN and infinity count as numbers. An entry beside `value` that is not a number is omitted, and
+    named in the evaluation. Raises InvalidValueError, with the returned value, if the value is not
+    a number, and MissingValueError if the mapping has no value.
     """
     if not isinstance(returned, Mapping):
         return Evaluation(as_number(returned, origin))
@@ -69,15 +69,15 @@ def as_number(value: object, origin: str) -> float:
 
 
 def number_of(value: object) -> float | None:
-    """Convert a number to a float: Python's and NumPy's numbers, arrays and tensors without
+    """Convert a number to a float: numbers of Python and NumPy, arrays and tensors without
     dimensions, and any other object with `__float__` or `__index__`; None for everything else."""
-    # bool and text would convert, but are more likely a mistake (a comparison returned, a value not
-    # parsed)
+    # bool and text would convert, but are more likely mistakes (a returned comparison, a value that
+    # was not parsed)
     is_slip = isinstance(value, bool | np.bool_ | np.complexfloating) or getattr(value, "ndim", 0) != 0
     if isinstance(value, SupportsFloat | SupportsIndex) and not is_slip:
         try:
-            # the number of a tensor that has a gradient is taken without it: PyTorch warns about
-            # `float(tensor)`
+            # the number of a tensor that has a gradient is read without the gradient, because
+            # PyTorch warns about `float(tensor)`
             return float(value.detach()) if hasattr(value, "detach") else float(value)
         except (TypeError, ValueError, OverflowError):
             return None
@@ -85,7 +85,7 @@ def number_of(value: object) -> float | None:
 
 
 def remedy_for(value: object) -> str:
-    """Return a remedy for `value`, the end of a message; empty if there is none."""
+    """Return a remedy for `value`, as the end of a message; empty if there is none."""
     if value is None:
         return "; does a return statement lack?"
     if isinstance(value, bool | np.bool_ | str):
@@ -96,7 +96,7 @@ def remedy_for(value: object) -> str:
 
 
 def _short(value: object, length: int = 80) -> str:
-    """Return a short representation, also of integers that Python refuses to print."""
+    """Return a short representation, even of integers that Python refuses to print."""
     try:
         text = repr(value[: length + 1] if isinstance(value, str | bytes) else value)
     except Exception:

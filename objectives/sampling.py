@@ -1,13 +1,13 @@
-"""Sets of candidates of a search space: the whole set, a grid, or configurations that are drawn.
+"""Sets of candidates of a search space: the whole space, a grid, or drawn configurations.
 
 The number of arms depends on the requested `size`:
 
-* a finite space of at most `size` arms is taken whole, for any sampler; without `size`, one of at
-  most `LARGEST_WHOLE_SET` arms;
-* `sobol` and `random` draw `size` points (`points` without one) that are allowed; those that come
-  up twice (coarse integers) are kept once, so fewer may remain;
-* `grid` takes choices and ordered values in full and splits every range into the largest equal
-  number of levels whose arms stay within `size` (a range has no more levels than values).
+* a finite space with at most `size` arms is enumerated, for any sampler; without `size`, one with
+  at most `LARGEST_WHOLE_SET` arms;
+* `sobol` and `random` draw `size` allowed points (`points` if there is no size); duplicates (of
+  coarse integers) are removed, so fewer may remain;
+* `grid` uses all choices and ordered values, and splits every range into the largest equal number
+  of levels for which the arms stay within `size` (a range has no more levels than values).
 """
 
 import math
@@ -36,10 +36,10 @@ from objectives.space import (
 Sampler = Literal["sobol", "random", "grid"]
 
 DEFAULT_SIZE = 4096
-GROWING_SIZE = 1024  # points drawn if more are appended later
-DRAWN = 2**16  # points drawn at a time, so that little memory is used beside the candidates themselves
-FIRST_ARMS = 256  # of a space taken whole: the number of sampled arms at the front
-_MOST_DRAWS = 64  # draws, in multiples of `size`, after which nearly all configurations count as forbidden
+GROWING_SIZE = 1024  # the number of drawn points if more are appended later
+DRAWN = 2**16  # drawn at a time, which needs little memory
+FIRST_ARMS = 256  # in an enumerated space: the number of sampled arms at the front
+_MOST_DRAWS = 64  # in multiples of `size`; hardly any configuration is then allowed
 
 
 def make_candidates(
@@ -53,16 +53,16 @@ def make_candidates(
     """Return candidates of `space` with features (A, d) in the unit cube.
 
     Args:
-        space: parameters by name, or these with forbidden clauses.
+        space: parameters by name, or a space with forbidden clauses.
         size: the requested number of arms; the module's docstring explains the actual number.
-        sampler: how arms are drawn.
-        seed: scrambles the Sobol sequence or drives the random draw. The same arguments give the
-            same candidates.
+        sampler: the method of drawing arms.
+        seed: scrambles the Sobol sequence or drives the random draw. The same arguments result in
+            the same candidates.
         first: configurations that become the first arms, in this order.
         points: the number of sampled arms if no size is given and the space is not enumerated.
 
     Raises:
-        ObjectiveError: no parameter varies, the size is too small or too large, the sampler is
+        ObjectiveError: if no parameter varies, the size is too small or too large, the sampler is
             unknown, no configuration is allowed, or one of `first` is not allowed.
     """
     full = space if isinstance(space, SearchSpace) else SearchSpace(space)
@@ -82,9 +82,9 @@ def make_candidates(
 
 
 def _sample(space: SearchSpace, size: int | None, sampler: Sampler, seed: int, points: int) -> tuple[Codes, bool]:
-    """Return sampled configurations (A, P), and whether they are in the order of a sequence.
+    """Return sampled configurations (A, P), and whether they follow a sequence.
 
-    All configurations of a small finite space follow a few sampled ones.
+    In a small finite space, all other configurations follow a few sampled ones.
     """
     most = LARGEST_WHOLE_SET if size is None else size
     whole = enumerate_space(space, dict.fromkeys(space.parameters, math.inf), most)
@@ -151,21 +151,21 @@ def _draw_near_priors(
 def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: int) -> Iterator[NDArray[np.float64]]:
     """Yield at most `most` positions (n, dimensions) in [0, 1), in parts; about `size` of them are
     needed."""
-    # a Sobol sequence is balanced at powers of two only, and its first part must have such a length
+    # a Sobol sequence is balanced only at powers of two, and its first part must have such a length
     rows = min(DRAWN, 1 << max(size - 1, 0).bit_length())
     parts = (min(rows, most - low) for low in range(0, most, rows))
     if sampler == "random":
         rng = np.random.default_rng(seed)
         yield from (rng.random((part, dimensions)) for part in parts)
     else:
-        from scipy.stats import qmc  # imported here: it takes a second, and most commands draw nothing
+        from scipy.stats import qmc  # imported here: it takes a second, and is rarely needed
 
         sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
         yield from (sequence.random(part) for part in parts)
 
 
 def _largest_grid(space: SearchSpace, size: int) -> Codes:
-    """Return the largest grid of at most `size` arms. Raises ObjectiveError when none fits."""
+    """Return the largest grid of at most `size` arms. Raises ObjectiveError if none fits."""
 
     def levels_of(levels: int) -> dict[str, float]:
         return {

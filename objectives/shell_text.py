@@ -1,9 +1,9 @@
-"""Finds the context of a placeholder in a shell command: a plain word, or one in which the shell
-would not read it as one.
+"""Finds the context of a placeholder in a shell command: a plain word, or a construct in which the
+shell would not read it as one word.
 
-A small reader of POSIX shell syntax: quotes, backslashes, comments, command substitution,
-arithmetic, here-documents. It need not understand a command, only know which of these a position is
-in.
+A small parser of POSIX shell syntax: quotes, backslashes, comments, command substitution,
+arithmetic, here-documents. It does not need to understand a command, only to determine which of
+these constructs contains a position.
 """
 
 import re
@@ -24,10 +24,10 @@ _PLAIN = ("plain", "parenthesis")
 
 
 def places(literals: Sequence[str]) -> list[str]:
-    """Return the context of each placeholder of a command, which are between these pieces of its
-    text; "" for a plain word.
+    """Return the context of each placeholder of a command; "" for a plain word. The placeholders
+    are between these pieces of the command's text.
 
-    A command of n placeholders has n + 1 pieces.
+    A command with n placeholders has n + 1 pieces.
     """
     reader = _QuoteReader()
     places = []
@@ -39,17 +39,17 @@ def places(literals: Sequence[str]) -> list[str]:
 
 
 class _QuoteReader:
-    """Reads a command piece by piece; `stack` has the open constructs, the innermost last."""
+    """Reads a command piece by piece. `stack` contains the open constructs, the innermost last."""
 
     def __init__(self) -> None:
         self.stack = ["plain"]
         self._is_word_start = True
         self._is_escaped = False
-        self._delimiters: list[str] = []  # of here-documents whose text begins with the next line
+        self._delimiters: list[str] = []  # of here-documents whose text begins on the next line
         self._line = ""
 
     def place(self) -> str:
-        """Return the construct around the present position; "" for a plain word."""
+        """Return the construct around the current position; "" for a plain word."""
         if self._is_escaped:
             return _NAMES["backslash"]
         if "back" in self.stack:  # the meaning of quotes inside differs between shells
@@ -57,17 +57,17 @@ class _QuoteReader:
         return "" if self.stack[-1] in _PLAIN else _NAMES[self.stack[-1]]
 
     def pass_word(self) -> None:
-        """Note that a placeholder follows, which is a part of a word."""
+        """Advance over a placeholder, which is part of a word."""
         self._is_word_start = self._is_escaped = False
 
     def read(self, text: str) -> None:
-        """Advance the state of the quotes by this piece of the command."""
+        """Update the state of the quotes for this piece of the command."""
         position = 0
         while position < len(text):
             position += self._step(text, position)
 
     def _step(self, text: str, at: int) -> int:
-        """Read the construct that begins at `at`; returns its number of characters."""
+        """Read the construct that begins at `at`, and return its number of characters."""
         mode = self.stack[-1]
         character = text[at]
         if self._is_escaped:
@@ -87,7 +87,7 @@ class _QuoteReader:
         return self._expansion(text, at) or self._in_plain(text, at)
 
     def _in_lines(self, character: str) -> int:
-        """Read a character of a comment or of a here-document; both end with a line."""
+        """Read a character of a comment or a here-document, both of which end with a line."""
         if character != "\n":
             self._line += character
         elif self.stack[-1] == "comment":
@@ -113,7 +113,7 @@ class _QuoteReader:
         return 1
 
     def _expansion(self, text: str, at: int) -> int:
-        """Return the end of an expansion at `at`, in quotes and out of them; 0: there is none."""
+        """Return the end of an expansion at `at`, inside or outside quotes; 0 if there is none."""
         if text.startswith("$((", at):
             self.stack.append("arithmetic")
             return 3

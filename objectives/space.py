@@ -2,7 +2,7 @@
 
 A sampler draws a position in the unit interval for each parameter. Positions become codes, and
 codes become values and features (`objectives.coding`). Parameters whose conditions do not hold are
-removed, and so are forbidden and repeated configurations (`objectives.constraints`).
+removed, as are forbidden and repeated configurations (`objectives.constraints`).
 """
 
 import math
@@ -25,11 +25,11 @@ __all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "SearchSpace",
 
 Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one parameter
 
-# A finite space with at most so many configurations becomes arms completely if no size is given
+# A finite space with at most this many configurations is enumerated if no size is given
 LARGEST_WHOLE_SET = 100_000
 LARGEST_SIZE = 10_000_000
-LARGEST_CELLS = 500_000_000  # numbers in the matrix of features, 4 GB
-LARGEST_INTEGER = 2**53  # integers beyond it have no exact float64 feature
+LARGEST_CELLS = 500_000_000  # the number of entries in the matrix of features: 4 GB
+LARGEST_INTEGER = 2**53  # larger integers have no exact float64 feature
 
 LEAST_DRAWS = 4096
 # The largest number of intermediate arms of an enumeration, in multiples of the largest result
@@ -78,7 +78,7 @@ class SearchSpace:
 
     @property
     def conditional(self) -> frozenset[str]:
-        """The parameters that may not exist."""
+        """The parameters that do not exist in every configuration."""
         return frozenset(name for name, parameter in self.parameters.items() if is_conditional(parameter))
 
     def is_allowed(self, codes: Codes) -> Mask:
@@ -90,18 +90,18 @@ class SearchSpace:
         return without_inactive(self.parameters, self.order, codes)
 
     def count(self, most: int) -> int | None:
-        """Return the number of configurations; None if it is above `most` or infinite."""
+        """Return the number of configurations; None if it exceeds `most` or is infinite."""
         codes = enumerate_space(self, dict.fromkeys(self.parameters, math.inf), most)
         return None if codes is None else len(codes)
 
     def candidates(self, codes: Codes) -> Candidates:
-        """Return arms of these configurations (A, P), which are allowed and distinct."""
+        """Return arms of these configurations (A, P), which must be allowed and distinct."""
         return self.candidates_of(self.columns_of(codes))
 
     def candidate(self, configuration: Mapping[str, object]) -> Candidates:
-        """Return the single arm of a user's configuration with exactly the given numbers.
+        """Return the arm of a user's configuration, with exactly the given numbers.
 
-        Raises as `code_of` does.
+        Raises the errors of `code_of`.
         """
         columns = self.columns_of(self.code_of(configuration))
         self.put(columns, 0, configuration)
@@ -115,14 +115,14 @@ class SearchSpace:
         }
 
     def put(self, columns: Mapping[str, Column], row: int, configuration: Mapping[str, object]) -> None:
-        """Write the real numbers of a configuration, because codes have rounding errors."""
+        """Restore the exact real numbers of a configuration, because codes have rounding errors."""
         for name, parameter in self.parameters.items():
             value = configuration.get(name)
             if coding.is_real(parameter) and isinstance(value, int | float):
                 columns[name][row] = float(value)
 
     def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
-        """Return arms of these values (A,), None if inactive. Equal values give equal bits."""
+        """Return arms with these values (A,), None if inactive. Equal values give equal bits."""
         widths = [coding.width(parameter) for parameter in self.parameters.values()]
         codes = self.encode(columns)
         features = np.empty((len(codes), self.width))
@@ -173,7 +173,7 @@ class SearchSpace:
         return codes
 
     def _given_code(self, name: str, configuration: Mapping[Any, object], codes: Codes) -> float:
-        """Return the code of a parameter; `codes` (1, P) has those that its conditions mention."""
+        """Return the code of a parameter; `codes` (1, P) has those of its conditions."""
         parameter = self.parameters[name]
         clauses = conditions(parameter)
         if clauses and not holds(self.parameters, clauses, codes)[0]:
@@ -189,9 +189,9 @@ class SearchSpace:
         raise _MissingError(f"{name} is missing")
 
     def complete(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
-        """Draw the missing parameters of a configuration so that it is allowed.
+        """Draw the missing parameters of a configuration such that it is allowed.
 
-        They are drawn as those of candidates. Raises ObjectiveError as `code_of` does, and if no
+        They are drawn like those of candidates. Raises ObjectiveError like `code_of`, and if no
         allowed configuration with the given values was found.
         """
         try:
@@ -225,7 +225,7 @@ class SearchSpace:
 
 
 def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) -> Codes | None:
-    """Return all allowed configurations (A, P), the last parameter of `space.order` fastest.
+    """Return all allowed configurations (A, P). The last parameter of `space.order` varies fastest.
 
     The memory is at most a few times that of the result. None if there are more than about `most`.
 
@@ -239,7 +239,7 @@ def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) 
     defined = set[str]()
     for name in space.order:
         exists = _exists(space, name, rows)
-        # a parameter that exists nowhere adds no row, whatever its number of values
+        # a parameter that never exists adds no row, no matter how many values it has
         number = min(coding.count(space.parameters[name]), levels[name]) if exists.any() else 1
         count = len(rows) + exists.sum() * (number - 1.0)
         if count > _SLACK * most:
@@ -276,7 +276,7 @@ def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
     group = np.zeros(len(rows), dtype=np.intp)
     for column in rows.T:
         values = np.unique(column)
-        if len(values) == len(rows):  # all differ: the usual case with a real range
+        if len(values) == len(rows):  # all differ, the usual case with a real range
             return np.arange(len(rows))
         rank = values.searchsorted(column)
         _, first, group = np.unique(group * len(values) + rank, return_index=True, return_inverse=True)
@@ -286,8 +286,8 @@ def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def draw_codes(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
-    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary, including
-    inactive ones."""
+    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary,
+    including inactive ones."""
     columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
     return np.stack(columns, axis=1)
 
@@ -305,7 +305,7 @@ def _check_varies(space: Space) -> None:
 
 
 def check_cells(cells: int) -> None:
-    """Raise ObjectiveError if a matrix of features would have more than `LARGEST_CELLS` numbers."""
+    """Raise ObjectiveError if a matrix of features would have more than `LARGEST_CELLS` entries."""
     if cells > LARGEST_CELLS:
         raise ObjectiveError(
             f"candidates.size must be smaller: this many candidates take {8e-9 * cells:.3g} GB, "

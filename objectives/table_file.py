@@ -1,9 +1,9 @@
-"""A user's table, CSV or Parquet, as typed columns; a mistake is reported with file, line and
+"""A user's table, CSV or Parquet, as typed columns. Mistakes are reported with file, line and
 column.
 
-The first line names the columns. A column is numeric when all its cells are numbers, text when none
-is; anything in between is a mistake, since one misspelt number would otherwise turn a scale into
-thousands of choices.
+The first line names the columns. A column is numeric if all its cells are numbers, and text if none
+of them is. Anything in between is a mistake, because a single misspelled number would otherwise
+turn a scale into thousands of choices.
 """
 
 import csv
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from objectives.objective import ObjectiveError
 
-MOST_ROWS = 10_000_000  # a small compressed file may hold billions
+MOST_ROWS = 10_000_000  # a small compressed file may contain billions
 MISSING = frozenset(
     ("", "?", "NA", "N/A", "NaN", "nan", "null")
-)  # cells without a value, if missing values are allowed
+)  # cells that count as missing, if missing values are allowed
 
 Needed = Callable[[Sequence[str]], Sequence[str]]
 Column = NDArray[Any]  # numbers or text
@@ -32,20 +32,20 @@ Cells = tuple[list[int], Sequence[object]]  # of a column: the lines of its cell
 
 
 def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, Column]:
-    """Return columns (A,) of `path` in its order: int64, float64 or text. `.csv`, `.csv.gz` and
-    `.parquet` are known.
+    """Return columns (A,) of `path` in its order, as int64, float64 or text. The endings `.csv`,
+    `.csv.gz` and `.parquet` are supported.
 
-    `needed` selects the columns from all names; the contents of the others do not matter.
+    `needed` selects columns from all names; the contents of the others do not matter.
 
-    Raises ObjectiveError on an unknown ending, a file that cannot be read, an empty table, a name
-    that is missing or given twice, a ragged line, an empty cell, a number that is not finite and a
+    Raises ObjectiveError for an unknown ending, an unreadable file, an empty table, a missing or
+    repeated name, a line of the wrong length, an empty cell, a number that is not finite, and a
     mixed column.
     """
     return {name: _as_typed(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
 
 def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, Column]:
-    """Return the same with gaps allowed: NaN among numbers, None among texts (object array)."""
+    """Return the same, but allow gaps: NaN among numbers, None among texts (object array)."""
     return {name: _as_typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
 
 
@@ -79,7 +79,7 @@ def _check_names(path: Path, names: Sequence[str]) -> None:
 def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[object]]]:
     opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # spreadsheets write a byte order mark
+        with opener(path, "rt", encoding="utf-8-sig", newline="") as file:  # for a byte order mark
             reader = csv.reader(file, strict=True)
             names = next(reader, [])
             rows = [(reader.line_num, row) for row in islice(filter(None, reader), MOST_ROWS + 1)]
@@ -150,14 +150,14 @@ def _as_typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequ
 
 
 def _number(cell: object) -> int | float | None:
-    """Return the number in a cell; None for text (and for other types of a Parquet file)."""
+    """Return the number in a cell; None for text (and for other types in a Parquet file)."""
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return None
     if not isinstance(cell, str):
         return cell
     try:
         whole = int(cell)
-        return whole if abs(whole) < 2**63 else float(cell)  # infinite if it exceeds the largest float
+        return whole if abs(whole) < 2**63 else float(cell)  # infinite above the largest float
     except ValueError:
         pass
     try:
@@ -167,10 +167,10 @@ def _number(cell: object) -> int | float | None:
 
 
 def encode(columns: Mapping[str, Column], most_choices: int = 64) -> NDArray[np.float64]:
-    """Return features (A, d): numbers scaled to [0, 1] by their least and greatest, text one-hot
-    over √2 (as `Choice`).
+    """Return features (A, d): numbers scaled to [0, 1] by their minimum and maximum, and text
+    one-hot encoded and divided by √2 (like `Choice`).
 
-    A column that never varies is no feature. Raises ObjectiveError when a text column has more than
+    A column that never varies has no feature. Raises ObjectiveError if a text column has more than
     `most_choices` different values, or nothing varies.
     """
     blocks = [_encode_column(name, column, most_choices) for name, column in columns.items()]
@@ -187,7 +187,7 @@ def _encode_column(name: str, column: Column, most_choices: int) -> NDArray[np.f
         high = float(numbers.max())
         if low == high:
             return np.empty((len(column), 0))
-        # halved if the values span the whole range of float64
+        # halved, because the values may span the whole range of float64
         unit = 0.5 if math.isinf(high - low) else 1.0
         return ((numbers * unit - low * unit) / (high * unit - low * unit))[:, None]
     levels, index = np.unique(column, return_inverse=True)

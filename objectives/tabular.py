@@ -26,8 +26,8 @@ class Table:
     Attributes:
         features: (A, d), the arms.
         columns: the arms' values for display, (A,) each.
-        target: (A,); or (A, repeats) for repeated evaluations, one of which is selected by the seed
-            (NaN if missing).
+        target: (A,), or (A, repeats) for repeated evaluations, one of which the seed selects (NaN
+            if missing).
         noise_std: the standard deviation of the Gaussian noise, which is drawn with the seed.
         seconds: (A,), the recorded duration of each evaluation.
         description: the table's description, for display.
@@ -50,7 +50,7 @@ class Table:
     def __post_init__(self) -> None:
         if ROW in self.columns:
             raise ObjectiveError(f"a table's column must not be called {ROW!r}, which numbers the rows; rename it")
-        arms = len(self.candidates())  # checks features and columns as well
+        arms = len(self.candidates())  # also checks features and columns
         target = np.array(self.target, dtype=np.float64).reshape(len(self.target), -1)
         if len(target) != arms:
             raise ObjectiveError(f"a table's target must have {arms} rows like its features, got {len(target)}")
@@ -101,8 +101,8 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
 
 
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
-    """Return the rows of a user's table as arms, with the columns as parameters. Only the first of
-    equal rows is an arm, unless `duplicates` are kept. Raises ObjectiveError."""
+    """Return the rows of a user's table as arms, with the columns as parameters. Among equal rows,
+    only the first is an arm, unless `duplicates` are kept. Raises ObjectiveError."""
     columns = read_columns(path)
     remark = ""
     if duplicates == "merge":
@@ -119,12 +119,12 @@ def table_objective(
     noise_std: float = 0.0,
     duplicates: Duplicates = "merge",
 ) -> Table:
-    """Return a user's table whose column `target` is the value; `seconds` may name the column of
+    """Return a user's table with the column `target` as the value; `seconds` may name a column of
     recorded durations.
 
     All other columns are features. Rows with equal features are one arm, unless `duplicates` are
     kept: each evaluation of the arm draws one of the rows' values, and its duration is the rows'
-    mean. Raises ObjectiveError if a named column is missing or is not numeric.
+    mean. Raises ObjectiveError if a specified column is missing or not numeric.
     """
     columns = read_columns(path)
     values = _numeric(path, columns, "target", target)

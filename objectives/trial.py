@@ -22,20 +22,20 @@ class Trial:
     Attributes:
         folder: the trial's folder for checkpoints, or None.
         checkpoint: the newest complete checkpoint in it, or None.
-        step: the step after which that checkpoint was saved; 0 without one.
-        is_first: whether this process is the first one of the training. Only the first one reports
-            and saves checkpoints. It is known from the machine of `report` and from the variables
-            of torchrun and mpirun, unless a library sets it.
+        step: the step after which that checkpoint was saved; 0 if there is none.
+        is_first: whether this process is the first process of the training. Only the first one
+            reports and saves checkpoints. It is determined from the machine of `report` and from
+            the variables of torchrun and mpirun, unless a library sets it.
     """
 
     def __init__(self, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
         """Find the trial's folder and its newest checkpoint.
 
         Args:
-            report: the argument `report` of a function. By default, reports are printed as lines
-                `BBKB_REPORT step value name=number …`, as by a command.
-            folder: for checkpoints. By default, the folder of `report` (it may have none), or else
-                that of the variable BBKB_FOLDER.
+            report: the function's argument `report`. By default, reports are printed as lines
+                `BBKB_REPORT step value name=number …`, as in a command.
+            folder: the folder for checkpoints. By default, the folder of `report` (which may have
+                none), or else the one in the variable BBKB_FOLDER.
         """
         if folder is None:
             folder = _folder_of(report)
@@ -45,12 +45,12 @@ class Trial:
         self.checkpoint, self.step = _newest_checkpoint(self.folder)
 
     def report(self, metrics: Mapping[str, object], name: str, step: int) -> bool:
-        """Report the metric `name` at `step`, from 1, with the other numbers among `metrics`.
+        """Report the metric `name` at `step`, counted from 1, with the other numbers in `metrics`.
 
         Report a step before its checkpoint is saved: a training that is killed between the two
         calls then repeats the step, and its curve has no gap.
 
-        Returns whether the campaign stops the trial, which is False in all but the first process.
+        Return whether the campaign stops the trial, which is False in all but the first process.
         Raises KeyError if the metric does not exist.
         """
         if not self.is_first:
@@ -64,12 +64,12 @@ class Trial:
         return False
 
     def save(self, write: Callable[[str], object], step: int, suffix: str = "", all_write: bool = False) -> None:
-        """Save a checkpoint by `write`, rename it when it is complete, and remove the previous one.
+        """Save a checkpoint with `write`, rename it when complete, and remove the previous one.
 
         Args:
-            write: is called with a path that ends with `suffix`, unless the trial has no folder.
+            write: called with a path that ends with `suffix`, unless the trial has no folder.
             step: the step after which the checkpoint is saved.
-            suffix: of the file, by which a library chooses the format.
+            suffix: the file's suffix, by which a library selects the format.
             all_write: whether all processes of a training call `write`.
         """
         if self.folder is None or not (self.is_first or all_write):
@@ -82,13 +82,13 @@ class Trial:
     def keep(self, draft: Path, step: int, suffix: str = "") -> None:
         """Move a complete checkpoint, a file or a folder on the same disk, to its final path.
 
-        The previous checkpoint and drafts of attempts that ended while saving are removed.
+        The previous checkpoint, and drafts of attempts that died while saving, are removed.
         """
         if self.folder is None or not self.is_first:
             return
         before = self.checkpoint
         complete = self.folder / f"step-{step}{suffix}"
-        if complete.is_dir():  # of an attempt that ended before it removed the previous one
+        if complete.is_dir():  # from an attempt that died before it removed the previous one
             shutil.rmtree(complete)
         self.folder.mkdir(parents=True, exist_ok=True)
         draft.rename(complete)
@@ -110,7 +110,7 @@ def _has_higher_rank() -> bool:
 
 
 def _newest_checkpoint(folder: Path | None) -> tuple[Path | None, int]:
-    """Return the checkpoint with the largest step, and this step; None and 0 without one."""
+    """Return the checkpoint with the largest step and this step; None and 0 if there is none."""
     newest: tuple[Path | None, int] = (None, 0)
     for path in [] if folder is None else folder.glob("step-*"):
         step = path.name.removeprefix("step-").partition(".")[0]
@@ -120,8 +120,8 @@ def _newest_checkpoint(folder: Path | None) -> tuple[Path | None, int]:
 
 
 def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
-    """Return the other numbers that a report can contain, with underscores for spaces in their
-    names."""
+    """Return the other numbers that a report can contain, with underscores in place of spaces in
+    their names."""
     numbers = (("_".join(str(key).split()), number_of(metric)) for key, metric in metrics.items() if key != name)
     further = {
         key: number
@@ -132,6 +132,6 @@ def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
 
 
 def _print_report(value: float, step: int | None = None, **metrics: float) -> None:
-    """Print a report on a line of its own, even after a progress bar."""
+    """Print a report on a separate line, even after a progress bar."""
     named = "".join(f" {name}={number!r}" for name, number in metrics.items())
     print(f"\nBBKB_REPORT {step} {value!r}{named}", flush=True)

@@ -1,5 +1,5 @@
-"""An objective whose metrics are objectives or constraints of a campaign: a result without them is
-a failure."""
+"""An objective whose metrics are objectives or constraints of a campaign: a result that lacks them
+is a failure."""
 
 import math
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from objectives.machines import gives_value
 from objectives.objective import Evaluation, HasPreparation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError
 
-VALUE = "value"  # the metric's name of an objective's own value
-_NAMED = 8  # metrics that a message lists
+VALUE = "value"  # the metric name of an objective's own value
+_NAMED = 8  # the number of metrics that a message lists
 
 
 @dataclass(frozen=True)
 class WithMetrics:
     """An objective whose value is one of the metrics of `inner`.
 
-    The needed metrics come first, so that they are kept if there are too many. The value of `inner`
-    becomes the metric `value`.
+    The required metrics come first, so that they are kept if there are too many. The value of
+    `inner` becomes the metric `value`.
     """
 
     inner: Objective
-    first: str  # the metric that is the value
+    first: str  # the metric that becomes the value
     needed: tuple[tuple[str, str], ...]  # required metrics, each with its key in the campaign file
 
     def prepare(self) -> None:
@@ -30,13 +30,13 @@ class WithMetrics:
             self.inner.prepare()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """See `Objective`. Raises InvalidValueError when a metric is missing or not finite."""
+        """See `Objective`. Raises InvalidValueError if a metric is missing or not finite."""
         if not gives_value(report):
             return self.inner.evaluate(parameters, seed, report)
         try:
             evaluation = self.inner.evaluate(parameters, seed, report)
             returned = {**evaluation.metrics, VALUE: evaluation.value}
-        except MissingValueError as error:  # a mapping of metrics alone is enough
+        except MissingValueError as error:  # a mapping that contains only metrics is sufficient
             evaluation = error.evaluation
             returned = dict(evaluation.metrics)
         for name, place in self.needed:

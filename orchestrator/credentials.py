@@ -1,10 +1,10 @@
 """Credentials in the URL of a database: resolved when a connection is made, hidden when the URL is
 written or displayed.
 
-A password can be stored where libpq reads it (PGPASSWORD, the password file `~/.pgpass` or
-PGPASSFILE, a service file), in an environment variable that the URL names as `${VAR}`, or in the
-URL itself. The stored URL keeps `${VAR}` unchanged and has `***` instead of a password;
-`resolve_url` turns it into the URL that the driver needs.
+A password can be stored where libpq finds it (PGPASSWORD, the password file `~/.pgpass` or
+PGPASSFILE, a service file), in an environment variable to which the URL refers as `${VAR}`, or in
+the URL itself. The stored URL keeps `${VAR}` unchanged and has `***` instead of a password;
+`resolve_url` converts it to the URL that the driver needs.
 """
 
 import os
@@ -29,11 +29,11 @@ _SHORTEST_SECRET = 3  # redacting shorter passwords would hide common letters of
 
 
 class UnsetVariableError(Exception):
-    """A URL names an environment variable that is not set; the message is its name."""
+    """A URL refers to an environment variable that is not set; the message is its name."""
 
 
 def redact(text: str) -> str:
-    """Return `text`, perhaps with URLs, with `***` for every password; `${VAR}` stays."""
+    """Return `text`, perhaps with URLs, with `***` for every password; `${VAR}` remains."""
     return _SETTING.sub(_hide_value, _pattern(text).sub(_hide_password, text))
 
 
@@ -43,7 +43,7 @@ def has_password(url: str) -> bool:
 
 
 def has_variables(url: str) -> bool:
-    """Return whether the URL names environment variables as `${VAR}`."""
+    """Return whether the URL refers to environment variables as `${VAR}`."""
     return _REFERENCE.search(url) is not None
 
 
@@ -64,8 +64,8 @@ def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL
 
 
 def mistake_in_url(url: str) -> str:
-    """Return the mistake in a URL, without its passwords. Empty if the URL is valid, or if it names
-    variables, whose values only the connecting process knows."""
+    """Return the mistake in a URL, without its passwords. Empty if the URL is valid, or if it
+    refers to variables, whose values only the connecting process knows."""
     if "://" not in url or _REFERENCE.search(url):
         return ""
     try:
@@ -85,7 +85,7 @@ def without_secrets(message: str, url: str) -> str:
             *(str(parsed.query.get(key, "")) for key in ("password", "sslpassword")),
         }
     except (UnsetVariableError, SQLAlchemyError, ValueError):
-        pass  # no other secret to hide
+        pass  # there is no other secret to hide
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             message = message.replace(secret, HIDDEN)
@@ -93,7 +93,7 @@ def without_secrets(message: str, url: str) -> str:
 
 
 def hide_address(url: str) -> str:
-    """Return a secret address (a webhook's) as scheme, host and `***`; `${VAR}` stays."""
+    """Return a secret address (of a webhook) as scheme, host and `***`; `${VAR}` remains."""
     parts = urlsplit(url)
     return url if "${" in url else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{HIDDEN}"
 
@@ -116,12 +116,13 @@ def _hide_value(match: re.Match[str]) -> str:
 
 
 def _is_secret(setting: re.Match[str]) -> bool:
-    """Return whether the key names a secret; a URL's keys may be percent-encoded."""
+    """Return whether a key refers to a secret. The keys of a URL may be percent-encoded."""
     return unquote(setting["key"]).lower().endswith(_SECRET_ENDINGS)
 
 
 def _split(address: str) -> tuple[str, str, str]:
-    """Return password, `@` and the rest. A password may contain `/` and even a bare `@`."""
+    """Return password, `@` and the remaining text. A password may contain `/` and even a bare
+    `@`."""
     password, at, address = address.partition("@")
     while at and "@" in (host := re.split(r"[/?]", address, maxsplit=1)[0]):
         password_end, _, _ = host.partition("@")
@@ -151,7 +152,7 @@ def in_environment(text: str, environment: Mapping[str, str]) -> str:
 
 
 def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
-    """Replace `${VAR}` in each part of the URL, so that a value may hold any character."""
+    """Replace `${VAR}` in each part of the URL, so that a value may have any character."""
 
     def expand(text: str | None) -> str | None:
         return None if text is None else in_environment(text, environment)

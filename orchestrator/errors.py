@@ -34,7 +34,7 @@ def warn_of_older(message: str, stacklevel: int = 2) -> None:
 
 
 class UserError(BbkbError):
-    """Something that the user can fix. Shown without a traceback."""
+    """A problem that the user can fix. Shown without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         """Return the text for a notebook: only the message, as in the terminal."""
@@ -50,11 +50,11 @@ class RunError(UserError):
 
 
 class HeldError(RunError):
-    """Another process runs the campaign, and it is alive."""
+    """Another process that is alive runs the campaign."""
 
 
 class StoreError(UserError):
-    """The database cannot be used. `is_transient`: a retry may help (unreachable, busy)."""
+    """The database cannot be used. `is_transient`: whether a retry may help (unreachable, busy)."""
 
     def __init__(self, message: str, is_transient: bool = False) -> None:
         super().__init__(message)
@@ -62,7 +62,7 @@ class StoreError(UserError):
 
 
 class CampaignError(BbkbError):
-    """A campaign ended badly."""
+    """A campaign failed."""
 
 
 class FencedError(CampaignError):
@@ -70,11 +70,11 @@ class FencedError(CampaignError):
 
 
 class ActorLostError(CampaignError):
-    """The central actor died."""
+    """The coordinator's actor died."""
 
 
 def place_of(error: BaseException) -> str:
-    """Return file, line and function of the error in brackets; empty without a traceback."""
+    """Return file, line and function of the error in brackets; empty if there is no traceback."""
     frames = traceback.extract_tb(error.__traceback__)
     return f" ({frames[-1].filename}:{frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 

@@ -46,7 +46,7 @@ def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) 
         _write_synced(draft, parts, mode)
         os.replace(draft, target)
     except BaseException:
-        with contextlib.suppress(OSError):  # the first error is the one to report
+        with contextlib.suppress(OSError):  # the first error is the important one
             draft.unlink()
         raise
     _sync_folder(target.parent)

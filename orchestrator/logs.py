@@ -36,12 +36,12 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     Args:
         folder: the run's folder. If it does not exist (for a coordinator on another machine whose
             store is a database server), the lines go to standard error, which is in Ray's logs.
-        campaign: the campaign's name in each line.
+        campaign: the campaign's name, which is in each line.
         level: the least severe level in the log.
-        format_: `text`, or `json` for one JSON object a line.
+        format_: `text`, or `json` for one JSON object per line.
 
     Raises:
-        RunError: the file cannot be written.
+        RunError: if the file cannot be written.
     """
     logger = logging.getLogger(ROOT)
     handler = _handler(folder)
@@ -85,7 +85,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, campaign, trial, attempt, message."""
+    """One JSON object per line: time, level, logger, campaign, trial, attempt, message."""
 
     def __init__(self, campaign: str) -> None:
         super().__init__()

@@ -1,3 +1,3 @@
-"""The version of the project, written once: the package's metadata are read from here."""
+"""The version of the project, defined only here: the package's metadata read it."""
 
 __version__ = "0.3.0"

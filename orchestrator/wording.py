@@ -1,4 +1,4 @@
-"""The format of times, durations and texts from outside in everything that is displayed."""
+"""The display format of times, durations and texts from outside."""
 
 import html
 import re
@@ -33,12 +33,12 @@ def duration(seconds: float) -> str:
 
 
 def is_wall_clock(time: float) -> bool:
-    """Return whether a time of an executor's clock is wall-clock, not virtual."""
+    """Return whether a time of an executor's clock is wall-clock time, not virtual time."""
     return time >= _EPOCH_FROM
 
 
 def moment(time: float) -> str:
-    """Return an executor's time in UTC, `2026-03-01 14:05:09 UTC`; virtual: in seconds."""
+    """Return an executor's time as `2026-03-01 14:05:09 UTC`, or in seconds if it is virtual."""
     if not is_wall_clock(time):
         return f"{time:.1f} s (virtual)"
     return _in_utc(time).strftime("%Y-%m-%d %H:%M:%S UTC")
@@ -48,14 +48,14 @@ def iso(time: float) -> str:
     """Return a time of an executor's clock as ISO 8601 in UTC, for programs:
     `2026-03-01T14:05:09.250000Z`.
 
-    Virtual time counts from 1970-01-01T00:00:00.000000Z; a time after the year 9999 is written as
-    the end of that year.
+    Virtual time is counted from 1970-01-01T00:00:00.000000Z; a time after the year 9999 is written
+    as the end of that year.
     """
     return _in_utc(time).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
 
 
 def _in_utc(time: float) -> datetime:
-    """Return the date, moved into the years that a `datetime` can have."""
+    """Return the date, limited to the years that a `datetime` can have."""
     return datetime.fromtimestamp(min(max(_FIRST, time), _LAST), UTC)
 
 
@@ -65,7 +65,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: object, limit: int) -> str:
-    """Return `text` with its white space joined, cut to at most `limit` characters."""
+    """Return `text` with collapsed white space, cut to at most `limit` characters."""
     line = " ".join(str(text).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
@@ -99,5 +99,5 @@ def noun_and_numbers(noun: str, numbers: Sequence[int]) -> str:
 
 
 def short_text(value: object) -> str:
-    """Return a parameter's value, short."""
+    """Return a parameter's value as short text."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -93,7 +93,7 @@ class RecordedGrid:
     description: str
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        """Return one of the repeats, drawn with `seed`, with their mean as the metric `noise_free`.
+        """Return one of the repeats, drawn with `seed`. The metric `noise_free` is their mean.
 
         Raises ValueError if a parameter is missing or has a value that was not recorded.
         """
@@ -123,7 +123,7 @@ class _GridOptions:
         return self.space
 
     def load(self, source: DataSource) -> RecordedGrid:
-        """Return the table; raises ObjectiveError when the file is not in the data folder."""
+        """Return the table. Raises ObjectiveError if the file is not in the data folder."""
         return _grid(source, self.folder, self.dataset, self.space)
 
 
@@ -176,7 +176,7 @@ class NasBench101:
         return None
 
     def load(self, source: DataSource) -> Table:
-        """Return the table; raises ObjectiveError when the file is not in the data folder."""
+        """Return the table. Raises ObjectiveError if the file is not in the data folder."""
         return read_archive(source, "nasbench101/nasbench101_30001.npz", self._table)
 
     def _table(self, arrays: Arrays) -> Table:
@@ -216,7 +216,7 @@ def _grid(source: DataSource, folder: str, column: str, space: Space) -> Recorde
 
 
 def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:
-    """Return the values of each ordered parameter and each choice of `space`, in order."""
+    """Return the values of each ordered parameter and each choice in `space`, in order."""
     return {name: parameter.levels for name, parameter in space.items() if isinstance(parameter, Ordered | Choice)}
 
 
@@ -233,8 +233,8 @@ def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> 
         )
     try:
         check_archive(path)
-        # opened here, because numpy leaves a damaged file open
+        # opened here, because numpy does not close a damaged file
         with path.open("rb") as file, np.load(file) as arrays:
             return make(arrays)
-    except Exception as error:  # a damaged file makes numpy raise many types
+    except Exception as error:  # numpy raises many types for a damaged file
         raise ObjectiveError(f"{path} cannot be read as the table it should be: {error!r}; replace it") from error

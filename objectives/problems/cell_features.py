@@ -1,5 +1,5 @@
-"""Features of NAS-Bench-101's cells for a model: the papers' encoding, and one that is invariant to
-isomorphism.
+"""Features of NAS-Bench-101's cells for a model: the papers' encoding, and one that is invariant
+under isomorphism.
 
 * `adjacency` (Ying et al. 2019; Calandriello et al. 2020, appendix D.2): the bits of the adjacency
   matrix's upper triangle and the operation of each inner vertex. It depends on the order of the
@@ -23,7 +23,7 @@ _NONE = -1e3  # the length of the longest path to an unreachable vertex
 
 
 class Encoding(StrEnum):
-    """How cells become features."""
+    """The encoding of cells as features."""
 
     ADJACENCY = "adjacency"
     EDGE_TYPES = "edge_types"
@@ -36,7 +36,7 @@ def encode_cells(cells: CellSet, encoding: Encoding) -> tuple[Floats, NDArray[np
 
 def _adjacency(cells: CellSet) -> tuple[Floats, NDArray[np.intp]]:
     """Return edges and operations, with both halves scaled as in the paper, so that no cell's norm
-    exceeds 1. Two operations are encoded by a single bit."""
+    exceeds 1. If there are two operations, a single bit encodes them."""
     upper = np.triu_indices(cells.vertices, 1)
     choices = len(cells.names)
     inner = cells.operations.shape[1]
@@ -93,7 +93,7 @@ def _longest(cells: CellSet, weights: Floats) -> Floats:
 
 
 def _path_count(cells: CellSet) -> Floats:
-    """Return (n, 1): paths from input to output."""
+    """Return the number of paths from input to output (n, 1)."""
     count = np.zeros((len(cells), cells.vertices))
     count[:, 0] = 1.0
     for vertex in range(1, cells.vertices):

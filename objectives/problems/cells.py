@@ -1,10 +1,11 @@
 """NAS-Bench-101's space of cells (Ying et al. 2019, section 2): acyclic graphs with an operation at
 each inner vertex.
 
-A cell has at most 7 vertices and 9 edges. Vertex 0 is the input and the last one the output; every
-vertex lies on a path from input to output; edges go from lower to higher indices. Two cells that
-differ only in the order of their inner vertices are the same cell, and one of them is listed. There
-are 1, 6, 84, 2441, 62 010 and 359 082 cells with 2 to 7 vertices, 423 624 in total, as published.
+A cell has at most 7 vertices and 9 edges. Vertex 0 is the input and the last one is the output;
+every vertex is on a path from input to output; edges lead from lower to higher indices. Two cells
+that differ only in the order of their inner vertices are the same cell, and one of them is listed.
+There are 1, 6, 84, 2441, 62 010 and 359 082 cells with 2 to 7 vertices, 423 624 in total, as
+published.
 """
 
 import itertools
@@ -53,7 +54,7 @@ class Cell:
 
     @property
     def vertices(self) -> int:
-        """The number of vertices, input and output included."""
+        """The number of vertices, including input and output."""
         return len(self.operations) + 2
 
     def before(self, vertex: int) -> list[int]:
@@ -65,8 +66,8 @@ class Cell:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the cell of a text in the format of `str`, such as `0-1 0-2 1-2 maxpool3x3`.
-        Raises ValueError."""
+        """Parse a cell in the format of `str`, such as `0-1 0-2 1-2 maxpool3x3`. Raises
+        ValueError."""
         words = text.split()
         pairs = [word.split("-") for word in words if word[:1].isdigit()]
         if not all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
@@ -92,13 +93,12 @@ class CellSet:
         return int(self.adjacency.shape[1])
 
     def cell(self, number: int) -> Cell:
-        """Return the cell at the index `number`."""
+        """Return the cell with the index `number`."""
         edges = tuple((int(u), int(v)) for u, v in np.argwhere(self.adjacency[number]))
         return Cell(edges, tuple(self.names[index] for index in self.operations[number]))
 
     def canonical(self) -> "CellSet":
-        """Return the same cells, with the inner vertices in the order in which each cell is
-        listed."""
+        """Return the same cells, with their inner vertices in the listed order."""
         permutations = _permutations(self.vertices)
         codes = np.stack([_code(_relabel(self.adjacency, order)) for order in permutations])
         colors = np.stack([_color_code(self.operations[:, _inner(order)], len(self.names)) for order in permutations])
@@ -113,11 +113,11 @@ class CellSet:
         return CellSet(adjacency, operations, self.names)
 
 
-_NO_CODE = 2**40  # larger than every code, and small enough for a product without overflow
+_NO_CODE = 2**40  # larger than every code, but small enough that a product does not overflow
 
 
 def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
-    """Return all different cells of this size with these operations, always in the same order."""
+    """Return all different cells with this size and these operations, always in the same order."""
     graphs = _graphs(vertices)
     permutations = _permutations(vertices)
     inner = vertices - 2
@@ -125,7 +125,7 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
     colorings = np.array(products, dtype=np.intp).reshape(len(products), inner)
     least = np.tile(np.arange(len(colorings)), (len(graphs), 1))
     code = _code(graphs)
-    # an assignment of operations is listed if no symmetry of its graph gives a smaller one
+    # an assignment of operations is listed if no symmetry of its graph leads to a smaller one
     for order in permutations:
         is_symmetry = _code(_relabel(graphs, order)) == code
         least[is_symmetry] = np.minimum(least[is_symmetry], _color_code(colorings[:, _inner(order)], len(names)))
@@ -135,8 +135,8 @@ def cells_of(vertices: int, names: Sequence[str] = OPERATIONS) -> CellSet:
 
 @cache
 def _graphs(vertices: int) -> NDArray[np.bool_]:
-    """Return one graph (n, V, V) of each class of graphs that are equal up to the order of the
-    inner vertices, by ascending code."""
+    """Return one graph (n, V, V) of each class of graphs that differ only in the order of the inner
+    vertices, sorted by code."""
     upper = np.triu_indices(vertices, 1)
     codes = np.arange(2 ** len(upper[0]), dtype=np.int64)
     bits = (codes[:, None] >> np.arange(len(upper[0]))[::-1]) & 1 == 1
@@ -171,8 +171,8 @@ def _inner(order: tuple[int, ...]) -> list[int]:
 
 
 def _code(adjacency: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the upper triangle's bits as one number (n,); `_NO_CODE` if an edge leads to a lower
-    index."""
+    """Return the bits of the upper triangle as one number (n,); `_NO_CODE` if an edge leads to a
+    lower index."""
     upper = np.triu_indices(adjacency.shape[1], 1)
     lower = np.tril_indices(adjacency.shape[1])
     weights = 2 ** np.arange(len(upper[0]), dtype=np.int64)[::-1]

@@ -1,10 +1,10 @@
-"""The sources of data, in this order: a folder given by the user, data sets in scikit-learn, an
-explicit download.
+"""The sources of data, in this order: a folder given by the user, data sets in scikit-learn, a
+download if it is allowed.
 
-The folder holds `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8),
-`abalone/abalone.csv` and `cadata/cal_housing.csv.gz` (a header line and the target last). Nothing
-is downloaded unless the user allowed it. scikit-learn is imported only when it is used: it costs a
-second, and a worker that gets its data needs none of it.
+The folder contains `mnist/mnist.npz` (x_train (n, 28, 28) and y_train (n,), uint8),
+`abalone/abalone.csv` and `cadata/cal_housing.csv.gz` (with a header line and the target last).
+Nothing is downloaded unless the user has allowed it. scikit-learn is imported only if it is used:
+the import takes a second, and a worker that receives its data does not need it.
 """
 
 import csv
@@ -31,22 +31,22 @@ SEX_CODES = {"M": 1.0, "F": 2.0, "I": 3.0}  # Abalone's only text column: male, 
 
 @dataclass(frozen=True, slots=True)
 class LabeledImages:
-    """Images of classes."""
+    """Images with their classes."""
 
-    pixels: NDArray[np.uint8]  # (n, d) uint8, a row for each image, 0 to `brightest`
+    pixels: NDArray[np.uint8]  # (n, d) uint8, one row for each image, from 0 to `brightest`
     labels: NDArray[np.intp]  # (n,), the class of each image, from 0
     brightest: int  # the largest value of a pixel
-    source: str  # the data set in words
+    source: str  # a description of the data set
 
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A data set of a regression."""
+    """A regression data set."""
 
     names: tuple[str, ...]  # the names of the features
     features: NDArray[np.float64]  # (n, d)
     target: NDArray[np.float64]  # (n,), real numbers
-    source: str  # the data set in words
+    source: str  # a description of the data set
 
 
 def load_mnist(source: DataSource) -> LabeledImages:
@@ -78,7 +78,8 @@ def load_abalone(source: DataSource) -> Regression:
         names, table = _read(path, _read_table)
         return Regression(names, table[:, :8], table[:, 8], f"Abalone from {path}")
     bunch = _download(source, "Abalone", name, _fetch_abalone)
-    sexes = np.array([SEX_CODES[sex] for sex in bunch.categories["Sex"]])  # OpenML gives indices into these
+    # OpenML has indices into these
+    sexes = np.array([SEX_CODES[sex] for sex in bunch.categories["Sex"]])
     features = np.asarray(bunch.data, dtype=np.float64)
     features = np.column_stack([sexes[features[:, 0].astype(np.intp)], features[:, 1:]])
     target = np.asarray(bunch.target, dtype=np.float64)
@@ -97,8 +98,8 @@ def load_cadata(source: DataSource) -> Regression:
 
 
 def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Regression:
-    """Return the published counts from scikit-learn's version, which divides three of them by the
-    households.
+    """Return the published counts, computed from scikit-learn's version, which divides three of
+    them by the households.
 
     `ratios` (n, 8) are MedInc, HouseAge, AveRooms, AveBedrms, Population, AveOccup, Latitude,
     Longitude; `target` (n,) is in 100 000 dollars.
@@ -114,26 +115,26 @@ def raw_housing(ratios: NDArray[np.float64], target: NDArray[np.float64]) -> Reg
 def _read(path: Path, reader: Callable[[Path], T]) -> T:
     try:
         return reader(path)
-    except Exception as error:  # a damaged file makes numpy, csv and gzip raise many types
+    except Exception as error:  # numpy, csv and gzip raise many types for a damaged file
         raise ObjectiveError(f"{path} cannot be read as the data set it should be: {error!r}; replace it") from error
 
 
 def check_archive(path: Path) -> None:
-    """Raise ValueError when a file is no NumPy archive, which NumPy takes for pickled objects."""
+    """Raise ValueError if a file is no NumPy archive; NumPy would treat it as pickled objects."""
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is damaged, or no NumPy archive (.npz)")
 
 
 def _read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
     check_archive(path)
-    with path.open("rb") as file, np.load(file) as arrays:  # opened here: numpy leaves a damaged file open
+    with path.open("rb") as file, np.load(file) as arrays:  # numpy would not close a damaged file
         images = arrays["x_train"]
         labels = arrays["y_train"]
     return images.reshape(len(images), -1).astype(np.uint8, copy=False), labels.astype(np.intp)
 
 
 def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
-    """Return the eight features' names and the numbers (n, 9), the target last."""
+    """Return the names of the eight features and the numbers (n, 9), with the target last."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rt", encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
@@ -144,7 +145,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
 
 
 def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T]) -> T:
-    """Return the result of `fetch` if the user allowed it; else raise ObjectiveError."""
+    """Return the result of `fetch` if the user has allowed it; otherwise raise ObjectiveError."""
     looked = f"{source.folder / name} is not there" if source.folder else "no data folder is given"
     remedy = (
         f"name a folder that holds {name} by `data.folder` in the campaign file or the environment variable "

@@ -2,7 +2,7 @@
 et al. 2020.
 
 Every row is an arm. The reward is the target scaled to [0, 1] plus N(0, 0.01²). The paper does not
-print how features are scaled; they are standardized here.
+state how features are scaled; here they are standardized.
 """
 
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ from objectives.tabular import Table, check_noise
 
 @dataclass(frozen=True, slots=True)
 class _RegressionData(ABC):
-    """A regression data set as a bandit problem: a row is an arm. A subclass reads the data."""
+    """A regression data set as a bandit problem: each row is an arm. A subclass reads the data."""
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
 

@@ -1,6 +1,6 @@
-"""Functions with a formula: the papers' test functions, with noise, and slow on demand.
+"""Functions with a formula: the papers' test functions, with optional noise and delay.
 
-They need no data, so a listed class is its own objective: `load` returns the same value.
+They need no data, so a listed class is its own objective, and `load` returns the same value.
 """
 
 import math
@@ -18,7 +18,7 @@ from objectives.parameters import Range, Space
 
 @dataclass(frozen=True, slots=True)
 class _Formula:
-    """An objective with a formula, and its options. Raises ValueError when one is out of range."""
+    """An objective with a formula, and its options. Raises ValueError if one is out of range."""
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
     seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
@@ -45,8 +45,8 @@ class Sine(_Formula):
     """f(x) = sin x + cos x + 0.1 x, the example of the compressed bandit papers (Bedi, Sadler et
     al., equation 4.1).
 
-    The papers print no interval; on [0, 10] the larger of two maxima lies inside. Bedi et al. 2020
-    have noise of standard deviation 1.
+    The papers do not state the interval; on [0, 10], the larger of two maxima is in the interior.
+    In Bedi et al. 2020, the noise has standard deviation 1.
     """
 
     def default_space(self) -> Space:
@@ -65,8 +65,8 @@ class Sine(_Formula):
 
 @dataclass(frozen=True, slots=True)
 class Branin(_Formula):
-    """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and turned upside down (Salgia
-    et al. 2021).
+    """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and negated (Salgia et al.
+    2021).
 
     f(x, y) = −((v − 5.1u²/4π² + 5u/π − 6)² + (10 − 10/8π) cos u − 44.81) / 51.95 with u = 15x − 5,
     v = 15y. The default noise has the paper's variance, 0.01.

@@ -1,4 +1,4 @@
-"""Proposals that a thread computes in advance, so that a caller does not wait for a refit."""
+"""Computes proposals in advance in a thread, so that a caller does not wait for a refit."""
 
 import threading
 from collections import deque
@@ -25,8 +25,8 @@ class Backlog:
     """Keeps up to `size` proposals ready.
 
     The same thread learns results before it makes a proposal. Each proposal is based on the results
-    of its time, so the proposals of a long backlog are based on older results. With `size` 0 there
-    is no thread: every call computes at once, and the same calls give the same proposals.
+    at the time, so the proposals of a long backlog are based on older results. With `size` 0, there
+    is no thread: every call computes at once, and the same calls return the same proposals.
     """
 
     def __init__(self, optimizer: Optimizer, size: int) -> None:
@@ -44,7 +44,7 @@ class Backlog:
         self._error: Exception | None = None
 
     def take(self) -> Configuration | None:
-        """Return a configuration; None if none is ready. Raises the error of the thread, if any."""
+        """Return a configuration; None if none is ready. Raises the thread's error, if any."""
         if not self._size:
             return self._propose()
         self._raise()
@@ -54,7 +54,7 @@ class Backlog:
         return configuration
 
     def learn(self, result: Result) -> None:
-        """Learn a result: at once if there is no thread, else before the next proposal."""
+        """Learn a result: at once if there is no thread, otherwise before the next proposal."""
         if not self._size:
             self._learn([result])
             return
@@ -96,13 +96,13 @@ class Backlog:
         try:
             while self._step():
                 pass
-        except Exception as error:  # raised again in the next call
+        except Exception as error:  # raised again by the next call
             with self._lock:
                 self._error = error
                 self._worker = None
 
     def _step(self) -> bool:
-        """Learn all results, or make one proposal. False when there is nothing to do: the end."""
+        """Learn all results, or make one proposal. Return False if there is nothing to do."""
         with self._lock:
             results = list(self._results)
             if not results and len(self._ready) >= self._size:
@@ -117,7 +117,7 @@ class Backlog:
         with self._lock:
             if configuration is not None:
                 self._ready.append(configuration)
-            waits = configuration is None and not results and not self._results  # for further results
+            waits = configuration is None and not results and not self._results  # for more results
             if waits:
                 self._worker = None
         return not waits
@@ -137,6 +137,6 @@ class Backlog:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        # version 0.2.0 kept pairs of a configuration and a value
+        # version 0.2.0 stored pairs of a configuration and a value
         self._results = deque(result if isinstance(result, Result) else Result(*result) for result in self._results)
         self._begin()

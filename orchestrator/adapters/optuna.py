@@ -29,12 +29,13 @@ class _Read:
 
     study_name: str | None = None
     intersection: IntersectionSearchSpace = field(default_factory=IntersectionSearchSpace)
-    trials_read: int = 0  # the number of trials that were read
-    # by open trial; None: its parameters are not known yet
+    trials_read: int = 0  # the number of trials read so far
+    # open trial → its parameters; None: unknown
     open: dict[int, Configuration | None] = field(default_factory=dict)
-    choosing: int = 0  # earlier running trials whose parameters are not known yet
-    reported: dict[int, int] = field(default_factory=dict)  # open trial → its largest step that was learned
-    first_step: int | None = None  # 0 or 1: the first step of the study's trials
+    choosing: int = 0  # of them, earlier running trials with unknown parameters
+    # open trial → the largest step that was learned
+    reported: dict[int, int] = field(default_factory=dict)
+    first_step: int | None = None  # 0 or 1, the first step of the study's trials
 
     def forget_trials(self) -> None:
         """Read all trials again, for a new optimizer."""
@@ -48,18 +49,18 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
     the others.
 
     Each finished trial is read once, so the cost of a suggestion hardly grows with the study.
-    Running trials count as pending, those of other processes too. The model learns the reports
-    (`trial.report`) of running, pruned and complete trials. The parameters of a failed trial, and of
-    one that was pruned without a finite value, are not proposed again. The study must have one
-    objective. A sampler that is given to a second study forgets the first one.
+    Running trials, including those of other processes, count as pending. The model learns the
+    reports (`trial.report`) of running, pruned and complete trials. The parameters of a failed
+    trial, and of one that was pruned without a finite value, are not proposed again. The study must
+    have one objective. A sampler that is passed to a second study forgets the first one.
 
     Args:
         seed: a whole number, >= 0; the same study with the same seed gets the same parameters.
-        independent_sampler: draws the other parameters; None: at random.
+        independent_sampler: draws the other parameters; None: random draws.
         strategy: as for `Optimizer`.
 
     Raises:
-        ValueError: if the seed or the strategy is not allowed; during a study, if it has several
+        ValueError: if the seed or the strategy is invalid; during a study, if it has several
             objectives.
 
     >>> import optuna
@@ -79,7 +80,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         independent_sampler: BaseSampler | None = None,
         strategy: StrategyChoice = "bbkb",
     ) -> None:
-        self._strategy = named_strategy(strategy)  # raises before the first trial, not after it
+        self._strategy = named_strategy(strategy)  # raises before the first trial
         self._seed = check_seed(seed)
         self._independent = independent_sampler or RandomSampler(seed=seed)
         self._lock = threading.RLock()  # guards the fields below: a study may run trials in threads
@@ -98,7 +99,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return {name: distribution for name, distribution in common.items() if not distribution.single()}
 
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> Values:
-        """Return a proposal for the whole space; empty before there is one."""
+        """Return a proposal for the whole space; empty if there is none yet."""
         if len(study.directions) > 1:
             raise ValueError(f"BBKBSampler is for one objective, the study has {len(study.directions)}")
         if not search_space:
@@ -106,12 +107,13 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         with self._lock:
             optimizer = self._take_in(_whole(study), trial, search_space)
             if search_space.keys() & trial.system_attrs.get("fixed_params", {}).keys():
-                return {}  # an enqueued trial, which has its own values: taken in when they are known
+                # an enqueued trial has its own values, which are read when they are known
+                return {}
             configurations = ask_after(optimizer, self._read.choosing)
-            if not configurations:  # the strategy waits for results, but a worker of Optuna cannot wait
+            if not configurations:  # the strategy waits for results, but Optuna's workers cannot
                 return {}
             self._read.open[trial.number] = configurations[0]
-            return to_optuna(self._space, configurations[0])  # in the order the optimizer knows
+            return to_optuna(self._space, configurations[0])  # in the order of the optimizer
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -120,7 +122,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def reseed_rng(self) -> None:
-        """Draw a new seed for independent draws. Proposals depend on results and the given seed."""
+        """Draw a new seed for independent draws. Proposals depend on results and the seed."""
         self._independent.reseed_rng()
 
     def __getstate__(self) -> dict[str, object]:
@@ -139,7 +141,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         self._lock = threading.RLock()
 
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:
-        """Return the optimizer of this space, after all that the study knows now."""
+        """Return the optimizer of this space, after learning everything that the study contains."""
         optimizer = self._optimizer_of(space)
         trials = study.get_trials(deepcopy=False)
         read = self._read
@@ -160,7 +162,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return optimizer
 
     def _optimizer_of(self, space: dict[str, BaseDistribution]) -> Optimizer:
-        """Return the optimizer of this space; a new one if the space has changed."""
+        """Return the optimizer of this space, or a new one if the space has changed."""
         if self._optimizer is None or self._space != space:
             self._optimizer = Optimizer(space_of(space), "maximize", strategy=self._strategy, seed=self._seed)
             self._space = dict(space)
@@ -168,7 +170,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return self._optimizer
 
     def _end(self, optimizer: Optimizer, ended: Sequence[FrozenTrial], study: Study) -> None:
-        """Let the optimizer learn the results of trials that have ended since the last time."""
+        """Let the optimizer learn the results of trials that have ended since the last call."""
         complete: list[tuple[Configuration, float]] = []
         failed: list[Configuration] = []
         for trial in ended:
@@ -187,7 +189,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             optimizer.fail(failed)
 
     def _report(self, optimizer: Optimizer, trial: FrozenTrial, configuration: Configuration, sign: float) -> None:
-        """Let the optimizer learn the trial's reports since the last time."""
+        """Let the optimizer learn the trial's reports since the last call."""
         before = self._read.reported.get(trial.number, -1)
         for step in sorted(reported_step for reported_step in trial.intermediate_values if reported_step > before):
             if self._read.first_step is None:
@@ -198,26 +200,27 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
             self._read.reported[trial.number] = step
 
     def _add_pending(self, optimizer: Optimizer, trial: FrozenTrial) -> Configuration | None:
-        """Mark a trial that was proposed elsewhere as pending, and return its parameters; None if they
-        are not known yet, are not of the space, or the strategy takes none from elsewhere."""
+        """Mark a trial that was proposed elsewhere as pending, and return its parameters; None if
+        they are not known yet, are not in the space, or the strategy accepts none from
+        elsewhere."""
         if not set(self._space) <= set(trial.params):
             return None
         try:
             configuration = to_ours(self._space, trial.params)
             optimizer.mark_pending(configuration)
-        except (ObjectiveError, ValueError):  # a value outside of the distribution that trials have now
+        except (ObjectiveError, ValueError):  # a value outside the present distribution
             return None
         return configuration
 
 
 def _whole(study: Study) -> Study:
-    """Return the study of which a Hyperband pruner shows one bracket; any other study itself."""
+    """Return the study of which a Hyperband pruner shows a bracket; another study unchanged."""
     whole: Study = getattr(study, "_study", study)
     return whole
 
 
 def _reward(direction: StudyDirection, trial: FrozenTrial) -> float | None:
-    """Return the reward of a trial that was not pruned; None when it failed."""
+    """Return the reward of a trial that was not pruned; None if it failed."""
     value: float | None = trial.value if trial.state == TrialState.COMPLETE else None
     return None if value is None or not math.isfinite(value) else _sign(direction) * value
 

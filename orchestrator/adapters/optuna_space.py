@@ -1,7 +1,7 @@
-"""Search spaces of Optuna as spaces of this project.
+"""Converts Optuna's search spaces to spaces of this project.
 
 Parameters are called p0, p1, … in the order of the distributions, and a categorical value is
-represented by its number: Optuna allows any names and any objects.
+represented by its index, because Optuna allows any names and any objects.
 """
 
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from objectives.conditions import Scalar
 from objectives.parameters import Choice, Parameter, Range, Space
 
-Values = dict[str, Any]  # of Optuna: a choice may be any object
+Values = dict[str, Any]  # Optuna's values: a choice may be any object
 
 
 def space_of(distributions: Mapping[str, BaseDistribution]) -> Space:
-    """Return the parameters, by name; `distributions` hold more than one value each."""
+    """Return the parameters by name; all `distributions` must have more than one value."""
     return {f"p{place}": _parameter(distribution) for place, distribution in enumerate(distributions.values())}
 
 
@@ -27,7 +27,7 @@ def to_ours(distributions: Mapping[str, BaseDistribution], values: Mapping[str, 
 
 
 def to_optuna(distributions: Mapping[str, BaseDistribution], values: Mapping[str, Any]) -> Values:
-    """Return values of the space as Optuna's."""
+    """Convert values of the space to Optuna's."""
     named = enumerate(distributions.items())
     return {name: _optunas(distribution, values[f"p{place}"]) for place, (name, distribution) in named}
 

@@ -1,7 +1,7 @@
-"""Search spaces of Ray Tune as spaces of this project.
+"""Converts Ray Tune's search spaces to spaces of this project.
 
 Parameters are called p0, p1, … in the order of the configuration, and a choice is represented by
-its number: Tune allows any keys, nested ones too, and any objects.
+its index, because Tune allows any keys, including nested ones, and any objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,30 +13,30 @@ from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUnifo
 from objectives.conditions import Scalar
 from objectives.parameters import Choice, Constant, Parameter, Range
 
-Config = dict[str, Any]  # of Tune: keys and values of any kind
+Config = dict[str, Any]  # Tune's configuration: keys and values of any type
 
 _GRID = "grid_search"
 
 
 @dataclass(frozen=True)
 class TuneSpace:
-    """The domains of a configuration by path, in order; fixed values stay with Tune."""
+    """The domains of a configuration by path, in order. Fixed values remain with Tune."""
 
     domains: Mapping[tuple[str, ...], Domain]
 
     @staticmethod
     def of(config: Mapping[str, object]) -> "TuneSpace":
-        """Return the domains of `config`. Raises ValueError, naming path and remedy, on grid_search
-        and a domain in a list."""
+        """Return the domains of `config`. Raises ValueError, with path and remedy, for grid_search
+        and for a domain in a list."""
         return TuneSpace(dict(_domains(config, ())))
 
     @property
     def parameters(self) -> dict[str, Parameter]:
-        """Our parameters. Raises ValueError with path and remedy on another kind of sampling."""
+        """The project's parameters. Raises ValueError with path and remedy for other sampling."""
         return {f"p{place}": _parameter(path, domain) for place, (path, domain) in enumerate(self.domains.items())}
 
     def config(self, configuration: Mapping[str, Scalar]) -> Config:
-        """Return a configuration of this project as Tune's, nested."""
+        """Convert a configuration of this project to Tune's nested form."""
         config: Config = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             inner = config
@@ -47,7 +47,7 @@ class TuneSpace:
         return config
 
     def configuration(self, config: Mapping[str, object]) -> dict[str, Scalar]:
-        """Convert Tune's configuration. Raises KeyError (parameter), ValueError (choice)."""
+        """Convert Tune's configuration. Raises KeyError (parameter) or ValueError (choice)."""
         values: dict[str, Scalar] = {}
         for place, (path, domain) in enumerate(self.domains.items()):
             value: Any = config
@@ -82,7 +82,8 @@ def _parameter(path: tuple[str, ...], domain: Domain) -> Parameter:
         case Float(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
             return Range(low, high, log=is_log, step=step)
         case Integer(lower=low, upper=high) if isinstance(unrounded, Uniform | LogUniform):
-            last = high if step is not None and step > 1 else high - 1  # Tune leaves out the end, unless quantized
+            # excludes the end unless quantized
+            last = high if step is not None and step > 1 else high - 1
             return Range(low, last, log=is_log, integer=True, step=step) if last > low else Constant(low)
     kinds = "uniform, loguniform, randint, lograndint, a quantized one of these, or choice"
     raise ValueError(

@@ -1,4 +1,4 @@
-"""Candidates as a sampler of Optuna sees them: a parameter is a number, a rank or a choice."""
+"""Candidates as an Optuna sampler sees them: each parameter is a number, a rank or a choice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from orchestrator.bandit.arrays import Floats, Indices, same
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
-_LEVELS = 64  # a parameter with so many values at most is an integer to the sampler, its value's rank
+_LEVELS = 64  # a parameter with at most this many values is an integer, the rank of its value
 
 
 @dataclass(frozen=True, eq=False)
 class Coding:
     """The candidates as a sampler sees them.
 
-    A parameter of one feature is a number in the feature's range, or, with few values, their rank;
-    a parameter of several features (a choice) is the number of the largest one. Parameters that do
-    not vary are left out.
+    A parameter with one feature is a number in the feature's range or, if it has few values, their
+    rank. A parameter with several features (a choice) is the index of the largest one. Parameters
+    that do not vary are omitted.
     """
 
     arms: Arms
@@ -41,7 +41,7 @@ class Coding:
 
     @cached_property
     def levels(self) -> dict[str, Floats]:
-        """The values, ascending, of the parameters of one feature that have few."""
+        """The ascending values of parameters with one feature and few values."""
         values = {name: np.unique(self._features[:, columns]) for name, columns in self.columns.items()}
         return {
             name: levels for name, levels in values.items() if len(self.columns[name]) == 1 and len(levels) <= _LEVELS
@@ -64,12 +64,12 @@ class Coding:
         return distributions
 
     def parameters(self, arm: int) -> dict[str, float | int]:
-        """Return the sampler's values of the arm."""
+        """Return the sampler's values for the arm."""
         return {name: self._value(name, self._features[arm, columns]) for name, columns in self.columns.items()}
 
     def nearest(self, suggested: Mapping[str, object], excluded: Indices) -> int:
         """Return the arm nearest to the suggestion, in units of the parameters' extents; the first
-        of equally near ones."""
+        one in case of ties."""
         distance = np.zeros(len(self.arms))
         for name, columns in self.columns.items():
             place = self._place(name, len(columns), suggested[name])
@@ -91,7 +91,7 @@ class Coding:
         return float(features[0])
 
     def _place(self, name: str, width: int, value: Any) -> Floats:
-        """Return the features that a value stands for."""
+        """Return the features that a value represents."""
         if width > 1:
             one_hot: Floats = np.eye(width)[int(value)] * self._features[:, self.columns[name]].max()
             return one_hot

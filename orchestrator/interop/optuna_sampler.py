@@ -1,5 +1,5 @@
-"""Any sampler of Optuna (Akiba, Sano, Yanase, Ohta, Koyama 2019, "Optuna: a next-generation
-hyperparameter optimization framework") as a strategy: each suggestion is replaced by the nearest
+"""Any Optuna sampler (Akiba, Sano, Yanase, Ohta, Koyama 2019, "Optuna: a next-generation
+hyperparameter optimization framework") as a strategy. Each suggestion is replaced by the nearest
 candidate.
 """
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.study import Study
 
-_STATELESS = ("TPESampler", "GPSampler", "RandomSampler")  # these samplers read only parameters and values of a study
+_STATELESS = ("TPESampler", "GPSampler", "RandomSampler")  # these read only parameters and values
 
-Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON can hold them
+Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON values
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OptunaState(ModelFreeState):
-    """`learned`: every pull with a reward, (arm, reward), in the order in which it was learned.
-    `notes`: what a sampler that keeps records noted of each of them (else empty), the last `fresh`
-    of them in the last `tell`; `study_notes`: of all together.
+    """`learned`: every pull with a reward, as (arm, reward), in the order of learning. `notes`: the
+    records that a sampler made for each of them (empty for samplers without records), of which the
+    last `fresh` were made in the last `tell`; `study_notes`: the records for the study as a whole.
     """
 
     coding: Coding
@@ -54,16 +54,16 @@ class OptunaState(ModelFreeState):
 
 @dataclass(frozen=True)
 class OptunaSampler(ModelFree[OptunaState]):
-    """A sampler by the name of its class. Raises ValueError if Optuna is not installed, has no
-    such sampler or the sampler refuses its options.
+    """A sampler, specified by the name of its class. Raises ValueError if Optuna is not installed
+    or has no such sampler, or if the sampler rejects its options.
 
     A suggestion is a function of the known results, the pending pulls and the campaign's seed: the
-    study is rebuilt for each, pending pulls as running trials, which takes about 0.2 ms a result.
-    Samplers other than TPE, GP and random search keep records in their study; those are in the
-    campaign's log.
+    study is rebuilt for each suggestion, with pending pulls as running trials, which takes about
+    0.2 ms per result. Samplers other than TPE, GP and random search store records in their study;
+    the campaign's log contains these records.
 
-    A suggestion is replaced by the nearest candidate, so a continuous space is as fine as its
-    candidates: raise `candidates.size`.
+    A suggestion is replaced by the nearest candidate, so the resolution of a continuous space is
+    that of its candidates: raise `candidates.size` for a finer one.
     """
 
     sampler: Annotated[str, Doc("A class of `optuna.samplers`: `TPESampler`, `GPSampler`, `CmaEsSampler`, …")] = (
@@ -93,7 +93,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return OptunaState(coding=Coding(candidates), seed=seed, pulls=pulls)
 
     def ask(self, state: OptunaState, pending: Sequence[int], limit: int) -> Decision:
-        """Return `limit` suggestions, each given the pending pulls and those before it."""
+        """Return `limit` suggestions, each given the pending pulls and earlier suggestions."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
@@ -128,7 +128,7 @@ class OptunaSampler(ModelFree[OptunaState]):
         return {"seed": state.seed, "notes": [dict(note) for note in fresh], "study": dict(state.study_notes)}
 
     def restore(self, state: OptunaState, observations: Sequence[Observation], record: Record) -> OptunaState:
-        """`tell` with seed and notes of `record`."""
+        """Like `tell`, with the seed and the notes of `record`."""
         return replace(_learn(state, observations, record["notes"], record["study"]), seed=int(record["seed"]))
 
     def _study(self, state: OptunaState, running: Sequence[int]) -> "Study":
@@ -154,7 +154,7 @@ class OptunaSampler(ModelFree[OptunaState]):
                     under_way = create_trial(state=TrialState.RUNNING, params=parameters, distributions=distributions)
                     study.add_trial(under_way)
                 else:
-                    study.ask(distributions)  # these samplers count suggestions, with or without a result
+                    study.ask(distributions)  # these count suggestions, with or without a result
         return study
 
     def _make(self, seed: int, number: int) -> "BaseSampler":
@@ -176,7 +176,7 @@ class OptunaSampler(ModelFree[OptunaState]):
 def _learn(
     state: OptunaState, observations: Sequence[Observation], notes: Sequence[Notes], study_notes: Notes
 ) -> OptunaState:
-    """Return the state after these pulls; `notes` are one for each with a reward, or none."""
+    """Return the state after these pulls; `notes` has one for each with a reward, or none."""
     return replace(
         state.observe(observations),
         learned=(*state.learned, *zip(*arms_and_rewards(observations), strict=True)),
@@ -195,7 +195,7 @@ def _note(study: "Study", coding: Coding, reward: float) -> Notes:
 
 
 def _arms_to_exclude(state: OptunaState, running: Sequence[int]) -> Indices:
-    """Return arms that may not be pulled: set aside; where none repeats, pulled or running."""
+    """Return arms that may not be pulled: set aside or, if none repeats, pulled or running."""
     if state.arms.repeats:
         return state.set_aside
     return np.unique(np.concatenate((state.set_aside, state.pulls.arms, np.array(running, np.intp))))
@@ -203,7 +203,7 @@ def _arms_to_exclude(state: OptunaState, running: Sequence[int]) -> Indices:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence Optuna's messages on studies and trials, and on experimental options."""
+    """Suppress Optuna's messages about studies and trials, and about experimental options."""
     from optuna import logging
 
     before = logging.get_verbosity()

@@ -19,7 +19,7 @@ _ENDED = ("succeeded", "failed", "stopped")
 
 
 def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
-    """Add the new trials of the campaign `run` to the study of that name, and return their number.
+    """Add the new trials of the campaign `run` to the study of that name; return their number.
 
     The study is created if it does not exist. Trials that were stopped early become pruned trials
     with their intermediate values.
@@ -28,11 +28,11 @@ def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
         history: the campaign.
         run: the name of the run and of the study.
         url: the Optuna storage.
-        folder: the folder that relative paths in `url` refer to.
+        folder: the folder to which relative paths in `url` refer.
 
     Raises:
-        UserError: Optuna is not installed, the storage cannot be used, or its study has other
-            directions.
+        UserError: if Optuna is not installed, the storage cannot be used, or its study has
+            different directions.
     """
     storage = open_storage(url, folder, must_exist=False)
     import optuna
@@ -61,7 +61,7 @@ def _frozen(row: TrialRow, distributions: Mapping[str, object], metrics: Sequenc
     states = {"succeeded": TrialState.COMPLETE, "failed": TrialState.FAIL, "stopped": TrialState.PRUNED}
     parameters = {name: value for name, value in row.parameters.items() if name in distributions and value is not None}
     return FrozenTrial(
-        number=-1,  # the storage assigns it
+        number=-1,  # assigned by the storage
         trial_id=-1,
         state=states[row.status],
         value=None,

@@ -21,7 +21,7 @@ from orchestrator.history.rows import TrialRow
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-_STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: the campaign and its exported trials
+_STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: the campaign and the exported trials
 _TRIAL_TAG = "bbkb.trial"
 _RUN_TAG = "bbkb.run"
 # Settings of the first request: a time-out of 6 seconds and one retry
@@ -32,12 +32,12 @@ _LONGEST_TEXT = 500  # characters of a parameter or a message
 def to_tensorboard(history: History, run: str, folder: Path) -> int:
     """Write each new trial of the campaign `run` into a folder below `folder`; return their number.
 
-    The scalars `value` and `best` of the campaign are indexed by the number of results, the reports
-    of a trial by their step.
+    The campaign's scalars `value` and `best` are indexed by the number of results, and a trial's
+    reports by their step.
 
     Raises:
-        UserError: tensorboardX is not installed, or `folder` contains another campaign or cannot be
-            written.
+        UserError: if tensorboardX is not installed, or `folder` contains another campaign or cannot
+            be written.
     """
     try:
         import tensorboardX  # noqa: F401
@@ -64,7 +64,7 @@ def _write_campaign_scalars(history: History, folder: Path, exported: Collection
     from tensorboardX import SummaryWriter
 
     best: float | None = None
-    # the suffix distinguishes two exports in one second
+    # the suffix distinguishes two exports in the same second
     suffix = f".after-{len(exported)}"
     with SummaryWriter(str(folder / "campaign"), filename_suffix=suffix) as writer:
         for count, row in enumerate(history.succeeded, start=1):
@@ -81,7 +81,7 @@ def _write_trial_folder(row: TrialRow, folder: Path) -> None:
     from tensorboardX import SummaryWriter
     from tensorboardX.summary import hparams
 
-    shutil.rmtree(folder, ignore_errors=True)  # may exist after an interrupted export
+    shutil.rmtree(folder, ignore_errors=True)  # it may exist after an interrupted export
     numbers = _numbers(row)
     with SummaryWriter(str(folder)) as writer:
         for summary in hparams(dict(_parameters(row)), numbers):
@@ -96,9 +96,9 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
     """Log the new trials of the campaign `run` to the MLflow server or database at `uri`, and
     return their number.
 
-    The experiment is named after the campaign, and its parent run after the run. A child run holds
-    a trial's parameters, metrics and reports. Raises UserError if MLflow is not installed or the
-    tracker cannot be used.
+    The experiment is named after the campaign, and its parent run after the run. A child run
+    contains a trial's parameters, metrics and reports. Raises UserError if MLflow is not installed
+    or the tracker cannot be used.
     """
     try:
         from mlflow.exceptions import MlflowException
@@ -115,15 +115,15 @@ def to_mlflow(history: History, run: str, uri: str) -> int:
         raise UserError(
             f"MLflow at {credentials.redact(uri)} cannot be used: {reason}; start the server, or give another address "
             "by --output"
-        ) from None  # the cause may hold a password
+        ) from None  # the cause may contain a password
 
 
 @contextmanager
 def _first_call() -> Iterator[None]:
-    """Let the first request to an unreachable server fail within seconds.
+    """Make the first request to an unreachable server fail within seconds.
 
-    Later requests use MLflow's default, which retries for minutes. Variables that the user has set
-    are not changed.
+    Later requests use MLflow's default, which retries for minutes. Variables set by the user are
+    not changed.
     """
     added = {key: value for key, value in _FIRST_CALL.items() if key not in os.environ}
     os.environ.update(added)
@@ -162,7 +162,7 @@ def _parent(client: "MlflowClient", experiment: str, history: History, run: str)
 
 
 def _read_logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
-    """Return the trials that are logged already. Delete those of an interrupted export."""
+    """Return the trials that are already logged. Those of an interrupted export are deleted."""
     logged: set[int] = set()
     token = None
     while True:
@@ -190,9 +190,9 @@ def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialR
     metrics += [Metric(name, number, _milliseconds(ended), step) for name, number, step in _report_rows(row)]
     parameters = [Param(name, str(value)) for name, value in _parameters(row)]
     client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
-    for first in range(1000, len(metrics), 1000):  # the largest batch of MLflow
+    for first in range(1000, len(metrics), 1000):  # MLflow's largest batch
         client.log_batch(child, metrics=metrics[first : first + 1000])
-    # MLflow writes tags after metrics and parameters, so this tag marks a complete child
+    # MLflow writes tags after metrics and parameters, so this tag marks a complete child run
     is_complete = RunTag(_TRIAL_TAG, str(row.trial))
     client.log_batch(child, metrics=metrics[:1000], params=parameters[:100], tags=[is_complete])
 
@@ -223,7 +223,7 @@ def _better(history: History, best: float | None, value: float | None) -> float 
 
 
 def _numbers(row: TrialRow) -> dict[str, float]:
-    """Return the value and the metrics that are finite numbers."""
+    """Return the value and those metrics that are finite numbers."""
     numbers = {name: float(number) for name, number in row.metrics.items() if math.isfinite(number)}
     if row.value is not None:
         numbers["value"] = row.value

@@ -1,5 +1,5 @@
 """Scripts and manifests that start a campaign on a cluster: Slurm, Ray jobs, Kubernetes.
 
-Each output is a template in `templates/` with the campaign's settings. No code here connects to a
-cluster.
+Each output is a template in `templates/`, filled in with the campaign's settings. No code here
+connects to a cluster.
 """

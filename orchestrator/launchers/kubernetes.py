@@ -1,7 +1,7 @@
 """A campaign as a RayJob of KubeRay, the output of `bbkb launch kuberay`.
 
-This module checks rules of the operator that its schema does not contain: names as in RFC 1035
-(section 2.3.1), short enough for the names that the operator derives from them.
+This module checks rules of the operator that its schema does not contain: names must conform to RFC
+1035 (section 2.3.1), and be short enough for the names that the operator derives from them.
 """
 
 import re
@@ -22,10 +22,10 @@ from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
 from workers.on_ray.ray_settings import RAY_SETTINGS
 
-Manifest = dict[str, Any]  # or a part of one, in Kubernetes' format
+Manifest = dict[str, Any]  # a manifest or part of one, in Kubernetes' format
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_LONGEST_NAME = 47  # of a RayJob: the operator appends to it
+_LONGEST_NAME = 47  # of a RayJob, because the operator appends to it
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|k|M|G|T)?")
 _COMPONENT = r"[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*"
 _IMAGE = re.compile(
@@ -41,7 +41,7 @@ class Pods:
     """The requested resources.
 
     Raises:
-        UserError: a value is not in Kubernetes' format.
+        UserError: if a value is not in Kubernetes' format.
     """
 
     image: str  # the container image of all pods
@@ -63,7 +63,7 @@ class Pods:
 
     @property
     def resources(self) -> Manifest:
-        """The resources of a worker. Requests equal limits, so that it is not evicted."""
+        """The resources of a worker. Requests equal limits, so that the worker is not evicted."""
         resources = {"cpu": str(self.cpus), "memory": self.memory}
         if self.gpus:
             resources["nvidia.com/gpu"] = str(self.gpus)
@@ -100,7 +100,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
 
 
 def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
-    """Raise UserError if the file contains a secret, because it becomes a ConfigMap."""
+    """Raise UserError if the file contains a secret, because the file becomes a ConfigMap."""
     lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
     webhook = "" if settings.notify is None else settings.notify.webhook or ""
     places = [f"line {number} of the campaign file" for number in lines]
@@ -194,7 +194,7 @@ def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
 
 
 def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
-    """Return Ray's head. It runs the coordinator and, without CPUs for Ray, no evaluation."""
+    """Return Ray's head, which runs the coordinator but, with no CPUs for Ray, no evaluation."""
     resources = {"cpu": "2", "memory": "4Gi"}
     spec = _pod("ray-head", pods.image, {"requests": resources, "limits": dict(resources)}, grace)
     is_file = settings.store == "sqlite"

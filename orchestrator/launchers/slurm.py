@@ -13,13 +13,13 @@ from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
 from workers.on_ray.ray_settings import RAY_SETTINGS
 
-END_SECONDS = 35  # after the last evaluation, to stop Ray and requeue the job
-DEFAULT_GRACE_SECONDS = 120  # before the end, if the duration of an evaluation is unbounded
+END_SECONDS = 35  # after the last evaluation, for stopping Ray and requeueing the job
+DEFAULT_GRACE_SECONDS = 120  # before the end, if the duration of an evaluation is unlimited
 _LEAST_GRACE_SECONDS = 60
 _LARGEST_GRACE_SECONDS = 65535  # Slurm's limit
-_CORES_WITH_A_SPARE = 4  # with at least so many cores, the first node has a core for the coordinator
+_CORES_WITH_A_SPARE = 4  # from this size on, a core of the first node is the coordinator's
 _JOIN_SECONDS = 300  # the longest wait for the nodes that one evaluation needs
-_EARLY_SECONDS = 60  # Slurm's signal may be early by so much
+_EARLY_SECONDS = 60  # Slurm's signal may be early by this time
 _TIME = re.compile(r"((?P<days>\d+)-)?(?P<first>\d+)(:(?P<second>[0-5]\d))?(:(?P<third>[0-5]\d))?")
 
 
@@ -28,14 +28,14 @@ class JobResources:
     """The requested resources.
 
     Raises:
-        UserError: a value is not in Slurm's format.
+        UserError: if a value is not in Slurm's format.
     """
 
     nodes: int = 1  # the number of nodes
     cpus: int = 1  # processor cores of a node
     gpus: int = 0  # graphics processors of a node
     time: str = "1:00:00"  # the limit of the job, in Slurm's format
-    partition: str | None = None  # the partition, None for Slurm's default
+    partition: str | None = None  # the partition; None for Slurm's default
     container: str | None = None  # the Apptainer image in which everything runs, if any
     exclusive: bool = False  # whether the nodes run no other job
 
@@ -52,8 +52,8 @@ class JobResources:
 
     @property
     def seconds(self) -> int:
-        """The time limit, read as Slurm reads it: `4:00` is four minutes, `1-4:00` a day and four
-        hours."""
+        """The time limit, interpreted as Slurm does: `4:00` is four minutes, `1-4:00` is one day
+        and four hours."""
         match = _TIME.fullmatch(self.time)
         assert match is not None, self.time
         first, second, third = (int(match[name] or 0) for name in ("first", "second", "third"))
@@ -78,12 +78,12 @@ def script_for(
     Args:
         allocation: the resources of the job.
         settings: the campaign file.
-        arguments: the arguments of `bbkb run`, the campaign file first.
+        arguments: the arguments of `bbkb run`, beginning with the campaign file.
         run: the name of the run.
         bin_folder: the folder of the commands `bbkb` and `ray` outside a container.
 
     Raises:
-        UserError: a node cannot hold an evaluation, or the time limit is so short that Slurm's
+        UserError: if a node cannot hold an evaluation, or the time limit is so short that Slurm's
             notice may come at the start.
     """
     check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
@@ -115,7 +115,7 @@ def script_for(
 
 
 def grace_seconds(timeout_seconds: float | None) -> int:
-    """Return the seconds between Slurm's notice and the end, enough for the longest evaluation."""
+    """Return the seconds from Slurm's notice to the end, enough for the longest evaluation."""
     if timeout_seconds is None:
         return DEFAULT_GRACE_SECONDS
     return min(_LARGEST_GRACE_SECONDS, max(_LEAST_GRACE_SECONDS, int(timeout_seconds) + END_SECONDS))
@@ -161,7 +161,7 @@ def _reasons(
 
 
 def _notice(settings: Settings) -> str:
-    """Return the reason for the time of Slurm's notice before the end."""
+    """Return the reason for the timing of Slurm's notice."""
     return "workers.timeout_seconds" if settings.workers.timeout_seconds else "no workers.timeout_seconds: two minutes"
 
 

@@ -1,5 +1,5 @@
-"""Renders the templates of `templates/` with values quoted for a shell, and has the checks of all
-launchers."""
+"""Renders the templates of `templates/` with values quoted for a shell, and contains the checks
+shared by all launchers."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class Setting:
 
 
 def render(template: str, values: Mapping[str, object]) -> str:
-    """Render the file of this name in `templates/`. A missing value is an error."""
+    """Render the file with this name in `templates/`. A missing value is an error."""
     return _environment().get_template(template).render(values)
 
 
@@ -49,7 +49,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
         several: the name of the nodes in messages, such as `pods`.
 
     Raises:
-        UserError: an evaluation takes several machines, and these nodes cannot hold one.
+        UserError: if an evaluation takes several machines and these nodes cannot hold one.
     """
     largest = settings.workers.largest_share(settings.space)
     if slots_on(nodes, _need(settings, largest)) == 0 and largest.machines > 1:
@@ -61,7 +61,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
 
 
 def least_nodes(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> int:
-    """Return how many of these nodes, in their order, are necessary for the largest evaluation."""
+    """Return how many of these nodes, in order, the largest evaluation needs."""
     need = _need(settings, settings.workers.largest_share(settings.space))
     return next((count for count in range(1, len(nodes)) if slots_on(nodes[:count], need) > 0), len(nodes))
 

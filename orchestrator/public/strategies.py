@@ -4,8 +4,8 @@
 
     Optimizer(space, "minimize", strategy=BBKB(coverage=0.1))
 
-Each has the calibrated settings of a campaign file; `BBKB.paper(…)` is the published algorithm.
-`bbkb strategies` lists all strategies, which have names.
+Each of them has the calibrated settings of a campaign file; `BBKB.paper(…)` is the published
+algorithm. `bbkb strategies` lists the names of all strategies.
 """
 
 from orchestrator.bandit.strategies.async_ts import AsyncTS as _AsyncTS

@@ -5,9 +5,9 @@
 A strategy subclasses `ModelFree`, receives `Observation` values, and returns `Choose` with `Pick`
 values, or `Wait`. The guide "Choosing a strategy" has a complete example.
 
-Advanced: `Strategy` and `StrategyState` are the protocols without a base class. `Waits`, `Grows`,
-`Multiobjective`, `Recommends` and others are optional protocols that a strategy may implement.
-`Kernel`, `Model` and `Pulls` are the parts of the strategies with a model.
+Advanced: `Strategy` and `StrategyState` are protocols for strategies without this base class.
+`Waits`, `Grows`, `Multiobjective`, `Recommends` and others are optional protocols that a strategy
+may implement. `Kernel`, `Model` and `Pulls` are parts of the strategies with a model.
 """
 
 from orchestrator.bandit.arms import Arms

@@ -2,8 +2,8 @@
 
     from bbkb.types import CampaignSections, Status
 
-They are those of `bbkb`, then the sections of `CampaignSections`, the parts of `Status`, and those
-of `bbkb.strategy`.
+These are the types of `bbkb`, the sections of `CampaignSections`, the parts of `Status`, and the
+types of `bbkb.strategy`.
 """
 
 from objectives.conditions import Comparison

@@ -1,4 +1,4 @@
-"""Objectives that train a model: softmax regression, and a convolutional network.
+"""Objectives that train a model: softmax regression, and convolutional networks.
 
-`datasets` reads their data; functions with a formula are in `synthetic`, both in the room above.
+`datasets` reads their data; functions with a formula are in `synthetic`, both in `problems`.
 """

@@ -1,15 +1,15 @@
-"""A network of stacked cells, built as in NAS-Bench-101 (Ying et al. 2019, section 2), in a small
-size for digits.
+"""A network of stacked cells, built as in NAS-Bench-101 (Ying et al. 2019, section 2) but smaller,
+for digits.
 
 A stem (3×3 convolution, stride 2 if the image is larger than 16×16), then `stacks` of `cells`;
 before every stack but the first a 2×2 max pooling halves the image and the channels double. Global
 average pooling and a dense layer follow the last stack.
 
-Within a cell the channels of the output are divided evenly among the vertices with an edge into it;
-any other vertex has as many channels as its widest successor. A vertex applies its operation to the
-sum of its inputs. Inputs from other vertices are truncated to its channels, and the cell's input
-passes through a 1×1 convolution. The cell's output is the concatenation of its inputs; an edge from
-input to output adds the input after a 1×1 convolution.
+Within a cell, the channels of the output are divided evenly among the vertices with an edge into
+it; any other vertex has as many channels as its widest successor. A vertex applies its operation to
+the sum of its inputs. Inputs from other vertices are truncated to the number of its channels, and
+the cell's input passes through a 1×1 convolution. The cell's output is the concatenation of its
+inputs; an edge from input to output adds the input after a 1×1 convolution.
 
 Importing this module imports PyTorch.
 """
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from objectives.problems.cells import CONVOLUTION, POOLING, PROJECTION, Cell
 
-LARGEST_SIDE = 16  # of the first cell's input, in pixels
+LARGEST_SIDE = 16  # the largest side of the first cell's input, in pixels
 
 
 class CellModule(nn.Module):
@@ -55,7 +55,7 @@ class CellModule(nn.Module):
 
 
 def vertex_channels(cell: Cell, before: int, after: int) -> list[int]:
-    """Return the number of channels of each vertex of a cell with `before` input and `after` output
+    """Return the number of channels of each vertex in a cell with `before` input and `after` output
     channels."""
     last = cell.vertices - 1
     channels = [before, *[0] * (last - 1), after]
@@ -94,6 +94,6 @@ def _operation(name: str, channels: int) -> nn.Module:
 
 
 def _convolution(before: int, after: int, kernel: int, stride: int = 1) -> nn.Sequential:
-    """Return a convolution to the same (or half the) size, batch normalization and ReLU."""
+    """Return a convolution that preserves or halves the size, with batch normalization and ReLU."""
     convolution = nn.Conv2d(before, after, kernel, stride=stride, padding=kernel // 2, bias=False)
     return nn.Sequential(convolution, nn.BatchNorm2d(after), nn.ReLU())

@@ -1,5 +1,4 @@
-"""The checkpoint of a training: its latest state in the trial's folder, written after each
-epoch."""
+"""The checkpoint of a training: its latest state, saved in the trial's folder after each epoch."""
 
 import warnings
 from collections.abc import Callable
@@ -32,11 +31,11 @@ class Checkpoints:
             self._trial.is_first = gives_value(report)
 
     def restore(self, read: Callable[[Path], State]) -> State | None:
-        """Return the result of `read` for the newest checkpoint; None without one, and for a damaged
-        one, for which `read` raises: then with a warning, because the training begins anew.
+        """Return the result of `read` for the newest checkpoint; None if there is none. If it is
+        damaged (`read` raises), warn and return None, so that the training restarts.
 
-        Raises the error of `read` if memory or the disk is at fault: the checkpoint may be good, and
-        a training that begins anew would replace it.
+        Raises the error of `read` if it is due to memory or the disk: the checkpoint may be intact,
+        and a restarted training would replace it.
         """
         if self._trial is None or self._trial.checkpoint is None:
             return None
@@ -44,7 +43,7 @@ class Checkpoints:
             return read(self._trial.checkpoint)
         except (MemoryError, OSError):
             raise
-        except Exception as error:  # a damaged file makes PyTorch and numpy raise many types
+        except Exception as error:  # PyTorch and numpy raise many types for a damaged file
             warnings.warn(
                 f"the training begins anew, because its checkpoint {self._trial.checkpoint} cannot be read: {error!r}",
                 stacklevel=2,
@@ -52,7 +51,7 @@ class Checkpoints:
             return None
 
     def save(self, write: Callable[[str], object], epoch: int) -> None:
-        """Call `write` with a path to save the state after `epoch` (counted from 1), then remove
+        """Save the state after `epoch` (counted from 1) by calling `write` with a path, then remove
         the previous checkpoint."""
         if self._trial is not None:
             self._trial.save(write, epoch, self._suffix)

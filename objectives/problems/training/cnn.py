@@ -8,13 +8,13 @@ the accuracy on its 10 000 test images. Five parameters are tuned, with 8 × 4 �
 configurations in total.
 
 The accuracy on separate validation rows is reported after each epoch. A search that learns from
-reported values should also maximize the validation accuracy (`returns: validation`) instead of
+reported values should maximize the validation accuracy (`returns: validation`), instead of
 selecting by the test images.
 
 The paper does not specify the following choices: momentum 0.9, a constant learning rate, PyTorch's
-default initial weights and batch normalization, and a padding of half the kernel, which preserves
-the size of the image. With this padding every kernel fits every image, even 9×9 kernels on
-scikit-learn's 8×8 digits, which have 4×4 pixels after the first pooling.
+default initial weights and batch normalization, and padding by half the kernel size, which
+preserves the size of the image. With this padding every kernel fits every image, even 9×9 kernels
+on scikit-learn's 8×8 digits, which have 4×4 pixels after the first pooling.
 
 PyTorch is an extra and is imported when an evaluation needs it.
 """
@@ -58,7 +58,7 @@ class ConvolutionalNetwork:
     """A convolutional network on images of digits.
 
     There are `train_size` / 5 additional validation rows. The remaining rows of scikit-learn's
-    digits are the test rows. Nothing is downloaded. Raises ValueError on an option out of range.
+    digits are the test rows. Nothing is downloaded. Raises ValueError if an option is out of range.
     """
 
     epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
@@ -81,7 +81,7 @@ class ConvolutionalNetwork:
         if self.epochs < 1:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
         if self.train_size is not None and (self.train_size < 50 or self.train_size % 50):
-            # there are ten classes, with a fifth of `train_size` in addition for validation
+            # there are ten classes, and a fifth of `train_size` is added for validation
             raise ValueError(f"train_size must be a positive multiple of 50, got {self.train_size}")
         if not 0 <= self.momentum < 1:
             raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
@@ -91,8 +91,8 @@ class ConvolutionalNetwork:
             raise ValueError(f"returns must be test or validation, got {self.returns}")
 
     def default_space(self) -> Space:
-        """Return the paper's 23 808 configurations. Features are spread evenly over [0, 1], for
-        powers by their exponents."""
+        """Return the paper's 23 808 configurations. Features are spread evenly over [0, 1]; those
+        of powers are their exponents."""
         return {
             "batch_size": Ordered(tuple(2**power for power in range(3, 11))),
             "first_kernel": Ordered((3, 5, 7, 9)),
@@ -131,8 +131,8 @@ class ConvolutionalNetwork:
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionalParameters:
-    """The parameters. Raises ValueError unless learning_rate > 0, batch_size and hidden ≥ 1, kernels
-    odd and ≥ 1."""
+    """The parameters. Raises ValueError unless learning_rate > 0, batch_size and hidden ≥ 1,
+    kernels odd and ≥ 1."""
 
     learning_rate: float = 0.01
     batch_size: int = 64
@@ -184,12 +184,12 @@ class ConvolutionalTraining:
         """Return the test accuracy in [0, 1] after the last epoch, with the metrics
         `validation_accuracy` and `training_loss` (the last epoch's mean). With `returns:
         validation`, the value is the validation accuracy, and `test_accuracy` is a metric. The
-        validation accuracy after each epoch is reported. A training that diverges returns NaN. A
+        validation accuracy is reported after each epoch. A diverging training returns NaN. A
         training continues from a checkpoint in the trial's folder, if there is one.
 
         Omitted parameters have the defaults of `ConvolutionalParameters`. `seed`, from 0 to 2⁶⁴ −
-        1, draws weights and shuffles. Raises ValueError for an invalid parameter, ObjectiveError if
-        PyTorch is missing.
+        1, draws weights and shuffles. Raises ValueError for an invalid parameter, and
+        ObjectiveError if PyTorch is missing.
         """
         hyper = options_of(ConvolutionalParameters, parameters, "the convolutional network")
         require_torch("mnist_cnn")
@@ -229,10 +229,10 @@ def build_network(hyper: ConvolutionalParameters, side: int, classes: int) -> "S
             nn.Conv2d(channels, filters, kernel, padding=kernel // 2),
             nn.BatchNorm2d(filters),
             nn.MaxPool2d(2),
-            nn.ReLU(),  # ReLU after the pooling gives equal values for a quarter of the computation
+            nn.ReLU(),  # ReLU after the pooling computes equal values in a quarter of the time
         ]
     flat = FILTERS[-1] * (side // 2 // 2) ** 2
     network = nn.Sequential(
         *layers, nn.Flatten(), nn.Linear(flat, hyper.hidden), nn.ReLU(), nn.Linear(hyper.hidden, classes)
     )
-    return network.to(memory_format=channels_last)  # 1.3 to 1.8 times faster with few channels
+    return network.to(memory_format=channels_last)  # 1.3 to 1.8 times as fast with few channels

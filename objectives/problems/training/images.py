@@ -31,15 +31,15 @@ class Rows:
 
     pixels: NDArray[np.uint8]  # (n, d) uint8, values to multiply by `scale`
     labels: NDArray[np.intp]  # (n,), the rows' classes
-    scale: float  # the value of one step of a pixel
+    scale: float  # the value of one gray level of a pixel
 
     def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
-        """Return the rows at the positions `rows`, their values scaled to [0, 1], as float32."""
+        """Return the rows at the positions `rows` as float32, with values scaled to [0, 1]."""
         return self.pixels[rows] * np.float32(self.scale)
 
 
 def load_images(source: DataSource, dataset: str) -> tuple[LabeledImages, bool, str]:
-    """Return the images of an `ImageSet`, whether they are MNIST's, and a note for the user."""
+    """Return the images of an `ImageSet`, whether they are from MNIST, and a note for the user."""
     is_auto = dataset == "auto"
     if dataset == "mnist" or (is_auto and source.file("mnist/mnist.npz") is not None):
         return load_mnist(source), True, ""
@@ -91,7 +91,7 @@ def mnist_test_rows(path: Path) -> Rows:
 
 
 def options_of(hyper: Callable[..., Hyper], parameters: Parameters, title: str) -> Hyper:
-    """Return the dataclass `hyper` of these parameters. Raises ValueError for an unknown one."""
+    """Return the dataclass `hyper` with these parameters. Raises ValueError for an unknown one."""
     names = [field.name for field in fields(hyper)]  # type: ignore[arg-type]  # a dataclass
     for name in parameters:
         if name not in names:

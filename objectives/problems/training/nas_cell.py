@@ -1,10 +1,10 @@
-"""Architecture search with real training: a network of stacked cells from NAS-Bench-101's space, on
+"""Architecture search with real trainings: networks of stacked cells from NAS-Bench-101's space, on
 digits.
 
-An arm is a cell (Ying et al. 2019), from which `objectives.problems.training.cell_network` builds a network.
-The network is trained for a few epochs with Adam, whose learning rate falls to 0 along half a
-cosine, and the reward is the accuracy on validation rows. The candidates are all cells with the
-number of vertices and the operations that the options name: by default the 12 416 cells of
+An arm is a cell (Ying et al. 2019), from which `objectives.problems.training.cell_network` builds a
+network. The network is trained for a few epochs with Adam, whose learning rate decreases to 0 along
+half a cosine, and the reward is the accuracy on validation rows. The candidates are all cells with
+the number of vertices and the operations in the options: by default the 12 416 cells of
 Calandriello et al. 2020, appendix D.2.
 
 PyTorch is an extra and is imported when an evaluation needs it.
@@ -42,7 +42,7 @@ class CellNetwork:
     `operations`. At most 100 000 of them are drawn at random (7 vertices with three operations have
     359 082 cells). Nothing is downloaded.
 
-    Raises ValueError on an option out of range.
+    Raises ValueError if an option is out of range.
     """
 
     vertices: Annotated[int, Doc("Vertices of a cell, 3 to 7.")] = 6
@@ -144,12 +144,12 @@ class CellTraining:
         epoch is reported.
 
         Metrics: `accuracy` (the same), `parameters` (number of trained weights), `training_loss`
-        (mean of the last epoch) and `seconds` (processor time of the training). A training that
-        diverges returns NaN. A training continues from a checkpoint in the trial's folder, if there
+        (mean of the last epoch) and `seconds` (processor time of the training). A diverging
+        training returns NaN. A training continues from a checkpoint in the trial's folder, if there
         is one.
 
         `seed`, from 0 to 2⁶⁴ − 1, draws weights and shuffles. Raises ValueError if `cell` is not a
-        cell, ObjectiveError if PyTorch is missing.
+        cell, and ObjectiveError if PyTorch is missing.
         """
         cell = Cell.parse(str(parameters.get(CELL, "")))
         require_torch("nas_cell")

@@ -1,16 +1,16 @@
 """Multinomial logistic regression on handwritten digits, trained by mini-batch SGD: the papers'
 tuning problem.
 
-The compressed GP bandit papers (002 section 4, 000 section 4.3) tune the learning rate, the batch
-size, the dropout of the inputs and the ℓ2 constant of such a classifier on MNIST's training set;
-the reward is the accuracy on a hold-out validation set. With weights W (d, k), intercepts b (k,),
-inputs x scaled to [0, 1] and one-hot classes y the loss is
+The papers on compressed GP bandits (002 section 4, 000 section 4.3) tune the learning rate, the
+batch size, the dropout of the inputs and the ℓ2 constant of such a classifier on MNIST's training
+set. The reward is the accuracy on a hold-out validation set. With weights W (d, k), intercepts b
+(k,), inputs x scaled to [0, 1] and one-hot classes y, the loss is
 
     L(W, b) = − mean log softmax(xᵀW + b)_y + (l2 / 2) ‖W‖²
 
-and a step is W ← W − learning_rate ∂L/∂W on one mini-batch, in float32. Each epoch goes once
-through a new shuffle of the training rows. Dropout zeroes every input of every row independently
-with probability p and divides the others by 1 − p, in training only.
+and a step is W ← W − learning_rate ∂L/∂W on one mini-batch, in float32. Each epoch passes once over
+the training rows, in a new random order. Dropout zeroes every input of every row independently with
+probability p and divides the others by 1 − p, in training only.
 """
 
 import json
@@ -30,7 +30,7 @@ from objectives.problems.training.checkpoints import Checkpoints
 from objectives.problems.training.images import Floats, ImageSet, Rows, load_images, options_of, rows_of
 
 SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
-BLOCK = 4096  # the number of rows that are converted to float32 at a time to measure a whole set
+BLOCK = 4096  # the number of rows to convert to float32 at a time when measuring a whole set
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class SoftmaxRegression:
     def load(self, source: DataSource) -> "SoftmaxTraining":
         """Read and split the images. Raises ObjectiveError if they are not available or
         `train_size` is too large."""
-        # imported here, because the import takes a second that workers with the split images do not
-        # need
+        # imported here, because the import takes a second, and workers with the split images do not
+        # need it
         from sklearn.model_selection import train_test_split
 
         images, _, note = load_images(source, self.dataset)
@@ -143,8 +143,8 @@ class SoftmaxTraining:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Return the validation accuracy in [0, 1] after the last epoch, with the metrics
         `validation_loss` and `training_loss`, without the penalty. The accuracy after each epoch is
-        reported. A training that diverges returns NaN at once. A training continues from a
-        checkpoint in the trial's folder, if there is one.
+        reported. A diverging training returns NaN at once. A training continues from a checkpoint
+        in the trial's folder, if there is one.
 
         Omitted parameters have the defaults of `SoftmaxParameters`. Raises ValueError for an
         invalid parameter.
@@ -159,7 +159,7 @@ class SoftmaxTraining:
         else:
             # the report of this epoch may have been lost
             report(training.accuracy, step=training.epoch)
-        with np.errstate(all="ignore"):  # a diverging training overflows; its NaN shows it
+        with np.errstate(all="ignore"):  # a diverging training overflows, which its NaN shows
             while training.epoch < self.epochs:
                 weights = train_epoch(training.weights, self.train, hyper, training.rng)
                 accuracy, loss = measure(weights, self.validation)

@@ -1,5 +1,5 @@
-"""The common parts of the objectives that train with PyTorch: seeding, tensors, a training that
-continues from a checkpoint, one epoch, the accuracy.
+"""The common parts of the objectives that train with PyTorch: seeding, tensors, continuing from a
+checkpoint, one epoch, the accuracy.
 
 PyTorch is an extra and is imported when an evaluation needs it.
 """
@@ -31,7 +31,7 @@ BLOCK = 1000  # the number of rows in a forward pass that measures the accuracy
 
 
 def require_torch(objective: str) -> None:
-    """Raise ObjectiveError, which names the `objective`, if PyTorch is not installed."""
+    """Raise ObjectiveError, with the `objective` in its message, if PyTorch is not installed."""
     if find_spec("torch") is None:
         raise ObjectiveError(
             f"objective {objective} needs PyTorch, which is not installed here: "
@@ -68,8 +68,8 @@ class Training:
     """The state of a training. Together with the state of PyTorch's generator, it determines the
     next epochs.
 
-    `accuracy` and `loss` are the values of the last epoch, NaN before the first. A training whose
-    loss is not finite has diverged. `seconds`: the processor time so far.
+    `accuracy` and `loss` are the values of the last epoch; NaN before the first one. A training
+    whose loss is not finite has diverged. `seconds`: the processor time so far.
     """
 
     network: "Module"
@@ -96,7 +96,7 @@ class Training:
 
     def load(self, path: Path) -> "Training":
         """Return this training with the state of a checkpoint, and set PyTorch's generator. Nothing
-        in the file is executed. Raises an error if the file is damaged; the training is then
+        in the file is executed. Raises an error if the file is damaged, after which the training is
         unusable.
         """
         import torch
@@ -124,11 +124,11 @@ def train(
     epochs: int,
     report: Report,
 ) -> Training:
-    """Train to the end of the last epoch, or of the first one whose loss is not finite; report the
-    accuracy on `validation` after each other epoch.
+    """Train to the end of the last epoch, or of the first one whose loss is not finite. Report the
+    accuracy on `validation` after every epoch except the last.
 
-    A checkpoint is written into the trial's folder, if it has one, and the training continues from
-    it. The checkpoint's epoch is then reported again, because its report may have been lost.
+    A checkpoint is saved in the trial's folder, if it has one, and the training continues from it.
+    The checkpoint's epoch is then reported again, because its report may have been lost.
 
     Args:
         begin: draws the untrained network; called again if a checkpoint is damaged.
@@ -144,7 +144,7 @@ def train(
     random = torch.random.get_rng_state()
     training = checkpoints.restore(lambda path: begin().load(path))
     if training is None:
-        torch.random.set_rng_state(random)  # a damaged checkpoint may have cost draws
+        torch.random.set_rng_state(random)  # reading a damaged one may have used draws
         training = begin()
     else:
         report(training.accuracy, step=training.epoch)

@@ -4,6 +4,6 @@
     from bbkb.integrations.xgboost import TrialCallback
 
 A callback reports from the library's own hook, stops the training by the library's own means, and
-writes checkpoints into the trial's folder. The code that they share is in `trial`. Importing this
-package imports no library. Code that runs trials or learns from them belongs elsewhere.
+saves checkpoints in the trial's folder. Their common code is in `trial`. Importing this package
+imports no library. Code that runs trials or learns from them belongs elsewhere.
 """

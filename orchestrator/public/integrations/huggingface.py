@@ -12,9 +12,9 @@ from objectives.trial import Trial
 
 
 class TrialCallback(TrainerCallback):
-    """Reports a metric from the first process after each evaluation, stops by
+    """Reports a metric from the first process after each evaluation, stops the training with
     `control.should_training_stop`, and moves the Trainer's checkpoint into the trial's folder,
-    which must be on the disk of `output_dir`. The step is the number of evaluations.
+    which must be on the same disk as `output_dir`. The step is the number of evaluations.
 
     A continued trial starts from `checkpoint`:
 
@@ -27,11 +27,11 @@ class TrialCallback(TrainerCallback):
         Args:
             metric: a key of the metrics that `Trainer.evaluate` returns, such as `eval_loss`.
             report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: for checkpoints; None: the trial's folder, if it has one.
+            folder: the folder for checkpoints; None: the trial's folder, if it has one.
         """
         self._trial = Trial(report, folder)
         self._metric = metric
-        self._metrics: Any = None  # the metrics of the evaluation that is not reported yet
+        self._metrics: Any = None  # the metrics of the evaluation that has not been reported yet
         self.step, self.checkpoint = self._trial.step, self._trial.checkpoint and str(self._trial.checkpoint)
 
     def on_evaluate(

@@ -11,9 +11,9 @@ from objectives.trial import Trial
 
 
 class TrialCallback(Callback):
-    """Reports a metric at the end of each epoch, stops by `model.stop_training`, and keeps the
-    weights and the optimizer's state in the trial's folder. The step is the number of epochs so
-    far.
+    """Reports a metric at the end of each epoch, stops the training with `model.stop_training`, and
+    saves the weights and the optimizer's state in the trial's folder. The step is the number of
+    epochs so far.
 
     A continued trial loads its checkpoint when the training begins. Pass the epoch from which it
     continues to `fit`:
@@ -25,9 +25,9 @@ class TrialCallback(Callback):
         """Find the trial's checkpoint.
 
         Args:
-            metric: as in the history of `fit`, such as `val_accuracy`.
+            metric: a key of the history of `fit`, such as `val_accuracy`.
             report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: for checkpoints; None: the trial's folder, if it has one.
+            folder: the folder for checkpoints; None: the trial's folder, if it has one.
         """
         super().__init__()
         self._trial = Trial(report, folder)
@@ -40,7 +40,7 @@ class TrialCallback(Callback):
             self.model.load_weights(self._trial.checkpoint)
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, Any] | None = None) -> None:
-        """Report, save, and set `stop_training` when the campaign stops the trial."""
+        """Report, save, and set `stop_training` if the campaign stops the trial."""
         if self._trial.report(logs or {}, self._metric, epoch + 1):
             self.model.stop_training = True
         self._trial.save(self.model.save_weights, epoch + 1, ".weights.h5")

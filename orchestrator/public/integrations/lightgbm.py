@@ -1,4 +1,4 @@
-"""LightGBM: `TrialCallback` for `lightgbm.train` and the classes of scikit-learn's interface."""
+"""LightGBM: `TrialCallback` for `lightgbm.train` and the classes with scikit-learn's interface."""
 
 import os
 
@@ -9,8 +9,8 @@ from objectives.trial import Trial
 
 
 class TrialCallback:
-    """Reports a metric after each round of boosting, stops by LightGBM's exception for early
-    stopping, and keeps a checkpoint in the trial's folder. The step is the number of rounds so far.
+    """Reports a metric after each boosting round, stops the training with LightGBM's exception for
+    it, and saves a checkpoint in the trial's folder. The step is the number of rounds so far.
 
     A continued trial trains the remaining rounds from `checkpoint`:
 
@@ -29,7 +29,7 @@ class TrialCallback:
         Args:
             metric: data and metric, such as `valid_0-l2`.
             report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: for checkpoints; None: the trial's folder, if it has one.
+            folder: the folder for checkpoints; None: the trial's folder, if it has one.
             every: the number of rounds between two reports and checkpoints. The last round is
                 always reported.
         """

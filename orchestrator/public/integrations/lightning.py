@@ -10,7 +10,7 @@ from objectives.trial import Trial
 
 
 class TrialCallback(Callback):
-    """Reports a metric at the end of each validation, stops by `trainer.should_stop`, and keeps a
+    """Reports a metric at the end of each validation, stops by `trainer.should_stop`, and saves a
     checkpoint in the trial's folder. The step is the number of validations so far, not counting the
     sanity check before the training. The first process reports.
 
@@ -25,7 +25,7 @@ class TrialCallback(Callback):
         Args:
             metric: a name that the module logs, such as `val_accuracy`.
             report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: for checkpoints; None: the trial's folder, if it has one.
+            folder: the folder for checkpoints; None: the trial's folder, if it has one.
         """
         self._trial = Trial(report, folder)
         self._metric = metric
@@ -33,7 +33,7 @@ class TrialCallback(Callback):
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Report in the first process, save in all, and stop all if the campaign stops the
+        """Report in the first process, save in all, and stop all of them if the campaign stops the
         trial."""
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return

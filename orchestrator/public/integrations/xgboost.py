@@ -1,4 +1,4 @@
-"""XGBoost: `TrialCallback` for `xgboost.train` and the classes of scikit-learn's interface."""
+"""XGBoost: `TrialCallback` for `xgboost.train` and the classes with scikit-learn's interface."""
 
 import os
 from typing import Any
@@ -11,8 +11,9 @@ from objectives.trial import Trial
 
 
 class TrialCallback(TrainingCallback):
-    """Reports a metric from the first process after each round of boosting, stops by its return
-    value, and keeps a checkpoint in the trial's folder. The step is the number of rounds so far.
+    """Reports a metric from the first process after each boosting round, stops the training with
+    its return value, and saves a checkpoint in the trial's folder. The step is the number of rounds
+    so far.
 
     A continued trial trains the remaining rounds from `checkpoint`:
 
@@ -28,7 +29,7 @@ class TrialCallback(TrainingCallback):
         Args:
             metric: data and metric as XGBoost prints them, such as `validation-rmse`.
             report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: for checkpoints; None: the trial's folder, if it has one.
+            folder: the folder for checkpoints; None: the trial's folder, if it has one.
             every: the number of rounds between two reports and checkpoints. The last round is
                 always reported.
         """
@@ -40,14 +41,14 @@ class TrialCallback(TrainingCallback):
         self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
-        """Report and save. Return whether the training ends."""
+        """Report and save. Return whether the training should end."""
         self._values = {f"{data}-{name}": log[-1] for data, logs in evals_log.items() for name, log in logs.items()}
         if model.num_boosted_rounds() % self._every:
             return False
         return self._report(model)
 
     def after_training(self, model: Any) -> Any:
-        """Report and save after the last round, unless that has been done."""
+        """Report and save after the last round, unless this was already done."""
         if self._values:
             self._report(model)
         return model
