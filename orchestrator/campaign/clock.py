@@ -73,6 +73,9 @@ class Clock:
     elapsed_seconds: float = 0.0
     capacity_seconds: float = 0.0  # the sum over time of the number of workers; at least busy + idle
     busy_seconds: float = 0.0  # the total time of attempts that have ended, whatever their outcome
+    # of the strategy since the last outcome, while a dispatched trial waited; None if evaluations
+    # continue during computations
+    computing_seconds: float | None = None
     idle: IdleSeconds = field(default_factory=IdleSeconds)
     transit: TransitSeconds = field(default_factory=TransitSeconds)
 
@@ -84,17 +87,39 @@ class Clock:
         if finished <= started:
             return self
         before = started - max(waited_from, self.opened)
-        transit = self.transit.plus(before, self.last_time - max(finished, self.opened))
-        return replace(self, busy_seconds=self.busy_seconds + finished - started, transit=transit)
+        computing = max(0.0, min(before, self.computing_seconds or 0.0))
+        after = self.last_time - max(finished, self.opened)
+        return replace(
+            self,
+            busy_seconds=self.busy_seconds + finished - started,
+            computing_seconds=None if self.computing_seconds is None else 0.0,
+            idle=self.idle.plus("refit", computing),
+            transit=self.transit.plus(before - computing, after),
+        )
 
-    def advance(self, time: float, workers: int, free: int, cause: Cause) -> "Clock":
-        """Return the clock at `time`; until then, `cause` kept `free` of the `workers` idle."""
+    def advance(
+        self,
+        time: float,
+        workers: int,
+        free: int,
+        cause: Cause,
+        is_computing: bool,
+    ) -> "Clock":
+        """Return the clock at `time`.
+
+        Until then, `cause` kept `free` of the `workers` idle. `is_computing`: the strategy was
+        computing.
+        """
         seconds = time - self.last_time
+        computing = self.computing_seconds
+        if computing is not None and is_computing and not free:
+            computing += seconds
         return replace(
             self,
             last_time=time,
             elapsed_seconds=self.elapsed_seconds + seconds,
             capacity_seconds=self.capacity_seconds + seconds * workers,
+            computing_seconds=computing,
             idle=self.idle.plus(cause, seconds * free),
         )
 

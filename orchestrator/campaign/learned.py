@@ -55,8 +55,9 @@ class LearnedModel:
         if self.share is not None and self.share < LEAST_SHARE:
             remarks.append(
                 f"the model is too sure of itself: {self.share:.0%} of {self.predicted} results were within two "
-                f"standard deviations of what it predicted, 95% should be. No result is wrong, but the search may "
-                f"explore too little: a run with another seed shows whether it does"
+                f"standard deviations of its prediction instead of about 95%, because similar "
+                f"configurations differ more than it expects. All results are valid, but the search may have "
+                f"explored too little: compare the best value with that of a run with another seed"
             )
         is_repeated = self.most_pulls > LARGEST_ARM_SHARE * self.evaluations
         if is_repeated and self.noise <= NEGLIGIBLE_NOISE and self.evaluations >= LEAST_EVALUATIONS:

@@ -57,8 +57,9 @@ def _results_after(state: CampaignState, event: TrialSucceeded, run: RunningAtte
     best = _best_after(state, event, run)
     if goals.is_single:
         reward = state.rules.sign * event.value
+        count = state.totals.succeeded + 1
         ended = state.totals.ended + 1
-        gains = results.gains.after_result(reward, ended, state.rules.stop_when)
+        gains = results.gains.after_result(reward, count, ended, state.rules.stop_when)
         is_same = best is results.best and gains is results.gains
         return results if is_same else replace(results, best=best, gains=gains)
     result = (event.value, event.metrics)

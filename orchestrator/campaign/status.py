@@ -62,7 +62,7 @@ class TrialsStatus:
     @property
     def outcomes(self) -> str:
         """The outcomes of the trials, for display."""
-        paused = f" ({self.paused:,} may go on)" if self.paused else ""
+        paused = f" ({self.paused:,} may continue)" if self.paused else ""
         stopped = f"{self.stopped:,} stopped early{paused}, " if self.stopped else ""
         return f"{self.succeeded:,} succeeded, {stopped}{self.failed:,} failed"
 
@@ -131,7 +131,7 @@ class ModelStatus:
     calibration: float | None
     # the largest possible gain according to the model's upper bound, on the value's scale
     possible_gain: float | None
-    last_gain: int | None  # the number of evaluations since the best value improved
+    last_gain: int | None  # the number of results since the best value improved
     # steps, each with the correlation between the value there and the final value
     steps_reliability: tuple[tuple[int, float], ...]
     # the forecasts of running trials, and of stopped trials that can be continued
@@ -280,8 +280,8 @@ def _workers_status(state: CampaignState, since: float) -> WorkersStatus:
 def _model_status(state: CampaignState) -> ModelStatus:
     refresh = state.refresh
     gains = state.results.gains
-    # a continued trial no longer counts as ended
-    ended_since = max(0, state.totals.ended - gains.risen_at)
+    # a member of a population that continues no longer counts as a result
+    since = max(0, state.totals.succeeded - gains.risen_at)
     return ModelStatus(
         is_asynchronous=state.rules.strategy.is_asynchronous,
         refreshes=refresh.round,
@@ -290,7 +290,7 @@ def _model_status(state: CampaignState) -> ModelStatus:
         dictionary_size=refresh.dictionary_size,
         calibration=None if refresh.learned is None else refresh.learned.share,
         possible_gain=gains.possible,
-        last_gain=None if gains.best is None else ended_since,
+        last_gain=None if gains.best is None else since,
         steps_reliability=state.steps_reliability,
         forecasts=tuple(state.trainings.forecasts.values()),
     )

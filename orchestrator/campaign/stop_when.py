@@ -32,7 +32,7 @@ class Gains:
     """Past gains, and the model's estimate of further gains."""
 
     best: float | None = None  # the best reward; None before the first one
-    risen_at: int = 0  # the number of ended trials at its last rise
+    risen_at: int = 0  # the number of results at its last rise
     anchor: float | None = None  # the best reward after its last rise by `no_gain_of`
     anchored_at: int = 0  # the number of ended trials at that time
     # the difference between the model's largest upper bound and the best value at the last choice;
@@ -41,14 +41,20 @@ class Gains:
     noise: float | None = None  # the standard deviation of a value's noise
     calm: int = 0  # the number of choices in a row with a possible gain that was too small
 
-    def after_result(self, reward: float, ended: int, rule: StopWhen | None) -> "Gains":
-        """Return a copy after a result that ended the `ended`-th trial."""
+    def after_result(
+        self,
+        reward: float,
+        results: int,
+        ended: int,
+        rule: StopWhen | None,
+    ) -> "Gains":
+        """Return a copy after the `results`-th result, which ended the `ended`-th trial."""
         if self.best is not None and reward <= self.best:
             return self
         least = 0.0 if rule is None or rule.no_gain_of is None else rule.no_gain_of
         if self.anchor is not None and reward - self.anchor < least:
-            return replace(self, best=reward, risen_at=ended)
-        return replace(self, best=reward, risen_at=ended, anchor=reward, anchored_at=ended)
+            return replace(self, best=reward, risen_at=results)
+        return replace(self, best=reward, risen_at=results, anchor=reward, anchored_at=ended)
 
     def after_choice(self, picks: int, possible: float | None, noise: float | None, rule: StopWhen | None) -> "Gains":
         """Return a copy after a choice of `picks` trials.

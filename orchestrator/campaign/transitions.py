@@ -84,13 +84,17 @@ def _pass_time(state: CampaignState, event: Event) -> CampaignState:
     clock = state.clock
     session = state.session
     if isinstance(event, SessionOpened):
-        return replace(state, clock=replace(clock, last_time=event.time, opened=event.time))
+        computing = 0.0 if event.executor == "inline" else None
+        clock = replace(clock, last_time=event.time, opened=event.time, computing_seconds=computing)
+        return replace(state, clock=clock)
     if not session.is_open:
         return replace(state, clock=replace(clock, last_time=event.time))
     if event.time <= clock.last_time:
         return state
     cause = idle_cause(state)
-    return replace(state, clock=clock.advance(event.time, session.slots, state.free, cause))
+    is_computing = state.computation is not None
+    clock = clock.advance(event.time, session.slots, state.free, cause, is_computing)
+    return replace(state, clock=clock)
 
 
 def _create(state: CampaignState, event: CampaignCreated) -> CampaignState:

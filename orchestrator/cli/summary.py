@@ -80,7 +80,7 @@ def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[st
     return [
         ("utilization", f"{now.workers.utilization:.0%} of the workers' time in {elapsed}"),
         ("duration", waited),
-        ("idle", idle_text(now.workers.idle_seconds)),
+        ("idle", idle_text(now.workers)),
         ("hint", _inline_hint(history, waited_seconds)),
     ]
 
@@ -106,7 +106,7 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
 def _next_command(run_: runs.Run, outcome: str, everything_failed: bool) -> str:
     """Return the command that continues the run; empty if it has finished."""
     if outcome == "failed" and everything_failed:
-        return f"{run_.resume_command} --retry-failed, after the cause was repaired"
+        return f"{run_.resume_command} --retry-failed, once the cause is fixed"
     return "" if outcome == "finished" else run_.resume_command
 
 

@@ -199,7 +199,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
         ("set aside", Text(_set_aside(status), style="red")),
         ("utilization", Text(f"{status.workers.utilization:.0%}")),
-        ("idle", Text(idle_text(status.workers.idle_seconds), style="dim")),
+        ("idle", Text(idle_text(status.workers), style="dim")),
         ("elapsed", Text(elapsed_text(status))),
         ("now", Text(_now(status))),
     ]
@@ -217,7 +217,7 @@ def _recommended(status: Status) -> str:
 def elapsed_text(status: Status) -> str:
     """Return the duration of the campaign, and its lower bound if workers were never idle."""
     least = duration(status.workers.least_seconds)
-    return f"{duration(status.budget.elapsed_seconds)}; the evaluations alone, with no worker idle: {least}"
+    return f"{duration(status.budget.elapsed_seconds)}; {least} if no worker were ever idle"
 
 
 def _time_left(status: Status) -> str:

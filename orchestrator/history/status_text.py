@@ -1,10 +1,9 @@
 """A campaign's status as text for display, and as flat values for JSON."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 
 from orchestrator.campaign.clock import LABELS
-from orchestrator.campaign.status import GoalsStatus, Status
+from orchestrator.campaign.status import GoalsStatus, Status, WorkersStatus
 from orchestrator.wording import duration, iso, plural
 
 
@@ -54,12 +53,20 @@ def headline(status: Status) -> str:
 
 
 def gains_text(status: Status) -> str:
-    """Return the model's largest gain and the age of the last improvement; empty at first."""
+    """Return the age of the last improvement, and the largest one that the model expects; empty
+    before the first result."""
     if status.model.last_gain is None:
         return ""
-    past = f"the last was {plural(status.model.last_gain, 'evaluation')} ago"
-    possible = status.model.possible_gain
-    return past if possible is None else f"at most about {possible:.3g} left by the model, {past}"
+    past = f"the last was {plural(status.model.last_gain, 'result')} ago"
+    return "; ".join(filter(None, (past, expected_gain(status))))
+
+
+def expected_gain(status: Status) -> str:
+    """Return the largest further gain that the model expects; empty if it is unknown."""
+    gain = status.model.possible_gain
+    if gain is None:
+        return ""
+    return "the model expects " + (f"at most {gain:.3g} more" if gain > 0.0 else "no more")
 
 
 def goals_text(goals: GoalsStatus) -> str:
@@ -85,11 +92,13 @@ def progress(status: Status) -> str:
     return f"{steps}batch {model.batch} of {model.batch_size}"
 
 
-def idle_text(idle_seconds: Mapping[str, float]) -> str:
-    """Return the causes of the workers' idle time, the largest first.
+def idle_text(workers: WorkersStatus) -> str:
+    """Return the causes of idle time as shares of the workers' time, the largest first.
 
-    Causes with less than a hundredth of it are omitted.
+    Causes with less than a hundredth of the idle time are omitted.
     """
-    least = 0.01 * sum(idle_seconds.values())
-    listed = sorted((item for item in idle_seconds.items() if item[1] >= least), key=lambda item: -item[1])
-    return ", ".join(f"{LABELS[cause]} {duration(seconds)}" for cause, seconds in listed)
+    idle = workers.idle_seconds
+    total = sum(idle.values())
+    shares = {cause: (1.0 - workers.utilization) * idle[cause] / total for cause in idle}
+    listed = sorted((cause for cause in idle if idle[cause] >= 0.01 * total), key=idle.__getitem__)
+    return ", ".join(f"{LABELS[cause]} {shares[cause]:.1%}" for cause in reversed(listed))

@@ -91,7 +91,7 @@ def best_caption(history: History, visible: tuple[float, float] | None) -> str:
             has_crosses and not has_line,
             f"{crosses} there is no line of the best value so far, because none satisfies all constraints.",
         ),
-        (stopped, f"Without the {plural(stopped, 'trial')} that stopped early or paused."),
+        (stopped, f"Excludes the {plural(stopped, 'trial')} that stopped early or paused."),
         (
             hidden,
             f"{hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all.",

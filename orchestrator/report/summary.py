@@ -12,9 +12,9 @@ from orchestrator.bandit.strategy import Record
 from orchestrator.campaign.events import ModelRefreshed
 from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
-from orchestrator.history.status_text import idle_text
+from orchestrator.history.status_text import expected_gain, idle_text
 from orchestrator.report.figure import short
-from orchestrator.wording import duration, plural
+from orchestrator.wording import duration, one_line, plural
 
 _MOST_COLUMNS = 6  # of the cards at the top of a page
 
@@ -32,7 +32,7 @@ def subtitle(history: History) -> str:
     """Return the objective, the strategy and the number of candidates."""
     settings = history.settings
     parts = [
-        settings.objective and f"objective {settings.objective}",
+        settings.objective and f"objective {one_line(settings.objective, 80)}",
         settings.strategy and f"strategy {settings.strategy}",
         f"{history.created.arms + history.appended:,} candidates",
         f"seed {history.created.seed}",
@@ -47,7 +47,7 @@ def summary_cards(history: History) -> list[Card]:
         _best_card(history),
         *goal_cards(history),
         _done_card(history),
-        Card("Configurations", f"{history.distinct:,}", "distinct, of the successful evaluations"),
+        Card("Configurations", f"{history.distinct:,}", "distinct, in successful evaluations"),
         _failed_card(history),
         _learning_card(history),
         _elapsed_card(history),
@@ -98,7 +98,7 @@ def _learning_card(history: History) -> Card:
     now = history.status()
     if history.is_asynchronous:
         refits = len(history.refreshes)
-        share = f"one for each {now.trials.done / refits:.2g} evaluations on average" if refits else ""
+        share = f"after {now.trials.done / refits:.2g} evaluations on average" if refits else ""
         return Card("Refits", f"{refits:,}", share)
     batches = len(history.batches)
     return Card("Batches", f"{batches:,}", f"mean size {now.trials.chosen / batches:.3g}" if batches else "")
@@ -107,14 +107,14 @@ def _learning_card(history: History) -> Card:
 def _elapsed_card(history: History) -> Card:
     now = history.status()
     sessions = plural(len(history.sessions), "session")
-    remark = f"{sessions}, evaluations alone {duration(now.workers.least_seconds)}"
+    remark = f"{sessions}; {duration(now.workers.least_seconds)} if no worker were ever idle"
     return Card("Elapsed", duration(now.budget.elapsed_seconds), remark)
 
 
 def _utilization_card(history: History) -> Card:
     now = history.status()
-    idle = idle_text(now.workers.idle_seconds)
-    return Card("Utilization", f"{100 * now.workers.utilization:.0f} %", idle and f"idle: {idle}")
+    idle = idle_text(now.workers)
+    return Card("Utilization", f"{now.workers.utilization:.0%}", idle and f"idle: {idle}")
 
 
 def model_facts(history: History) -> list[tuple[str, str]]:
@@ -160,15 +160,8 @@ def gain_cards(history: History) -> list[Card]:
     now = history.status()
     if now.model.last_gain is None:
         return []
-    gain = now.model.possible_gain
-    possible = "" if gain is None else f"at most about {gain:.3g} left by the model"
-    return [Card("Since the last gain", plural(_results_since_gain(history), "result"), possible)]
-
-
-def _results_since_gain(history: History) -> int:
-    """Return the number of results since the last improvement, as in the figure of values."""
-    improvements = history.trace.improvements
-    return history.trace.count - (improvements[-1].place if improvements else 0)
+    since = plural(now.model.last_gain, "result")
+    return [Card("Since the last gain", since, expected_gain(now))]
 
 
 def existing_cards(history: History) -> list[Card]:

@@ -240,9 +240,9 @@ def utilization(history: History) -> Figure | None:
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
     caption = sentences(
-        (True, f"{100 * history.status().workers.utilization:.0f} % over the whole campaign."),
+        (True, f"{history.status().workers.utilization:.0%} over the whole campaign."),
         (running, f"{plural(len(running), 'running evaluation')} counted as busy."),
-        (True, "Evaluations that were lost with a session count as idle time."),
+        (len(clock.lengths) > 1, "Evaluations that were lost with a session count as idle time."),
     )
     trace = {
         "type": "scatter",

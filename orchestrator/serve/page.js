@@ -199,7 +199,7 @@ function showSummary(update) {
     card("Running", String(update.running.length && status.in_flight), `${status.slots} worker${status.slots === 1 ? "" : "s"}, ${status.waiting} queued`),
     card("Evaluations done", String(status.done), status.outcomes),
     card("Failed", String(status.failed)),
-    card("Utilization", `${Math.round(100 * status.utilization)} %`, update.idle && `idle: ${update.idle}`),
+    card("Utilization", `${Math.round(100 * status.utilization)}%`, update.idle && `idle: ${update.idle}`),
     ...(update.checkpoints.length ? [card("Checkpoints", update.checkpoints[0], update.checkpoints[1])] : []),
     card("Elapsed", update.elapsed, update.holder ? `coordinator: ${update.holder}` : "no process runs it"),
     ...(status.remarks.length ? [card("Warnings", String(status.remarks.length), status.remarks.join("; "), "wide")] : []),

@@ -114,7 +114,7 @@ def _progress(history: History, now: float | None) -> Plain:
         "status": strict_json({**as_plain(status), "running": [], "recent": []}),
         "left": duration(status.budget.left_seconds or 0.0) if is_known else "",
         "elapsed": duration(status.budget.elapsed_seconds),
-        "idle": idle_text(status.workers.idle_seconds),
+        "idle": idle_text(status.workers),
         "running": [] if now is None else _running(history, now),
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
         "best": best and {**_shorten(best.metrics), **_shorten(best.parameters)},

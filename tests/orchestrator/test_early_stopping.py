@@ -381,4 +381,4 @@ def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
     pictures = {figure.name: figure for figure in figures(history_of(result))}
     stopped = history_of(result).campaign.totals.stopped
     assert stopped > 1
-    assert f"Without the {stopped} trials that stopped early or paused." in pictures["best"].caption
+    assert f"Excludes the {stopped} trials that stopped early or paused." in pictures["best"].caption

@@ -123,6 +123,16 @@ def test_attempt_that_waits_for_another_one_on_the_only_worker_leaves_it_busy() 
     assert idle == {"sending": 0.5}
 
 
+def test_computation_between_inline_evaluations_is_the_strategys_time() -> None:
+    dispatched: list[Event] = [batch(0, [5, 6], time=0.0, limit=2), dispatch((0, 1), (1, 1), time=0.0)]
+    first = replace(success(0, time=4.0), started=0.0, finished=4.0)
+    began = ComputingBegan(time=4.0, what="choosing")
+    computed: list[Event] = [began, batch(2, [7], time=6.0, limit=1)]
+    second = replace(success(1, time=9.0), started=6.5, finished=9.0)
+    state = asynchronous(*dispatched, first, *computed, second, slots=1)
+    assert idle_seconds(state) == {"refit": 2.0, "sending": 0.5}
+
+
 def test_idle_seconds_are_assigned_to_their_cause() -> None:
     events: list[Event] = [
         batch(0, [5, 6], time=1.0, limit=2),

@@ -78,7 +78,7 @@ def test_stop_rule_no_gain_follows_its_definition(values: list[float], within: i
     stops at the latest when the best value has not risen at all for as many."""
     rule, gains = StopWhen(no_gain_of=0.25, within=within), Gains()
     for number, value in enumerate(values, start=1):
-        gains = gains.after_result(value, number, rule)
+        gains = gains.after_result(value, number, number, rule)
         reason = gains.stop_reason(rule, number, 1)
         best_before = max(values[: max(number - within, 0)], default=None)
         rise = None if best_before is None else max(values[:number]) - best_before
@@ -102,7 +102,7 @@ def test_expected_gain_stops_after_its_patience(below: Any, noise: float, expect
 
 def test_patience_restarts_after_one_promising_choice() -> None:
     rule = StopWhen(expected_gain_below=0.3, patience=1)
-    gains = Gains().after_result(1.0, 1, rule)
+    gains = Gains().after_result(1.0, 1, 1, rule)
     for possible in (0.2, 0.4, 0.2):
         gains = gains.after_choice(LEAST_ROUND - 1, possible, 0.1, rule)
     assert gains.stop_reason(rule, 9, 1) is None
@@ -113,7 +113,6 @@ def test_patience_restarts_after_one_promising_choice() -> None:
 def test_status_has_the_possible_and_the_last_gain() -> None:
     state = fold(session(slots=1), batch(0, [0, 1], possible_gain=0.0312, noise=0.1), dispatch((0, 1)), success(0))
     state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
-    assert (
-        gains_text(status_of("run", state)) == "at most about 0.0312 left by the model, the last was 1 evaluation ago"
-    )
+    expected = "the last was 1 result ago; the model expects at most 0.0312 more"
+    assert gains_text(status_of("run", state)) == expected
     assert gains_text(status_of("run", CampaignState())) == ""

@@ -196,7 +196,7 @@ def test_campaign_with_only_failures_exits_with_1_and_names_the_cause(bbkb: Bbkb
     done = bbkb(tmp_path, "run", "campaign.yaml", "--set", "workers.retries=0")
     assert done.returncode == 1
     assert "the disk is on fire" in done.stdout
-    assert "--retry-failed, after the cause was repaired" in done.stdout
+    assert "--retry-failed, once the cause is fixed" in done.stdout
     assert "Traceback" not in done.stderr
     rows = bbkb(tmp_path, "export", str(run_of(tmp_path))).stdout
     assert "OSError: the disk is on fire" in rows

@@ -55,9 +55,9 @@ def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> 
     assert cards["Evaluations done"].value == f"{status.trials.done:,}"
     assert cards["Evaluations done"].remark.startswith(status.trials.outcomes)
     assert cards["Failed"].value == f"{status.trials.failed:,}"
-    assert cards["Utilization"].value == f"{100 * status.workers.utilization:.0f} %"
+    assert cards["Utilization"].value == f"{status.workers.utilization:.0%}"
     assert cards["Elapsed"].value == duration(status.budget.elapsed_seconds)
-    assert cards["Elapsed"].remark.endswith(f"evaluations alone {duration(status.workers.least_seconds)}")
+    assert cards["Elapsed"].remark.endswith(f"; {duration(status.workers.least_seconds)} if no worker were ever idle")
     best = "none" if status.best.value is None else f"{status.best.value:.6g}"
     assert cards["Best value"].value == best
 
