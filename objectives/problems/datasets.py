@@ -12,6 +12,7 @@ import gzip
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -62,13 +63,15 @@ def load_mnist(source: DataSource) -> LabeledImages:
 
 
 def load_digits() -> LabeledImages:
-    """Return the 1797 8×8 digits that scikit-learn bundles (UCI, optical recognition)."""
-    from sklearn.datasets import load_digits as bundled
+    """Return the 1797 8×8 digits that scikit-learn bundles (UCI, optical recognition).
 
-    digits = bundled()
-    pixels = digits.data.astype(np.uint8)
-    labels = digits.target.astype(np.intp)
-    return LabeledImages(pixels, labels, 16, "scikit-learn's bundled digits")
+    The file is read without scikit-learn, whose import takes longer than the first evaluations.
+    """
+    package = find_spec("sklearn")
+    assert package is not None, "bbkb depends on scikit-learn"
+    file = Path(str(package.origin)).parent / "datasets" / "data" / "digits.csv.gz"
+    table = np.loadtxt(file, delimiter=",", dtype=np.uint8)
+    return LabeledImages(table[:, :-1], table[:, -1].astype(np.intp), 16, "scikit-learn's bundled digits")
 
 
 def load_abalone(source: DataSource) -> Regression:

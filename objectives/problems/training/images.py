@@ -1,5 +1,6 @@
 """The images of handwritten digits, and their split into rows for training and for validation."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -71,6 +72,52 @@ def split_rows(
         np.sort(np.concatenate([class_rows[train : train + validation] for class_rows in rows])),
         np.sort(np.concatenate([class_rows[train + validation :] for class_rows in rows])),
     )
+
+
+def stratified_rows(
+    labels: NDArray[np.intp], train_size: int | None, validation_fraction: float
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows of scikit-learn's `train_test_split(stratify=labels)`, without its import.
+
+    Args:
+        labels: (n,), the rows' classes.
+        train_size: the number of training rows; None for all that are not held out.
+        validation_fraction: the share of the rows that is held out, in (0, 1).
+
+    Raises:
+        ValueError: if a part would have fewer rows than classes, or both parts too many rows.
+    """
+    counts = np.bincount(labels)
+    held_out = math.ceil(validation_fraction * len(labels))
+    kept = len(labels) - held_out if train_size is None else train_size
+    if not len(counts) <= min(kept, held_out) <= kept + held_out <= len(labels):
+        raise ValueError(f"{kept} and {held_out} rows of {len(counts)} classes are not possible")
+    rng = np.random.RandomState(SPLIT_SEED)
+    to_train = _shares(counts, kept, rng)
+    to_validate = _shares(counts - to_train, held_out, rng)
+    parts: tuple[list[NDArray[np.intp]], list[NDArray[np.intp]]] = ([], [])
+    for label, (first, second) in enumerate(zip(to_train, to_validate, strict=True)):
+        rows = np.flatnonzero(labels == label)[rng.permutation(counts[label])]
+        parts[0].append(rows[:first])
+        parts[1].append(rows[first : first + second])
+    return rng.permutation(np.concatenate(parts[0])), rng.permutation(np.concatenate(parts[1]))
+
+
+def _shares(counts: NDArray[np.intp], total: int, rng: np.random.RandomState) -> NDArray[np.intp]:
+    """Divide `total` rows in proportion to `counts`. The largest remainders get the rows that
+    rounding down leaves, ties in random order."""
+    exact = counts / counts.sum() * total
+    shares = np.floor(exact)
+    remainders = exact - shares
+    missing = int(total - shares.sum())
+    for remainder in np.unique(remainders)[::-1]:
+        if missing == 0:
+            break
+        tied = np.flatnonzero(remainders == remainder)
+        raised = rng.choice(tied, size=min(len(tied), missing), replace=False)
+        shares[raised] += 1
+        missing -= len(raised)
+    return shares.astype(np.intp)
 
 
 def rows_of(images: LabeledImages, positions: NDArray[np.intp]) -> Rows:

@@ -27,9 +27,16 @@ from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Range, Space
 from objectives.problems.training.checkpoints import Checkpoints
-from objectives.problems.training.images import Floats, ImageSet, Rows, load_images, options_of, rows_of
+from objectives.problems.training.images import (
+    Floats,
+    ImageSet,
+    Rows,
+    load_images,
+    options_of,
+    rows_of,
+    stratified_rows,
+)
 
-SPLIT_SEED = 0  # the validation rows are part of the problem, so they never change
 BLOCK = 4096  # the number of rows to convert to float32 at a time when measuring a whole set
 
 
@@ -62,19 +69,9 @@ class SoftmaxRegression:
     def load(self, source: DataSource) -> "SoftmaxTraining":
         """Read and split the images. Raises ObjectiveError if they are not available or
         `train_size` is too large."""
-        # imported here, because the import takes a second, and workers with the split images do not
-        # need it
-        from sklearn.model_selection import train_test_split
-
         images, _, note = load_images(source, self.dataset)
         try:
-            train, validation = train_test_split(
-                np.arange(len(images.labels)),
-                test_size=self.validation_fraction,
-                train_size=self.train_size,
-                stratify=images.labels,
-                random_state=SPLIT_SEED,
-            )
+            train, validation = stratified_rows(images.labels, self.train_size, self.validation_fraction)
         except ValueError as error:
             raise ObjectiveError(
                 f"objective.options.train_size and validation_fraction must fit into {len(images.labels)} rows, "

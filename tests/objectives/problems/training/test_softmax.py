@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.optimize import check_grad
+from sklearn.model_selection import train_test_split
 
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Report
-from objectives.problems.training.images import Rows
+from objectives.problems.training.images import Rows, stratified_rows
 from objectives.problems.training.softmax import (
     SoftmaxParameters,
     SoftmaxRegression,
@@ -89,6 +90,16 @@ def test_split_is_stratified_disjoint_and_fixed() -> None:
     np.testing.assert_allclose(one, other, atol=0.005)
     everything = np.vstack([first.train.pixels, first.validation.pixels]).sum()
     assert everything == 561718  # the sum of all of scikit-learn's digits
+
+
+@pytest.mark.parametrize(("train_size", "fraction"), [(None, 0.2), (100, 0.2), (None, 0.33), (777, 0.501)])
+def test_split_has_the_rows_of_scikit_learn(train_size: int | None, fraction: float) -> None:
+    labels = np.random.default_rng(1).choice(6, size=1797, p=[0.4, 0.2, 0.15, 0.15, 0.05, 0.05])
+    expected = train_test_split(
+        np.arange(len(labels)), train_size=train_size, test_size=fraction, stratify=labels, random_state=0
+    )
+    for rows, other in zip(stratified_rows(labels, train_size, fraction), expected, strict=True):
+        np.testing.assert_array_equal(rows, other)
 
 
 def test_train_size_shrinks_the_training_rows_only() -> None:
