@@ -22,6 +22,7 @@ from objectives import coding, priors
 from objectives.coding import Codes
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Range, Space, has_prior
+from objectives.sobol import Sobol
 from objectives.space import (
     LARGEST_SIZE,
     LARGEST_WHOLE_SET,
@@ -158,9 +159,7 @@ def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: in
         rng = np.random.default_rng(seed)
         yield from (rng.random((part, dimensions)) for part in parts)
     else:
-        from scipy.stats import qmc  # imported here: it takes a second, and is rarely needed
-
-        sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
+        sequence = Sobol(dimensions, seed)
         yield from (sequence.random(part) for part in parts)
 
 

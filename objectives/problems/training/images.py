@@ -117,7 +117,8 @@ def _shares(counts: NDArray[np.intp], total: int, rng: np.random.RandomState) ->
         raised = rng.choice(tied, size=min(len(tied), missing), replace=False)
         shares[raised] += 1
         missing -= len(raised)
-    return shares.astype(np.intp)
+    whole: NDArray[np.intp] = shares.astype(np.intp)
+    return whole
 
 
 def rows_of(images: LabeledImages, positions: NDArray[np.intp]) -> Rows:
