@@ -9,8 +9,8 @@ from objectives.trial import Trial
 
 
 class TrialCallback:
-    """Reports a metric after each boosting round, stops the training with LightGBM's exception for
-    it, and saves a checkpoint in the trial's folder. The step is the number of rounds so far.
+    """Reports a metric after each boosting round, stops by LightGBM's exception for early stopping,
+    and saves a checkpoint in the trial's folder. The step is the number of rounds so far.
 
     A continued trial trains the remaining rounds from `checkpoint`:
 
