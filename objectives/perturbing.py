@@ -11,7 +11,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from objectives import coding
-from objectives.coding import Codes
 from objectives.objective import Candidates
 from objectives.parameters import Choice, Parameter, Range
 from objectives.space import SearchSpace
@@ -56,26 +55,20 @@ def _moved(
     kind: Parameter, code: float, factor: float, is_redrawn: bool, rng: np.random.Generator
 ) -> float:  # fmt: skip
     """Return the code of a perturbed value."""
-    position = rng.random()  # always drawn, so that parameters are independent
-    if coding.count(kind) == 1:
-        return 0.0
+    position = rng.random()  # drawn in any case, so that the draws of the parameters are independent
     if is_redrawn or np.isnan(code):
         return float(coding.draw(kind, np.array([position]))[0])
     if isinstance(kind, Choice):
         return code
-    direction = 1.0 if factor > 1.0 else -1.0
-    if not isinstance(kind, Range):
-        return float(np.clip(code + direction, 0.0, coding.count(kind) - 1.0))
-    value = float(coding.values(kind, np.array([code]))[0])
-    target = np.clip(value * factor, kind.low, kind.high)
-    if kind.stride is None:
-        return float(np.clip(_code(kind, target), 0.0, 1.0))
-    moved = _code(kind, target)
+    moved = code
+    sign = 1.0
+    if isinstance(kind, Range):
+        value = float(coding.values(kind, np.array([code]))[0])
+        target = np.clip(value * factor, kind.low, kind.high)
+        moved = float(coding.encode(kind, np.array([target]))[0])
+        sign = np.sign(value) or 1.0
+    if coding.is_real(kind):
+        return float(np.clip(moved, 0.0, 1.0))
     if moved == code:
-        moved += direction * (np.sign(value) or 1.0)
+        moved += sign if factor > 1.0 else -sign
     return float(np.clip(moved, 0.0, coding.count(kind) - 1.0))
-
-
-def _code(kind: Range, target: float) -> float:
-    codes: Codes = coding.encode(kind, np.array([target]))
-    return float(codes[0])

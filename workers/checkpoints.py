@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,19 +60,17 @@ def begin_with_copy(folder: Path, origin: tuple[int, int], copies: bool = True) 
         (folder / _COPIED).touch()
 
 
-def saved_checkpoints(trials: Path | None) -> list[tuple[int, int]]:
-    """Return the trial and the step of each saved checkpoint; none if the folder is missing."""
-    found = (_SAVED_NAME.fullmatch(entry.name) for entry in _scan(trials / _SAVED)) if trials else ()
-    return [(int(name[1]), int(name[2])) for name in found if name]
-
-
-def remove_saved(trials: Path, checkpoints: Iterable[tuple[int, int]]) -> None:
-    """Remove these saved checkpoints. If one cannot be removed, it remains, with a warning."""
-    for trial, step in checkpoints:
+def remove_saved(trials: Path, is_needed: Callable[[int, int], bool]) -> None:
+    """Remove the saved checkpoints, of a trial at a step, that are not needed. If one cannot
+    be removed, it remains, with a warning."""
+    for entry in _scan(trials / _SAVED):
+        name = _SAVED_NAME.fullmatch(entry.name)
+        if name is None or is_needed(int(name[1]), int(name[2])):
+            continue
         try:
-            shutil.rmtree(_saved(trials, trial, step))
+            shutil.rmtree(entry.path)
         except OSError as error:
-            _LOGGER.warning("cannot remove the checkpoint of trial %d at step %d: %s", trial, step, error)
+            _LOGGER.warning("cannot remove the saved checkpoint %s: %s", entry.path, error)
 
 
 def _saved(trials: Path, trial: int, step: int) -> Path:

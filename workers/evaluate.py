@@ -102,7 +102,27 @@ def evaluate(
         outcome = _evaluate(
             objective, attempt, limits, now, where, is_expendable=is_expendable, reports=reports, kind_of=kind_of
         )
+    if machine is None:
+        outcome = with_saved_checkpoint(outcome, attempt)
     return printed.add_to(outcome)
+
+
+def with_saved_checkpoint(outcome: Outcome, attempt: Attempt) -> Outcome:
+    """Save the checkpoint of a stopped attempt if that is requested; return a failure if it cannot
+    be saved, else `outcome`.
+
+    An attempt on several machines must have ended on all of them.
+    """
+    if not (isinstance(outcome, Stopped) and attempt.saves_checkpoint and attempt.folder):
+        return outcome
+    try:
+        save_checkpoint(attempt.folder, outcome.step)
+    except OSError as error:
+        rule = f"the checkpoint at step {outcome.step} cannot be saved"
+        message = f"{rule}: {_describe(error)}"
+        kind = FailureKind.ERROR
+        return attempt.failure(kind, message, outcome.started, outcome.finished, outcome.worker)
+    return outcome
 
 
 def _evaluate(
@@ -134,6 +154,8 @@ def _evaluate(
     except BaseException as error:  # SystemExit, for example, would end the process
         if isinstance(error, HostInterruptError) and not is_expendable:
             raise
+        if isinstance(error, EndedWithOthersError) and reports.is_stopped:
+            return _stop(attempt, reports, started, now(), where)
         kind, message = _explain(error, limits, kind_of)
         return attempt.failure(kind, message, started, now(), where)
     if reports.is_stopped:  # the objective caught the exception and returned a value
@@ -168,22 +190,7 @@ def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:
         _prepared[:] = [objective]
 
 
-def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped | Failure:
-    """Return the outcome of a stopped attempt, after saving its checkpoint if requested."""
-    is_first_machine = reports.machine is None or reports.machine.rank == 0
-    if attempt.saves_checkpoint and attempt.folder is not None and is_first_machine:
-        try:
-            save_checkpoint(attempt.folder, reports.last_step)
-        except OSError as error:
-            return Failure(
-                trial=attempt.trial,
-                attempt=attempt.attempt,
-                kind=FailureKind.ERROR,
-                message=f"the checkpoint at step {reports.last_step} cannot be saved: {_describe(error)}",
-                started=started,
-                finished=max(started, now),
-                worker=worker,
-            )
+def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped:
     return Stopped(
         trial=attempt.trial,
         attempt=attempt.attempt,

@@ -11,8 +11,9 @@ from orchestrator.bandit.checks import check_class
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of, with_warm_start
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.bandit.strategies.pbt import PBT
 from orchestrator.bandit.strategies.presets import Calibrated, with_preset
-from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
+from orchestrator.bandit.strategy import AnyStrategy
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
@@ -38,7 +39,7 @@ def named_strategy(
         return _check_object(made, options)
     cls = _strategy_class(made)
     strategy: AnyStrategy = _build(cls, options) if options else cls(**with_preset(cls, {}))
-    if isinstance(strategy, TrainsPopulation):
+    if isinstance(strategy, PBT):
         rule = "the strategy pbt copies checkpoints, which only a campaign can do"
         raise ValueError(f"{rule}: use `tune` or `bbkb run`")
     if isinstance(warm_start_of(strategy), DataStart):

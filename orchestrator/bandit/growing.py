@@ -8,7 +8,7 @@ from the search space, which the strategy does not know.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from orchestrator.bandit.arrays import Floats
 
@@ -27,8 +27,7 @@ class Growth:
     lengthscales: tuple[float, ...]  # (p,), one per parameter, in units of its features
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Perturbation:
+class Perturbation(NamedTuple):
     """A request for a perturbed configuration of each of some arms."""
 
     arms: tuple[int, ...]  # may contain repetitions

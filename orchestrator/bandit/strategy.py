@@ -332,24 +332,6 @@ class LearnsCurves(Protocol[S]):
         """Return the forecasts of the given trials that have reported."""
 
 
-@runtime_checkable
-class TrainsPopulation(Protocol):
-    """A strategy whose trials pause at every `interval` steps, and may copy each other's
-    checkpoints."""
-
-    @property
-    def population(self) -> int:
-        """The number of members in training."""
-
-    @property
-    def interval(self) -> int:
-        """The steps between two pauses."""
-
-    @property
-    def last_step(self) -> int | None:
-        """The step at which a training ends; None if it is unknown."""
-
-
 def never_waits(strategy: object) -> bool:
     """Return whether the strategy chooses with any number of pending pulls, so that its batches are
     unlimited."""

@@ -117,6 +117,14 @@ def _wait_for_computation(view: _View) -> Command | None:
     return _wait(view) if view.state.computation else None
 
 
+def _replace_members(view: _View) -> Command | None:
+    """Remove the checkpoints of trials that new members of the population have replaced."""
+    trainings = view.state.trainings
+    replaced = (copied.replaces for copied in trainings.population.copied.values())
+    trials = tuple(trial for trial in replaced if trial in trainings.paused)
+    return RemoveCheckpoints(trials) if trials else None
+
+
 def _give_up_budget(view: _View) -> Command | None:
     """If the remaining budget cannot complete any trial, learn the last results and stop."""
     state = view.state
@@ -237,6 +245,7 @@ def _close(view: _View) -> Command:
 
 # The first rule that returns a command decides.
 RUNNING: tuple[_Rule, ...] = (
+    _replace_members,
     _stop,
     _dispatch,
     _wait_for_computation,

@@ -161,6 +161,11 @@ class Rules:
         return self.goals.objectives[0].is_maximized
 
     @property
+    def is_population(self) -> bool:
+        """Whether the trials are members of a population."""
+        return self.training is not None and self.training.is_population
+
+    @property
     def sign(self) -> float:
         """The factor that turns a value into a reward, which is maximized."""
         return self.goals.objectives[0].sign

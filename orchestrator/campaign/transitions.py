@@ -45,7 +45,6 @@ from orchestrator.campaign.state import (
     Session,
     idle_cause,
 )
-from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.errors import StoreError, UserError
 from orchestrator.wording import moment
 
@@ -174,8 +173,14 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         durations=state.durations.after_choice(seconds, is_first=state.refresh.is_unused),
         refresh=replace(state.refresh, is_unused=False),
         results=replace(state.results, gains=gains),
-        trainings=_with_copies(state, event),
     )
+    for pick in event.picks:
+        if pick.copied is not None:
+            counts_steps = state.rules.steps is not None
+            copied = after.trainings.after_copy(
+                pick.trial, pick.arm, pick.copied, state.rules.stopping, counts_steps
+            )  # fmt: skip
+            after = replace(after, trainings=copied)
     if not _learns_nothing(state, event):
         return after
     remark = (
@@ -183,21 +188,6 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
         "`limit` of its ask is what is left of the budget, and it has to return a batch"
     )
     return replace(after, notes=replace(state.notes, remarks=(*state.notes.remarks, remark)))
-
-
-def _with_copies(state: CampaignState, event: BatchChosen) -> Trainings:
-    """Return the trainings with the trials that continue from checkpoints of other trials."""
-    trainings = state.trainings
-    copies = {pick.trial: pick.copied for pick in event.picks if pick.copied is not None}
-    if not copies:
-        return trainings
-    steps = trainings.steps
-    if state.rules.steps is not None:
-        for trial, copied in copies.items():
-            steps = steps.after_continuing(trial, copied.step)
-    arms = {pick.trial: pick.arm for pick in event.picks}
-    after = trainings.after_copies(copies, arms, state.rules.stopping)
-    return replace(after, steps=steps)
 
 
 def _batch_after(batch: Batch, event: BatchChosen) -> Batch:
@@ -244,11 +234,7 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
         batch=Batch(state.batch.number, state.batch.size),
         computation=None,
         durations=replace(state.durations, refreshing=_computing_seconds(state, event)),
-        trainings=state.trainings.after_refresh(
-            event.trials,
-            event.forecasts,
-            saves_checkpoints=state.rules.training is not None and state.rules.training.is_population,
-        ),
+        trainings=state.trainings.after_refresh(event.trials, event.forecasts, state.rules.is_population),
     )
 
 

@@ -74,9 +74,7 @@ class Pool:
         if self.space is None:
             return Appended({}, ())
         if isinstance(request, Perturbation):
-            factors = request.factors
-            children = perturb(self.space, self.candidates, request.arms, factors, request.resample_probability, rng)
-            return Appended(_plain(children), ())
+            return Appended(_plain(perturb(self.space, self.candidates, *request, rng)), ())
         appended = grow(
             self.space, self.candidates, request.around, request.lengthscales, count=min(GROWTH, self.limit), rng=rng
         )

@@ -62,7 +62,7 @@ def _best_facts(history: History) -> list[tuple[str, str]]:
     if best is not None:
         facts.append(("best value", f"{now.best.text} ({best.origin})"))
         facts.append(("best parameters", assignments(best.parameters)))
-        facts += [("", f"{part}: {part.values}") for part in best_schedule(history)]
+        facts += [("", ": ".join(part)) for part in best_schedule(history)]
     if now.best.recommended is not None:
         facts.append(("recommended", recommendation(now.best.recommended, now)))
     return facts

@@ -1,6 +1,5 @@
 """The ancestry of a population: which trial continued from which, and a member's schedule."""
 
-from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from orchestrator.history.rows import TrialRow
@@ -8,75 +7,62 @@ from orchestrator.history.tables import History
 
 
 class Segment(NamedTuple):
-    """A part of a member's training with constant parameters.
-
-    It consists of the steps after `start`, up to and including `end`.
-    """
-
-    trial: int
-    start: int
-    end: int
-    parameters: Mapping[str, object]
-
-    def __str__(self) -> str:
-        return f"steps {self.start + 1} to {self.end}, trial {self.trial}"
-
-    @property
-    def values(self) -> str:
-        """The parameters as text."""
-        return ", ".join(f"{name} {_short(value)}" for name, value in self.parameters.items())
-
-
-class Descendant(NamedTuple):
-    """A trial in the tree; `depth` is its number of ancestors."""
+    """A part of a member's training with constant parameters: the steps after `start`, up to and
+    including `end`."""
 
     row: TrialRow
-    depth: int
-
-
-def is_population(history: History) -> bool:
-    """Return whether any trial copied a checkpoint."""
-    return any(row.pick.copied is not None for row in history.trials)
+    start: int
+    end: int
 
 
 def schedule(history: History, trial: int) -> list[Segment]:
-    """Return the segments of the training of `trial`, the oldest first, from step 0 on."""
-    segments: list[Segment] = []
+    """Return the parts of the training of `trial`, the oldest first; the first begins at step 0."""
     row = history.trials[trial]
     end = row.training.last_step
+    segments: list[Segment] = []
     while (copied := row.pick.copied) is not None:
-        segments.append(Segment(row.trial, copied.step, end, row.parameters))
-        end = copied.step
+        segments.append(Segment(row, copied.step, end))
         row = history.trials[copied.trial]
-    segments.append(Segment(row.trial, 0, end, row.parameters))
-    return segments[::-1]
+        end = copied.step
+    return [Segment(row, 0, end), *reversed(segments)]
 
 
-def best_schedule(history: History) -> list[Segment]:
-    """Return the schedule of the best member; empty if its parameters never changed."""
+def best_schedule(history: History) -> list[tuple[str, str]]:
+    """Return the steps and parameters of each part of the best member's training, as text.
+
+    The result is empty if its parameters were constant.
+    """
     best = history.best
-    return [] if best is None or best.pick.copied is None else schedule(history, best.trial)
+    parts = [] if best is None or best.pick.copied is None else schedule(history, best.trial)
+    return [
+        (f"steps {start + 1} to {end}, trial {row.trial}", _assignments(row))
+        for row, start, end in parts
+    ]  # fmt: skip
 
 
-def tree(history: History) -> list[Descendant]:
-    """Return all trials, each one followed by the trials that continued from it, sorted by step."""
-    children: dict[int | None, list[TrialRow]] = {}
+def depths(history: History) -> dict[int, int]:
+    """Return the number of ancestors of each trial.
+
+    In the result's order, each trial is followed by the trials that continued from it, by step.
+    """
+    children: dict[int | None, list[tuple[int, int]]] = {}
     for row in history.trials:
-        parent = None if row.pick.copied is None else row.pick.copied.trial
-        children.setdefault(parent, []).append(row)
-
-    def below(parent: int | None, depth: int) -> Iterator[Descendant]:
-        for row in sorted(children.get(parent, ()), key=_start):
-            yield Descendant(row, depth)
-            yield from below(row.trial, depth + 1)
-
-    return list(below(None, 0))
-
-
-def _start(row: TrialRow) -> tuple[int, int]:
-    copied = row.pick.copied
-    return (0 if copied is None else copied.step, row.trial)
+        copied = row.pick.copied
+        parent, step = (None, 0) if copied is None else (copied.trial, copied.step)
+        children.setdefault(parent, []).append((step, row.trial))
+    found: dict[int, int] = {}
+    waiting = [(trial, 0) for _, trial in sorted(children.get(None, ()), reverse=True)]
+    while waiting:
+        trial, depth = waiting.pop()
+        found[trial] = depth
+        below = sorted(children.get(trial, ()), reverse=True)
+        waiting += [(child, depth + 1) for _, child in below]
+    return found
 
 
-def _short(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+def _assignments(row: TrialRow) -> str:
+    texts = {
+        name: f"{value:.4g}" if isinstance(value, float) else str(value)
+        for name, value in row.parameters.items()
+    }  # fmt: skip
+    return ", ".join(f"{name} {text}" for name, text in texts.items())

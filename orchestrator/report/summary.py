@@ -179,12 +179,7 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
     if best is None:
         return []
     named = [*best.parameters.items(), *best.metrics.items()]
-    return [*((name, str(short(value))) for name, value in named), *_schedule(history)]
-
-
-def _schedule(history: History) -> list[tuple[str, str]]:
-    """Return the parameters of the best member of a population, by its steps."""
-    return [(str(part), part.values) for part in best_schedule(history)]
+    return [*((name, str(short(value))) for name, value in named), *best_schedule(history)]
 
 
 def best_origin(history: History) -> str:

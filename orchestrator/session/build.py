@@ -13,7 +13,8 @@ from objectives.tabular import table_candidates, table_objective
 from objectives.with_metrics import VALUE, WithMetrics
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
-from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
+from orchestrator.bandit.strategies.pbt import PBT
+from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.candidates.matching import find_arm
 from orchestrator.errors import CampaignError, UserError
 from orchestrator.session import known_results
@@ -154,7 +155,7 @@ def growing_space(settings: Settings) -> SearchSpace | None:
     """
     section = settings.candidates
     strategy = settings.strategy
-    if isinstance(strategy, TrainsPopulation):  # in finite spaces too, since members are new arms
+    if isinstance(strategy, PBT):  # in finite spaces too, since members are new arms
         return SearchSpace(settings.space, settings.forbid)
     can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
     if section.grow and not can_grow:

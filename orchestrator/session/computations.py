@@ -15,7 +15,6 @@ from orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from orchestrator.campaign.events import (
     BatchChosen,
     CandidatesGrown,
-    CheckpointsRemoved,
     Computed,
     ContinuedTrial,
     Event,
@@ -119,12 +118,8 @@ class Choice:
             possible_gain=None if prospect is None else number_or_none(prospect.gain),
             noise=None if prospect is None else number_or_none(prospect.noise),
         )
-        events: list[Event] = [chosen]
-        if continued:
-            events.append(continuation(campaign, continued, "promising", ending.now))
-        if replaced := tuple(pick.replaces for pick in new_picks if pick.replaces is not None):
-            events.append(CheckpointsRemoved(time=ending.now, trials=replaced))
-        return Conclusion(tuple(events), self.search)
+        events = (chosen, continuation(campaign, continued, "promising", ending.now)) if continued else (chosen,)
+        return Conclusion(events, self.search)
 
 
 def continuation(

@@ -58,7 +58,7 @@ from orchestrator.session.outputs import remove_outputs
 from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.recorder import Recorder, Span
 from orchestrator.store.event_store import Writer
-from workers.checkpoints import remove_checkpoints, remove_saved, saved_checkpoints
+from workers.checkpoints import remove_checkpoints, remove_saved
 from workers.executor import Executor
 
 _LOGGER = logging.getLogger("bbkb.session")
@@ -262,9 +262,9 @@ class Driver:
         population = self._campaign.trainings.population
         if trials is None or not population.saved:
             return
-        unfinished = {*self._campaign.running, *(queued.trial for queued in self._campaign.backlog)}
+        queued = (attempt.trial for attempt in self._campaign.backlog)
         self._evaluations.commit()
-        remove_saved(trials, population.superfluous(saved_checkpoints(trials), unfinished))
+        remove_saved(trials, population.needed_by((*self._campaign.running, *queued)))
 
     def _compute(self, computation: AnyComputation) -> None:
         """Record the beginning of a computation and start it.
@@ -290,10 +290,6 @@ class Driver:
             self._recorder.measured(Span.REFIT, seconds)
         for event in conclusion.events:
             self._record_with_remarks(event)
-        if replaced := [event for event in conclusion.events if isinstance(event, CheckpointsRemoved)]:
-            self._evaluations.commit()
-            for removal in replaced:
-                remove_checkpoints(self._problem.trial_folders, removal.trials)
         if computation.kind == "refreshing":
             self._remove_saved()
 

@@ -49,7 +49,7 @@ class Evaluations:
             step_limit(state, queued.trial),
             can_be_stopped=state.rules.stopping is not None,
             recorded_step=state.trainings.step(queued.trial),
-            saves_checkpoint=state.rules.training is not None and state.rules.training.is_population,
+            saves_checkpoint=state.rules.is_population,
             origin=state.trainings.population.copied.get(queued.trial),
         )
 

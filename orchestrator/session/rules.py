@@ -1,6 +1,7 @@
 """Derives the rules that sessions record from a campaign's settings."""
 
-from orchestrator.bandit.strategy import AnyStrategy, TrainsPopulation
+from orchestrator.bandit.strategies.pbt import PBT
+from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.campaign.goals import VALUE, CampaignGoals, ConstraintGoal, ObjectiveGoal
 from orchestrator.campaign.rules import (
     DeadlineRules,
@@ -93,7 +94,7 @@ def _stopping(
 ) -> StoppingRule | None:  # fmt: skip
     match rule:
         case None:
-            return StoppingRule.every(strategy.interval) if isinstance(strategy, TrainsPopulation) else None
+            return StoppingRule.every(strategy.interval) if isinstance(strategy, PBT) else None
         case AshaSettings():
             return StoppingRule.asha(rule.reduction, rule.first_step)
         case ModelStoppingSettings(continues=True):
@@ -103,14 +104,12 @@ def _stopping(
 
 
 def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
-    if isinstance(strategy, TrainsPopulation):
+    if isinstance(strategy, PBT):
+        end = strategy.last_step
+        # one member is trained to its end, so that a budget of steps always yields a result
         return TrainingRule(
-            continues=True,
-            has_checkpoints=True,
-            finish=1,  # of the members, so that a budget of steps always yields a result
-            last_step=strategy.last_step,
-            is_population=True,
-        )
+            continues=True, has_checkpoints=True, finish=1, last_step=end, is_population=True
+        )  # fmt: skip
     if not isinstance(rule, ModelStoppingSettings):
         return None
     return TrainingRule(

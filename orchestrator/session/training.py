@@ -1,15 +1,16 @@
 """Completes `early_stopping: {rule: model}` at the start of a session, from the objective and the
 budget."""
 
+from dataclasses import replace
+
 from objectives.command import ShellCommand
 from objectives.external import HasFunction, takes_argument
 from objectives.objective import TrainsInSteps
-from orchestrator.bandit.strategy import TrainsPopulation
+from orchestrator.bandit.strategies.pbt import PBT
 from orchestrator.campaign.trainings.first import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
-from orchestrator.settings.strategies import build_strategy, dump_strategy
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
@@ -18,13 +19,10 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
     which are kept."""
     rule = settings.early_stopping
     strategy = settings.strategy
-    if isinstance(strategy, TrainsPopulation):
-        last_step = strategy.last_step
-        if last_step is None and isinstance(objective, TrainsInSteps):
-            last_step = objective.last_step
-        options = {**dump_strategy(strategy), "last_step": last_step}
-        workers = settings.workers.model_copy(update={"trial_folders": True})
-        return settings.model_copy(update={"strategy": build_strategy(options), "workers": workers})
+    with_folders = settings.workers.model_copy(update={"trial_folders": True})
+    if isinstance(strategy, PBT):
+        strategy = replace(strategy, last_step=_last_step(strategy, objective))
+        return settings.model_copy(update={"strategy": strategy, "workers": with_folders})
     if not isinstance(rule, ModelStoppingSettings):
         return settings
     is_decided = is_begun and rule.continues is not None and rule.first_trials is not None
@@ -35,9 +33,7 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
         continues = True if _has_checkpoints(objective) else "anew"
     first = _first(settings, rule) if continues else NO_FIRST_TRAININGS
     decided = rule.model_copy(update={"continues": continues, "first_trials": first.trials, "first_steps": first.steps})
-    workers = settings.workers
-    if continues is True:
-        workers = workers.model_copy(update={"trial_folders": True})
+    workers = with_folders if continues is True else settings.workers
     return settings.model_copy(update={"early_stopping": decided, "workers": workers})
 
 
@@ -48,23 +44,23 @@ def check_reports(settings: Settings, objective: object) -> None:
     Whether other objectives, such as a command, report values is unknown before they run.
     """
     rule = settings.early_stopping
-    if isinstance(settings.strategy, TrainsPopulation):
+    if isinstance(settings.strategy, PBT):
         _check_population(settings.strategy, objective)
         _check_function(settings, objective, "strategy", "strategy pbt")
     if isinstance(rule, ModelStoppingSettings):
-        _check_last_step(rule, objective)
+        _check_last_step("early_stopping", rule.last_step, objective)
         _check_first(rule, _last_step(rule, objective))
     if rule is not None:
         _check_function(settings, objective, "early_stopping", "early_stopping.rule")
 
 
-def _check_last_step(rule: ModelStoppingSettings, objective: object) -> None:
-    """Raise UserError if the given last step differs from the objective's."""
-    if not isinstance(objective, TrainsInSteps) or rule.last_step in (None, objective.last_step):
+def _check_last_step(section: str, last_step: int | None, objective: object) -> None:
+    """Raise UserError if the `last_step` of a section differs from the objective's."""
+    if not isinstance(objective, TrainsInSteps) or last_step in (None, objective.last_step):
         return
     raise UserError(
-        f"early_stopping.last_step must be {objective.last_step}, the epochs of this objective, or be left out, got "
-        f"{rule.last_step}; objective.options.epochs changes both"
+        f"{section}.last_step must be {objective.last_step}, the epochs of this objective, or be "
+        f"left out, got {last_step}; objective.options.epochs changes both"
     )
 
 
@@ -82,18 +78,15 @@ def _check_function(settings: Settings, objective: object, key: str, needing: st
     )
 
 
-def _check_population(strategy: TrainsPopulation, objective: object) -> None:
+def _check_population(strategy: PBT, objective: object) -> None:
     """Raise UserError if trials save no checkpoints or end before their first pause."""
     if not _has_checkpoints(objective):
         raise UserError(
             "strategy pbt needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
             "checkpoint there before it reports and loads one that it finds, or a command that names BBKB_FOLDER"
         )
+    _check_last_step("strategy", strategy.last_step, objective)
     end = objective.last_step if isinstance(objective, TrainsInSteps) else strategy.last_step
-    if strategy.last_step not in (None, end):
-        raise UserError(
-            f"strategy.last_step must be {end}, the epochs of this objective, or be left out, got {strategy.last_step}"
-        )
     if end is not None and strategy.interval >= end:
         raise UserError(f"strategy.interval must be below the last step of a training, {end}, got {strategy.interval}")
 
@@ -116,7 +109,7 @@ def _has_checkpoints(objective: object) -> bool:
     return takes_argument(objective, "folder")
 
 
-def _last_step(rule: ModelStoppingSettings, objective: object) -> int | None:
+def _last_step(rule: ModelStoppingSettings | PBT, objective: object) -> int | None:
     """Return the step at which trainings end, from the settings or the objective; None if
     unknown."""
     if rule.last_step is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:

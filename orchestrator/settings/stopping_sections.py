@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from orchestrator.bandit.model.model import model_of
-from orchestrator.bandit.strategy import LearnsCurves, TrainsPopulation
+from orchestrator.bandit.strategies.pbt import PBT
+from orchestrator.bandit.strategy import LearnsCurves
 from orchestrator.settings.known_results import Known, has_values
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.sections import BudgetSettings, PositiveInt, Section
@@ -103,18 +104,18 @@ def population_problems(
     workers: WorkerSettings,
 ) -> Iterator[Refusal]:
     """Yield conflicts between other sections and a strategy that trains a population."""
-    if not isinstance(strategy, TrainsPopulation):
+    if not isinstance(strategy, PBT):
         return
+    is_virtual = workers.executor == "simulated"
+    without = "must be left out with strategy pbt"
     if early_stopping is not None:
-        rule = "must be left out with strategy pbt, which pauses and replaces trials itself"
-        yield Refusal(("early_stopping",), rule)
+        yield Refusal(("early_stopping",), f"{without}, which pauses and replaces trials itself")
     if not space:
-        yield Refusal(("space",), "must be given with strategy pbt, which perturbs values of its parameters")
+        yield Refusal(("space",), "must be given with strategy pbt, which perturbs its parameters")
     if has_values(known_results):
-        rule = "must be left out with strategy pbt, which copies checkpoints of its own trials"
-        yield Refusal(("known_results",), rule)
-    if budget.steps is not None and workers.executor == "simulated":
-        rule = "must be left out with strategy pbt in virtual time, in which a stopped trial has trained on"
+        yield Refusal(("known_results",), f"{without}, which copies checkpoints of its own trials")
+    if budget.steps is not None and is_virtual:
+        rule = f"{without} in virtual time, in which a stopped trial has trained on"
         yield Refusal(("budget", "steps"), rule)
     if budget.evaluations <= strategy.population:
         rule = f"must be above strategy.population, {strategy.population}, because each copy is a new trial"

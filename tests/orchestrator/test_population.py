@@ -20,7 +20,7 @@ from objectives.sampling import make_candidates
 from objectives.space import SearchSpace
 from orchestrator.api import Campaign, Result, load, tune
 from orchestrator.campaign.events import TrialStopped, TrialSucceeded
-from orchestrator.history.ancestry import schedule, tree
+from orchestrator.history.ancestry import depths, schedule
 from orchestrator.history.tables import History
 from orchestrator.public import strategies
 from orchestrator.report.pictures import figures
@@ -67,7 +67,7 @@ def check(folder: Path, history: History) -> None:
     for row in history.succeeded:
         _, course = json.loads((folder / "trials" / f"{row.trial:06d}" / "theta.json").read_text())
         parts = schedule(history, row.trial)
-        expected = [list(part.parameters.values()) for part in parts for _ in range(part.start, part.end)]
+        expected = [list(part.row.parameters.values()) for part in parts for _ in range(part.start, part.end)]
         assert course == expected
         assert len(course) == STEPS
 
@@ -81,7 +81,7 @@ def test_population_copies_checkpoints_and_shows_its_schedules(tmp_path: Path, e
     assert len(copies) >= 4
     assert len(history.succeeded) == 6
     assert [row.status for row in history.trials].count("stopped") == len(copies)
-    assert sorted(node.row.trial for node in tree(history)) == list(range(len(history.trials)))
+    assert sorted(depths(history)) == list(range(len(history.trials)))
     assert any(figure.name == "population" for figure in figures(history))
     best = history_of(result).best
     assert best is not None

@@ -24,7 +24,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_exists, 
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from objectives.machines import END_SECONDS, Machine, free_port
-from workers.evaluate import evaluate, worker_name
+from workers.evaluate import evaluate, with_saved_checkpoint, worker_name
 from workers.gangs.causes import cause_of
 from workers.gangs.groups import GroupCrew
 from workers.limits import HARD_END_SECONDS
@@ -257,18 +257,19 @@ class RankCrew(GroupCrew):
                     publish=publish,
                     machine=first,
                 )
-            return self._conclude(outcome, others, request)
+            return with_saved_checkpoint(self._conclude(outcome, others, request), attempt)
         finally:
             request.forget()
 
     def _conclude(self, outcome: Outcome, others: _Others, request: _EndRequest) -> Outcome:
         """End the other ranks, and return the outcome of the attempt.
 
-        The value of rank 0 counts if no other rank failed before rank 0 ended. Otherwise the
+        The value of rank 0 counts if no other rank has failed before it ended, or if it was
+        stopped: the others may have failed because their connections to it ended. Otherwise the
         attempt fails, with the cause of all failures.
         """
-        if isinstance(outcome, Success | Stopped) and not others.failures:
-            # after a success, the others are about to end too
+        if isinstance(outcome, Stopped) or (isinstance(outcome, Success) and not others.failures):
+            # after a success the others are about to end too
             patience = END_SECONDS if isinstance(outcome, Success) else 0.0
             self._end_helpers(others, request, patience, END_SECONDS)
             return outcome

@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Annotated, Literal
 
 import numpy as np
@@ -48,9 +49,9 @@ class Member:
         """The reward at its newest pause."""
         return self.scores[-1][1]
 
-    def reward_at(self, step: float) -> float | None:
-        """Return the newest reward at `step` or before; None if there is none."""
-        return next((reward for at, reward in reversed(self.scores) if at <= step), None)
+    def reward_at(self, step: float) -> float:
+        """Return the newest reward at `step` or before; −∞ if there is none."""
+        return next((reward for at, reward in reversed(self.scores) if at <= step), -math.inf)
 
     def after(self, curve: TrialCurve) -> "Member":
         """Return the member after its next pause."""
@@ -76,7 +77,8 @@ class PopulationState(ModelFreeState):
     is_sequence: bool = False  # whether the first ones cover the space
     members: Mapping[int, Member] = field(default_factory=dict)
     paused: tuple[int, ...] = ()  # the trials that can be continued
-    exploits: Mapping[int, Exploit] = field(default_factory=dict)  # paused trial → its replacement
+    # paused trial → its replacement, ascending
+    exploits: Mapping[int, Exploit] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -122,11 +124,11 @@ class PBT(ModelFree[PopulationState]):
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> PopulationState:
         """Return the state before any pull of `arms` (A, d); draws the seed."""
-        count = len(check_arms(arms))
+        first = len(check_arms(arms))
         return PopulationState(
             seed=int(rng.integers(2**32)),
-            pulls=Pulls.none(count),
-            first=count,
+            pulls=Pulls.none(first),
+            first=first,
             is_sequence=isinstance(arms, Arms) and arms.layout.is_sequence,
         )
 
@@ -190,13 +192,10 @@ class PBT(ModelFree[PopulationState]):
 
     def growth(self, state: PopulationState) -> Perturbation | None:
         """Return the parents whose configurations should be perturbed; None if there are none."""
-        exploits = (state.exploits[trial] for trial in sorted(state.exploits))
-        parents = tuple(state.members[exploit.parent].arm for exploit in exploits if exploit.arm is None)
-        if not parents:
-            return None
-        return Perturbation(
-            arms=parents, factors=self.perturbation_factors, resample_probability=self.resample_probability
-        )
+        parents = [exploit.parent for exploit in state.exploits.values() if exploit.arm is None]
+        arms = tuple(state.members[parent].arm for parent in parents)
+        request = Perturbation(arms, self.perturbation_factors, self.resample_probability)
+        return request if arms else None
 
     def extend(
         self,
@@ -206,12 +205,11 @@ class PBT(ModelFree[PopulationState]):
         log_prior: Floats | None = None,
     ) -> PopulationState:
         """Return the state with the perturbed configurations that `growth` requested."""
-        arm = len(state.pulls.counts)
-        exploits = dict(state.exploits)
-        for trial in sorted(exploits):
-            if exploits[trial].arm is None:
-                exploits[trial] = replace(exploits[trial], arm=arm)
-                arm += 1
+        new = count(len(state.pulls.counts))
+        exploits = {
+            trial: replace(exploit, arm=next(new)) if exploit.arm is None else exploit
+            for trial, exploit in state.exploits.items()
+        }
         return replace(state, pulls=state.pulls.extend(len(features)), exploits=exploits)
 
     def arms_to_retire(self, state: PopulationState, pending: Sequence[int], most: int) -> tuple[int, ...]:
@@ -228,22 +226,21 @@ class PBT(ModelFree[PopulationState]):
     def _is_among_worst(self, state: PopulationState, trial: int) -> bool:
         """Return whether enough members are better at the same step to replace `trial`."""
         member = state.members[trial]
-        if member.reward == -math.inf:
-            return True
         rewards = (other.reward_at(member.step) for other in state.members.values())
-        better = sum(reward is not None and reward > member.reward for reward in rewards)
-        return better >= self._size(state) - self._share(state)
+        better = sum(reward > member.reward for reward in rewards)
+        has_diverged = member.reward == -math.inf
+        return has_diverged or better >= self._size(state) - self._share(state)
 
     def _exploit(self, state: PopulationState, trial: int, replaced: AbstractSet[int]) -> Exploit | None:
         """Draw the parent of a replacement; None if no other member is better."""
         member = state.members[trial]
         step = math.inf if member.reward == -math.inf else member.step
         rewards = {
-            number: reward
-            for number, other in state.members.items()
-            if number not in replaced and (reward := other.reward_at(step)) is not None and reward > member.reward
-        }
-        best = sorted(rewards, key=lambda number: (-rewards[number], number))[: self._share(state)]
+            other: state.members[other].reward_at(step)
+            for other in state.members.keys() - replaced
+        }  # fmt: skip
+        better = {other: reward for other, reward in rewards.items() if reward > member.reward}
+        best = sorted(better, key=lambda other: (-better[other], other))[: self._share(state)]
         if not best:
             return None
         rng = np.random.default_rng([state.seed, state.round, trial])

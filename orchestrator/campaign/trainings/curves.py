@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from orchestrator.bandit.results import TrialCurve
-from orchestrator.campaign.immutable import replace
+from orchestrator.campaign.immutable import replace, with_items
 from orchestrator.campaign.trainings.population import Copied, Population
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
@@ -197,33 +197,29 @@ class Trainings:
             rungs=self.rungs.after_continuing(trials),
         )
 
-    def after_copies(
-        self, copies: Mapping[int, Copied], arms: Mapping[int, int], rule: StoppingRule | None
+    def after_copy(
+        self, trial: int, arm: int, copied: Copied, rule: StoppingRule | None, counts_steps: bool
     ) -> "Trainings":  # fmt: skip
-        """Return a copy with new trials that continue from the saved checkpoints of other trials.
+        """Return a copy with a new trial that continues from the saved checkpoint of another trial.
 
         Args:
-            copies: new trial → the checkpoint that it continues from.
-            arms: new trial → its arm.
-            rule: the pauses; a new trial does not pause again at the step of its checkpoint.
+            trial: the new trial.
+            arm: its arm.
+            copied: the checkpoint.
+            rule: the pauses; the new trial does not pause again at the step of its checkpoint.
+            counts_steps: whether there is a budget of steps.
         """
-        curves = dict(self.curves)
-        rungs = self.rungs
-        for trial, copied in copies.items():
-            reward = self.population.saved[copied.trial][1]
-            curves[trial] = TrialCurve(trial, arms[trial], (copied.step,), (reward,))
-            if rule is not None:
-                rungs = rungs.after(rule, trial, copied.step, reward).after_continuing((trial,))
-        population = replace(
-            self.population,
-            copied=MappingProxyType({**self.population.copied, **copies}),
-        )
+        reward = self.population.saved[copied.trial][1]
+        curve = TrialCurve(trial, arm, (copied.step,), (reward,))
+        rungs = self.rungs if rule is None else self.rungs.after(rule, trial, copied.step, reward)
+        steps = self.steps.after_continuing(trial, copied.step) if counts_steps else self.steps
         return replace(
             self,
-            curves=MappingProxyType(curves),
-            continued=self.continued.union(copies),
-            rungs=rungs,
-            population=population,
+            curves=with_items(self.curves, {trial: curve}),
+            continued=self.continued | {trial},
+            rungs=rungs.after_continuing((trial,)),
+            steps=steps,
+            population=self.population.after_copy(trial, copied),
         )
 
     def after_removal(self, trials: Sequence[int], unlearned: Set[int]) -> "Trainings":
@@ -239,7 +235,6 @@ class Trainings:
             forecasts=_without(self.forecasts, trials),
             removed=self.removed.union(trials),
             rungs=rungs,
-            population=self.population.without(trials),
         )
 
     def after_failure(self, trial: int) -> "Trainings":
@@ -256,26 +251,24 @@ class Trainings:
         return replace(self, learned=learned)
 
     def after_refresh(
-        self, trials: Iterable[int], forecasts: Iterable[Forecast], saves_checkpoints: bool = False
+        self, trials: Sequence[int], forecasts: Iterable[Forecast], is_population: bool = False
     ) -> "Trainings":
         """Return a copy after a refresh has learned these ended trials and made these forecasts.
 
-        `saves_checkpoints`: whether each pause has saved a checkpoint that other trials may copy.
+        `is_population`: whether each pause has saved a checkpoint that other trials may copy.
         """
-        saved: dict[int, tuple[int, float]] = {}
-        if saves_checkpoints:
-            trials = tuple(trials)
-            saved = {
-                trial: (self.paused[trial].step, self.curves[trial].rewards[-1])
-                for trial in trials
-                if trial in self.paused and trial in self.curves and self.curves[trial].rewards
-            }
+        pauses = (trial for trial in trials if is_population and trial in self.paused)
+        saved = {
+            trial: (self.paused[trial].step, self.curves[trial].rewards[-1])
+            for trial in pauses
+            if self.step(trial)
+        }  # fmt: skip
         ended = {trial for trial in trials if trial not in self.paused and not self._is_open(trial)}
         return replace(
             self,
             curves=_without(self.curves, ended),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
-            population=self.population.with_saved(saved),
+            population=self.population.after_pauses(saved),
         )
 
     def _is_open(self, trial: int) -> bool:

@@ -1,10 +1,10 @@
 """The checkpoints of a population: those saved at pauses, and those that new trials copied."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from orchestrator.campaign.immutable import replace
+from orchestrator.campaign.immutable import replace, with_items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,33 +29,26 @@ class Population:
     # trial → step and reward of the newest pause that the strategy has learned
     saved: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
 
-    def with_saved(self, saved: Mapping[int, tuple[int, float]]) -> "Population":
+    def after_copy(self, trial: int, copied: Copied) -> "Population":
+        """Return a copy with the origin of a new trial."""
+        return replace(self, copied=with_items(self.copied, {trial: copied}))
+
+    def after_pauses(self, saved: Mapping[int, tuple[int, float]]) -> "Population":
         """Return a copy with these checkpoints in place of older ones of the same trials."""
-        return replace(self, saved=MappingProxyType({**self.saved, **saved})) if saved else self
+        return replace(self, saved=with_items(self.saved, saved)) if saved else self
 
-    def without(self, trials: Iterable[int]) -> "Population":
-        """Return a copy in which no further trial may copy the checkpoints of `trials`."""
-        removed = self.saved.keys() & set(trials)
-        if not removed:
-            return self
-        kept = {trial: at for trial, at in self.saved.items() if trial not in removed}
-        return replace(self, saved=MappingProxyType(kept))
+    def needed_by(self, unfinished: Iterable[int]) -> Callable[[int, int], bool]:
+        """Return a function that says whether a trial can still need a saved checkpoint.
 
-    def superfluous(
-        self, files: Iterable[tuple[int, int]], unfinished: Iterable[int]
-    ) -> list[tuple[int, int]]:  # fmt: skip
-        """Return the saved checkpoints among `files` (trial, step) that no trial needs any more.
-
-        Args:
-            files: all existing checkpoints.
-            unfinished: running or queued trials, which may have to copy their origin again.
+        A checkpoint is given by its trial and step. The newest one of each member is needed, and
+        the origins of the `unfinished` trials, which may have to copy them again.
         """
         origins = (self.copied[trial] for trial in unfinished if trial in self.copied)
         needed = {(origin.trial, origin.step) for origin in origins}
         replaced = {copied.replaces for copied in self.copied.values()}
-        return [
-            (trial, step)
-            for trial, step in files
-            if (trial, step) not in needed
-            and (trial in replaced or (trial in self.saved and step < self.saved[trial][0]))
-        ]  # fmt: skip
+
+        def is_needed(trial: int, step: int) -> bool:
+            is_newest = trial not in self.saved or step >= self.saved[trial][0]
+            return (trial, step) in needed or (trial not in replaced and is_newest)
+
+        return is_needed

@@ -99,8 +99,7 @@ def _schedule(run: Run, state: CampaignState, best: Best) -> Iterator[str]:
     from orchestrator.history.ancestry import best_schedule  # imports numpy
     from orchestrator.history.reading import read_history
 
-    for part in best_schedule(read_history(run)):
-        yield f"{part}: {part.values}"
+    yield from map(": ".join, best_schedule(read_history(run)))
 
 
 def list_(
