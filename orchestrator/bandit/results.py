@@ -5,6 +5,7 @@ This module does not import numpy, so that commands that only read a log start q
 
 import math
 from dataclasses import dataclass, replace
+from enum import IntEnum
 from typing import Self
 
 LARGEST_REWARD = 1e300  # larger magnitudes, up to the largest float, are reduced to this value
@@ -30,6 +31,17 @@ class Observation:
     further: tuple[float, ...] = ()
     is_existing: bool = False
     is_stopped: bool = False
+
+
+class Turn(IntEnum):
+    """Whether a free worker starts a new trial or continues a paused one.
+
+    States that earlier versions saved have False and True in place of the first two.
+    """
+
+    NEW_FIRST = 0  # it continues none
+    BY_BOUND = 1  # the trial with the largest upper bound comes next
+    PAUSED_FIRST = 2  # it continues the paused trial with the largest upper bound
 
 
 @dataclass(frozen=True, slots=True)

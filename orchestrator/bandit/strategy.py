@@ -23,7 +23,7 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.results import Observation as Observation
-from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.results import TrialCurve, Turn
 
 Record = Mapping[str, Any]  # plain values that only the strategy interprets
 # the modes of a strategy whose bounds are valid with pending pulls
@@ -313,7 +313,7 @@ class LearnsCurves(Protocol[S]):
         paused: Sequence[int],
         last_step: int | None = None,
         *,
-        compete: bool = True,
+        compete: Turn = Turn.BY_BOUND,
     ) -> S:
         """Return the state with these curves in place of those of the same trials. The next `tell`
         learns them.
@@ -325,7 +325,8 @@ class LearnsCurves(Protocol[S]):
             paused: all trials that were stopped and may be continued. Their configurations are not
                 started again.
             last_step: the step at which a training ends, if it is given.
-            compete: whether `ask` may choose paused trials; otherwise the caller continues them.
+            compete: whether `ask` may or must choose paused trials. If it may not, the caller
+                continues them.
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:

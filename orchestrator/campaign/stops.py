@@ -3,22 +3,35 @@ whether stopped ones may be continued."""
 
 import math
 
+from orchestrator.bandit.results import Turn
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.rule import EarlyStopping, StopCause
-from orchestrator.campaign.trainings.starts import SHARE_OF_STARTS, first_reliable_pause
+from orchestrator.campaign.trainings.starts import (
+    LARGEST_SHARE_OF_STARTS,
+    SHARE_OF_STARTS,
+    first_reliable_pause,
+)
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     """Return why the running `trial` is stopped after its reports in `state`; None: not stopped."""
     if trial not in state.running:
         return None
-    best = None if state.results.best is None else state.results.best.value
     return _early_stopping(state).cause_of_stop(
         state.trainings,
         trial,
-        lambda trial: state.trainings.is_hopeless(trial, best, state.rules.sign),
+        lambda trial: _is_hopeless(state, trial),
         state.end_of_budget,
     )
+
+
+def _is_hopeless(state: CampaignState, trial: int) -> bool:
+    """Return whether even the optimistic forecast of `trial` is worse than the best value. A forecast
+    does not count before the first reliable pause."""
+    if state.trainings.step(trial) <= _unreliable_steps(state):
+        return False
+    best = None if state.results.best is None else state.results.best.value
+    return state.trainings.is_hopeless(trial, best, state.rules.sign)
 
 
 def step_limit(state: CampaignState, trial: int) -> int | None:
@@ -40,20 +53,25 @@ def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     return _early_stopping(state).cause_at_limit(state.trainings, trial)
 
 
-def lets_stopped_trials_compete(state: CampaignState) -> bool:
+def turn_of_stopped_trials(state: CampaignState) -> Turn:
     """Return whether the strategy may continue a stopped trial instead of starting a new one.
 
     Without checkpoints, stopped trials only restart, at the end of the budget. With a budget of
     steps, new trials come first until they have used `SHARE_OF_STARTS` on the way to the first
     pause. Otherwise the model may continue mediocre trials for long before it has seen a good one.
+    If early pauses are not reliable, stopped trials come first as soon as new trials have used
+    `LARGEST_SHARE_OF_STARTS`. Otherwise the model, to which noise looks like poor values, may only
+    start new trials.
     """
     rule = state.rules.training
     if rule is None:
-        return True
-    pause = _first_pause(state)
-    used = state.totals.chosen * pause
-    is_start_due = pause > 0 and used < SHARE_OF_STARTS * state.trainings.steps.total
-    return not (rule.restarts or is_start_due)
+        return Turn.BY_BOUND
+    steps = state.trainings.steps.total
+    used = state.totals.chosen * _first_pause(state)
+    if rule.restarts or 0 < used < SHARE_OF_STARTS * steps:
+        return Turn.NEW_FIRST
+    is_unreliable = _unreliable_steps(state) > 0
+    return Turn.PAUSED_FIRST if is_unreliable and used > LARGEST_SHARE_OF_STARTS * steps else Turn.BY_BOUND
 
 
 def _first_pause(state: CampaignState) -> int:
@@ -67,6 +85,15 @@ def _first_pause(state: CampaignState) -> int:
     if not (rules.steps and rules.stopping and rule.last_step and learned.steps):
         return 0
     return first_reliable_pause(rules.stopping, rule.last_step, dict(learned.steps))
+
+
+def _unreliable_steps(state: CampaignState) -> int:
+    """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
+    rules = state.rules
+    if rules.stopping is None or rules.training is None or not rules.training.bounds_starts:
+        return 0
+    first = _first_pause(state)
+    return first - 1 if first > rules.stopping.step_of_next_rung(0) else 0
 
 
 def _early_stopping(state: CampaignState) -> EarlyStopping:

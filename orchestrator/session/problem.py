@@ -18,7 +18,7 @@ from orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, LearnsCu
 from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import lets_stopped_trials_compete
+from orchestrator.campaign.stops import turn_of_stopped_trials
 from orchestrator.campaign.trainings.population import Copied
 from orchestrator.campaign.trainings.reports import Forecast
 from orchestrator.campaign.transitions import apply_recorded
@@ -195,7 +195,7 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
         learned.curves,
         learned.paused,
         last_step,
-        compete=lets_stopped_trials_compete(campaign),
+        compete=turn_of_stopped_trials(campaign),
     )
     return state
 

@@ -120,6 +120,7 @@ def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
         finish=rule.finish,
         last_step=rule.last_step,
         balances_starts=True,
+        bounds_starts=True,
         keep_checkpoints=rule.keep_checkpoints,
     )
 

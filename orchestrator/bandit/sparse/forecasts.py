@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.results import Turn
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import TrialForecast
@@ -81,6 +82,7 @@ class PausedTrials:
 
     def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
         """`pending`: the arms of running trials, which are not continued again. `deviations`: w."""
+        self._come_first = state.curve_state.compete == Turn.PAUSED_FIRST
         self._own = 0.0
         self._deviations = deviations
         self._left: Iterator[PausedCandidate] = iter(())
@@ -97,14 +99,15 @@ class PausedTrials:
         self._best = next(self._left, None)
 
     def take(self, mean: float, variance: float) -> PausedCandidate | None:
-        """Remove and return the best stopped trial if its bound exceeds that of a new trial;
-        otherwise return None.
+        """Remove and return the best stopped trial if its bound exceeds that of a new trial, or if
+        stopped trials come first; otherwise return None.
 
         `mean` and `variance` are the moments of the new trial's quality g, in scores. The variance
         of the trial effect is added to `variance`.
         """
         best = self._best
-        if best is None or best.bound <= mean + self._deviations * math.sqrt(variance + self._own):
+        new = mean + self._deviations * math.sqrt(variance + self._own)
+        if best is None or (best.bound <= new and not self._come_first):
             return None
         self._best = next(self._left, None)
         return best
@@ -114,7 +117,7 @@ def competing_trials(state: SparseState, pending: Sequence[int], deviations: flo
     """Return the paused trials that compete with new ones; None if there are none. See
     `PausedTrials`."""
     curves = state.curve_state
-    if not len(curves.paused) or not curves.compete:
+    if not len(curves.paused) or curves.compete == Turn.NEW_FIRST:
         return None
     return PausedTrials(state, pending, deviations)
 

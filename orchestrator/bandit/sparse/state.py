@@ -16,7 +16,7 @@ from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.model.outputs import mean_rewards
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.calibrated import Belief, Calibration
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
@@ -76,7 +76,7 @@ class CurveState:
     unlearned: Curves | None = None
     # trials that were stopped and can be continued, ascending
     paused: Indices = field(default_factory=_no_numbers)
-    compete: bool = True  # whether paused trials compete with new ones; otherwise they wait
+    compete: Turn = Turn.BY_BOUND
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -131,7 +131,7 @@ class SparseState:
                 known=values.get("curves", Curves()),
                 unlearned=values.get("told"),
                 paused=values.get("paused", _no_numbers()),
-                compete=values.get("paused_compete", True),
+                compete=Turn(values.get("paused_compete", True)),
             )
             state["milestones"] = Milestones(values.get("grown_at", 0), values.get("peak", Peak()))
         vars(self).update(state)
@@ -184,10 +184,10 @@ class SparseState:
         paused: Sequence[int],
         last_step: int | None = None,
         *,
-        compete: bool = True,
+        compete: Turn = Turn.BY_BOUND,
     ) -> Self:
         """Return the state with these curves in place of the known ones of the same trials, and
-        with these paused trials, which may or may not compete with new ones.
+        with these paused trials. `compete`: whether one of them or a new trial comes next.
 
         The next `tell` learns the curves. Until then, the posterior remains unchanged.
         """

@@ -13,7 +13,7 @@ from orchestrator.bandit.confidence import Confidence, Schedule, WidthOptions
 from orchestrator.bandit.model.model import ModelOptions
 from orchestrator.bandit.model.reliability import reliability
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
-from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
 from orchestrator.bandit.sparse.dictionary import DictionaryOptions, draw_pairs, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.forecasts import forecasts
@@ -102,7 +102,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         paused: Sequence[int],
         last_step: int | None = None,
         *,
-        compete: bool = True,
+        compete: Turn = Turn.BY_BOUND,
     ) -> S:
         """See `LearnsCurves`."""
         return state.with_curves(curves, paused, last_step, compete=compete)

@@ -26,7 +26,7 @@ from orchestrator.bandit.growing import Perturbation
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import check_options
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, TrialForecast, Wait
 
@@ -139,7 +139,7 @@ class PBT(ModelFree[PopulationState]):
         paused: Sequence[int],
         last_step: int | None = None,
         *,
-        compete: bool = True,
+        compete: Turn = Turn.BY_BOUND,
     ) -> PopulationState:
         """Return the state with the newest pauses and without replaced members."""
         members = {

@@ -24,6 +24,9 @@ class TrainingRule:
     # whether trials pause only at reliable steps, and new trials come first until they have used
     # their share of the steps (`starts`); False in logs of older versions
     balances_starts: bool = False
+    # whether steps that are not reliable stop no trial, and starts then have a largest share of the
+    # steps, too; False in logs of older versions
+    bounds_starts: bool = False
     # the number of stopped trials whose checkpoints are kept; None: all
     keep_checkpoints: int | None = None
     # whether the trials are members of a population, in which new trials copy checkpoints

@@ -8,6 +8,8 @@ from orchestrator.campaign.trainings.rungs import StoppingRule
 LEAST_RELIABILITY = 1 / 3
 # the share of the steps so far that trials may use on their way to the first pause
 SHARE_OF_STARTS = 1 / 3
+# the largest share, if the first pauses are not reliable: the model then has little to choose by
+LARGEST_SHARE_OF_STARTS = 1 / 2
 
 
 def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mapping[int, float]) -> int:

@@ -13,7 +13,7 @@ from orchestrator.bandit.arrays import read_only
 from orchestrator.bandit.curves import Curves
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.observations import arms_and_rewards, check_arms
-from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import CurveState, SparseState, initial_state
 from orchestrator.bandit.strategy import Observation
@@ -56,7 +56,7 @@ def test_state_fits_its_posterior_once() -> None:
 def test_state_pickled_by_version_0_2_0_is_read() -> None:
     known = Curves().updated([TrialCurve(0, 3, (1, 2), (0.25, 0.5))], last_step=4)
     before = state().observe([Observation(3, 0.5)])
-    curve_state = CurveState(known, known.updated([], last_step=8), read_only([0], np.intp), compete=False)
+    curve_state = CurveState(known, known.updated([], last_step=8), read_only([0], np.intp), compete=Turn.NEW_FIRST)
     expected = replace(before, curve_state=curve_state, milestones=replace(before.milestones, grown_at=1))
     flat = {
         **{name: value for name, value in vars(expected).items() if name not in ("curve_state", "milestones")},

@@ -2,6 +2,7 @@
 ones."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -81,6 +82,10 @@ def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarra
     expected = [trial for trial in predictions.trials[np.argsort(-bounds)].tolist() if trial not in running]
     assert taken == expected
     assert PausedTrials(state, [], 2.0).take(100.0, 0.0) is None
+    forced = replace(state, curve_state=replace(state.curve_state, compete=Turn.PAUSED_FIRST))
+    first = PausedTrials(forced, running, 2.0).take(100.0, 0.0)
+    assert first is not None
+    assert first.trial == expected[0]
 
 
 def test_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_continued(features: np.ndarray) -> None:
@@ -130,7 +135,7 @@ def test_paused_trials_that_do_not_compete_are_neither_continued_nor_restarted(f
     curves = [curve_of(small, trial, trial) for trial in range(TRIALS)]
     paused = [trial for trial in range(TRIALS) if trial % 2]
     observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-    told = bbkb.with_curves(state, curves, paused, LAST, compete=False)
+    told = bbkb.with_curves(state, curves, paused, LAST, compete=Turn.NEW_FIRST)
     decision = bbkb.ask(bbkb.tell(told, observations, np.random.default_rng(1)), (), 20)
     assert isinstance(decision, Choose)
     assert [pick.trial for pick in decision.picks] == [None] * len(decision.picks)

@@ -5,15 +5,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from orchestrator.bandit.results import Turn
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import lets_stopped_trials_compete, step_limit
+from orchestrator.campaign.stops import step_limit, stop_cause, turn_of_stopped_trials
+from orchestrator.campaign.trainings.reports import Forecast
+from orchestrator.campaign.trainings.rule import StopCause
 from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.campaign.trainings.starts import SHARE_OF_STARTS, first_reliable_pause
-from tests.orchestrator.campaign.training_logs import END, paused
+from tests.orchestrator.campaign.short_logs import fold, success
+from tests.orchestrator.campaign.training_logs import END, opened, paused, refreshed, started
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51
+NEWEST = {"balances_starts": True, "bounds_starts": True, "has_checkpoints": True}
 RULE = StoppingRule.pauses(3, LAST)
 
 
@@ -56,7 +61,7 @@ def test_share_of_starts_has_most_of_the_gain_of_the_best_number_of_starts(rho: 
     assert best_found(round(started)) - none > 0.5 * (best - none)
 
 
-def with_reliability(state: CampaignState, correlation: float, is_balanced: bool = True) -> CampaignState:
+def with_reliability(state: CampaignState, correlation: float, **rule: bool) -> CampaignState:
     """Return a state whose model was fitted, with trials that used half of the budget."""
     assert state.rules.training is not None
     learned = LearnedModel(
@@ -68,28 +73,55 @@ def with_reliability(state: CampaignState, correlation: float, is_balanced: bool
         evaluations=4,
         steps=((3, correlation), (5, correlation), (END, 1.0)),
     )
-    rule = replace(state.rules.training, balances_starts=is_balanced, has_checkpoints=True)
+    training = replace(state.rules.training, **{**NEWEST, **rule})
     return replace(
         state,
-        rules=replace(state.rules, training=rule, steps=50 * END, stopping=StoppingRule.pauses(2, END)),
+        rules=replace(state.rules, training=training, steps=50 * END, stopping=StoppingRule.pauses(2, END)),
         refresh=replace(state.refresh, learned=learned),
         trainings=replace(state.trainings, steps=replace(state.trainings.steps, ended=25 * END)),
     )
 
 
-def test_new_trials_come_first_until_they_have_used_their_share() -> None:
+@pytest.mark.parametrize(
+    ("correlation", "chosen", "rule", "turn"),
+    [
+        (0.9, 4, {}, Turn.NEW_FIRST),
+        (0.9, 4, {"balances_starts": False}, Turn.BY_BOUND),  # an older log
+        (0.9, 60, {}, Turn.BY_BOUND),
+        (0.2, 60, {}, Turn.PAUSED_FIRST),
+        (0.2, 10, {}, Turn.BY_BOUND),
+        (0.2, 60, {"bounds_starts": False}, Turn.BY_BOUND),  # an older log
+    ],
+)
+def test_new_trials_and_then_stopped_ones_come_first_until_they_have_had_their_share(
+    correlation: float, chosen: int, rule: dict[str, bool], turn: Turn
+) -> None:
     state = paused(0.5, 0.6, 0.7, steps=500)
-    assert lets_stopped_trials_compete(state)  # nothing is learned yet
-    assert not lets_stopped_trials_compete(with_reliability(state, 0.9))
-    assert lets_stopped_trials_compete(with_reliability(state, 0.9, is_balanced=False))  # an older log
-    many = replace(state, totals=replace(state.totals, chosen=60))
-    assert lets_stopped_trials_compete(with_reliability(many, 0.9))
+    assert turn_of_stopped_trials(state) == Turn.BY_BOUND  # nothing is learned yet
+    state = replace(state, totals=replace(state.totals, chosen=chosen))
+    assert turn_of_stopped_trials(with_reliability(state, correlation, **rule)) == turn
 
 
 def test_stopped_trials_without_checkpoints_do_not_compete() -> None:
-    assert not lets_stopped_trials_compete(paused(0.5, steps=500, continues="anew"))
+    assert turn_of_stopped_trials(paused(0.5, steps=500, continues="anew")) == Turn.NEW_FIRST
 
 
 @pytest.mark.parametrize(("correlation", "limit"), [(0.9, 3), (0.2, None)])
 def test_trial_does_not_pause_where_early_values_say_nothing(correlation: float, limit: int | None) -> None:
     assert step_limit(with_reliability(paused(0.5, steps=500), correlation), 7) == limit
+
+
+@pytest.mark.parametrize(
+    ("correlation", "rule", "cause"),
+    [
+        (0.9, {}, StopCause.FORECAST),
+        (0.2, {}, None),
+        (0.2, {"bounds_starts": False}, StopCause.FORECAST),  # an older log
+    ],
+)
+def test_forecast_stops_no_trial_where_early_values_say_nothing(
+    correlation: float, rule: dict[str, bool], cause: StopCause | None
+) -> None:
+    forecast = Forecast(trial=1, mean=0.2, low=0.1, high=0.3)
+    state = fold(opened(500), *started(0.9, 0.1), success(0, 0.9), refreshed(forecast))
+    assert stop_cause(with_reliability(state, correlation, **rule), 1) == cause
