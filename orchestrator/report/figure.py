@@ -98,6 +98,7 @@ def axis(title: str, **options: object) -> Spec:
         "zeroline": False,
         "automargin": True,
         "exponentformat": "power",
+        "tickangle": 0,
     }
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
 

@@ -75,8 +75,8 @@ def importance(surrogate: Surrogate, alone: Floats, total: Floats) -> Figure:
         title="Parameter importance",
         caption=(
             "The share of the variance between all configurations that each parameter explains alone "
-            "(dark: first-order Sobol index), and with its interactions (light: total index). "
-            "An interaction counts for each of its parameters, so light bars may exceed 100 % together. "
+            "(first-order Sobol index), and with others (total index). An interaction counts for each of "
+            "its parameters, so the total indices may add up to more than 100 %. "
             f"{_model_text(surrogate)}"
         ),
         traces=traces,
@@ -189,7 +189,6 @@ def _with_ticks(dimension: Dimension, characters: int | None = None) -> Spec:
         range=list(dimension.axis.range),
         tickvals=shown,
         ticktext=[texts[at] for at in shown],
-        tickangle=0,
     )
 
 

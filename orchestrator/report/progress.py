@@ -50,9 +50,8 @@ def best_so_far(history: History) -> Figure | None:
     yaxis = axis(f"{label(history.goals.objectives[0].metric)} ({better} is better)")
     if visible is not None:
         yaxis["range"] = list(visible)
-    xaxis = counting_axis("evaluations, in the order they finished", history.trace.count)
-    if _counts_steps(history):
-        xaxis = axis("steps of all trials until the evaluation finished", rangemode="tozero")
+    title, end = course_axis(history)
+    xaxis = axis(title, rangemode="tozero") if counts_steps(history) else counting_axis(title, end)
     return Figure(
         name="best",
         title="Best so far",
@@ -109,14 +108,21 @@ def visible_values(history: History) -> tuple[float, float] | None:
     return visible_range(values, is_feasible, history.is_maximized)
 
 
-def _counts_steps(history: History) -> bool:
+def counts_steps(history: History) -> bool:
     """Return whether the budget counts the steps that trials report."""
     return history.campaign.rules.steps is not None and history.trace.steps > 0
 
 
-def _position(history: History, point: Point[TrialRow]) -> int:
+def position(history: History, point: Point[TrialRow]) -> int:
     """Return the position of a result on the horizontal axis: steps or results so far."""
-    return point.steps if _counts_steps(history) else point.place
+    return point.steps if counts_steps(history) else point.place
+
+
+def course_axis(history: History) -> tuple[str, int]:
+    """Return the title of the horizontal axis, and the present end of the line on it."""
+    if counts_steps(history):
+        return "steps of all trials until the evaluation finished", history.trace.steps
+    return "evaluations, in the order they finished", history.trace.count
 
 
 def _points(history: History, points: list[Point[TrialRow]], name: str, count: int) -> Spec:
@@ -127,7 +133,7 @@ def _points(history: History, points: list[Point[TrialRow]], name: str, count: i
         "type": "scatter" if count <= MANY_POINTS else "scattergl",
         "mode": "markers",
         "name": name,
-        "x": [_position(history, point) for point in points],
+        "x": [position(history, point) for point in points],
         "y": round_values(row.value or 0.0 for row in rows),
         "text": [f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
         "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
@@ -138,15 +144,15 @@ def _points(history: History, points: list[Point[TrialRow]], name: str, count: i
 def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
     """Return a line with a step at each improvement, up to the last evaluation."""
     low, high = visible or (-np.inf, np.inf)
-    end = history.trace.steps if _counts_steps(history) else history.trace.count
-    unit = "steps" if _counts_steps(history) else "evaluations"
+    _, end = course_axis(history)
+    unit = "steps" if counts_steps(history) else "evaluations"
     steps = history.trace.improvements
     steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": "best so far",
-        "x": [*(_position(history, step) for step in steps), end],
+        "x": [*(position(history, step) for step in steps), end],
         "y": round_values([*(step.item.value or 0.0 for step in steps), steps[-1].item.value or 0.0]),
         "text": [f"trial {step.item.trial}" for step in steps] + ["so far"],
         "hovertemplate": f"best after %{{x}} {unit}: <b>%{{y}}</b> (%{{text}})<extra></extra>",

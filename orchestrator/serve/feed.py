@@ -181,7 +181,7 @@ class Feed:
 
     def _glance(self) -> bool:
         """Read the end of the log. Return False if all of it must be read."""
-        seen = glance(self.source.url, self.source.name)
+        seen = glance(self.source.url, self.source.campaign)
         if seen is None or seen.holding.holder:
             return False
         self._reading.listed = overview_at(seen)
@@ -211,9 +211,9 @@ class Feed:
         Raises RunError if no process runs it, and StoreError if the store cannot be used.
         """
         store = self._open()
-        holding = store.holding(self.source.name)
-        if not holding.holder or not store.ask_to_stop(self.source.name, holding.epoch, stop):
-            raise RunError(f"only a campaign that runs can be stopped, and no process runs {self.source.name}")
+        holding = store.holding(self.source.campaign)
+        if not holding.holder or not store.ask_to_stop(self.source.campaign, holding.epoch, stop):
+            raise RunError(f"only a campaign that runs can be stopped, and no process runs {self.source.campaign}")
         return f"asked {holding.holder} to stop {'at once' if stop == 'now' else 'after its running evaluations'}"
 
     def close(self) -> None:
@@ -228,10 +228,10 @@ class Feed:
 
     def _fold(self, store: EventStore) -> bool:
         """Read first and fold afterwards, so that a slow database does not block the lock."""
-        holding = store.holding(self.source.name)
-        length = store.length(self.source.name)
-        events = list(islice(store.read(self.source.name, after=self.position), EVENTS_A_TURN))
-        notes = store.notes(self.source.name)
+        holding = store.holding(self.source.campaign)
+        length = store.length(self.source.campaign)
+        events = list(islice(store.read(self.source.campaign, after=self.position), EVENTS_A_TURN))
+        notes = store.notes(self.source.campaign)
         with self._lock:
             self.holding = holding
             self.is_held = self._reading.watch.is_held(holding)
@@ -242,7 +242,7 @@ class Feed:
                 elif isinstance(event, CampaignCreated):
                     self.history = begin(event)
                 else:
-                    raise RunError(f"{self.source.name} has no log of a campaign in its store")
+                    raise RunError(f"{self.source.campaign} has no log of a campaign in its store")
                 if folded % 500 == 0:
                     time.sleep(0)  # let the thread that answers requests run
             if self.history is not None:

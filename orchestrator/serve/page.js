@@ -46,7 +46,8 @@ function table(node, heads, rows, empty) {
     node.createTBody();
   }
   const lines = rows.map(cells);
-  if (!lines.length) lines.push(cells([[empty]]));
+  if (!lines.length) lines.push(element("tr"));
+  if (!rows.length) lines[0].append(element("td", empty, { colSpan: 99 }));
   node.tBodies[0].replaceChildren(...lines);
   labelCells(node);
 }
@@ -131,11 +132,17 @@ async function showComparison() {
   }
 }
 
+/** The first tags; the page of the campaign has all of them. */
+function fewTags(tags) {
+  const all = tags.split(" ");
+  return all.length > 4 ? `${all.slice(0, 3).join(" ")} +${all.length - 3}` : tags;
+}
+
 function showCampaigns({ campaigns }) {
   byId("no-campaigns").hidden = campaigns.length > 0;
   byId("campaigns").replaceChildren(...campaigns.map((one) => cells([
     [chooser(one.name)], [element("a", one.name, { href: `/campaign/${encodeURIComponent(one.name)}` }), "wrap"],
-    [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [one.tags ?? "", "wrap"],
+    [badge(one.state)], [one.began ?? ""], [one.strategy ?? ""], [fewTags(one.tags ?? ""), "wrap"],
     [one.trials ?? "", "number"],
     [one.best === null || one.best === undefined ? "" : `${shown(one.best)} ${one.direction === "maximized" ? "(max)" : "(min)"}`, "number"], [one.running, "number"], [one.failed, "number"],
     [one.problem || one.updated || "", "wrap"],
@@ -145,36 +152,35 @@ function showCampaigns({ campaigns }) {
 
 // ---- one campaign
 
-const results = { points: [], improvements: [], count: 0, caption: "" };
+const results = { points: [], improvements: [], end: 0, axis: "", caption: "" };
 let maximize = true;
 
 function takeResults(sent) {
   if (sent.from === 0) results.points = sent.points;
   else results.points = results.points.filter(([place]) => place <= sent.from).concat(sent.points);
   if (results.points.length > 4000) results.points = results.points.filter((_, index, all) => index % 2 || index > all.length - 500);
-  results.improvements = sent.improvements;
-  results.count = sent.count;
-  results.range = sent.range;
-  results.caption = sent.caption;
+  for (const part of ["improvements", "end", "axis", "range", "caption"]) results[part] = sent[part];
 }
 
 function drawBest() {
-  const { points, improvements, count } = results;
+  const { points, improvements, end } = results;
+  byId("best").hidden = !points.length;
+  if (!points.length) return;
   byId("best-caption").textContent = results.caption;
-  const last = improvements.length ? [[count, improvements[improvements.length - 1][1]]] : [];
+  const last = improvements.length ? [[end, improvements[improvements.length - 1][1]]] : [];
   const line = [...improvements, ...last];
   const few = points.length <= 300;
   const [feasible, infeasible] = [points.filter((point) => point[3]), points.filter((point) => !point[3])];
   const marks = (name, some, marker) => ({ type: points.length > 2000 ? "scattergl" : "scatter", mode: "markers", name, x: some.map((point) => point[0]), y: some.map((point) => point[1]), text: some.map((point) => `trial ${point[2]}`), hovertemplate: "<b>%{y}</b><br>%{text}<extra></extra>", marker });
-  const axis = (title, more) => ({ title: { text: title, standoff: 10, font: { size: 13, color: "--muted" } }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, ...more });
+  const axis = (title, more) => ({ title: { text: title, standoff: 10, font: { size: 13, color: "--muted" } }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, exponentformat: "power", ...more });
   const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 13, color: "--ink" };
   const spec = {
     data: [
       marks("evaluations", feasible, { color: "--point", size: few ? 7 : 4, opacity: few ? 0.75 : 0.5 }),
       ...(infeasible.length ? [marks("infeasible", infeasible, { color: "--muted", size: 5, symbol: "x" })] : []),
-      { type: "scatter", mode: "lines", name: "best so far", x: line.map((point) => point[0]), y: line.map((point) => point[1]), line: { color: "--accent", width: 2.5, shape: "hv" }, hovertemplate: "best after %{x} evaluations: <b>%{y}</b><extra></extra>" },
+      { type: "scatter", mode: "lines", name: "best so far", x: line.map((point) => point[0]), y: line.map((point) => point[1]), line: { color: "--accent", width: 2.5, shape: "hv" }, hovertemplate: "best after %{x}: <b>%{y}</b><extra></extra>" },
     ],
-    layout: { paper_bgcolor: "--card", plot_bgcolor: "--card", font, margin: { l: 56, r: 16, t: 30, b: 40 }, height: 360, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, xaxis: axis("evaluations, in the order they finished", { rangemode: "tozero" }), yaxis: axis(`value (${maximize ? "higher" : "lower"} is better)`, results.range ? { range: results.range } : {}), uirevision: "best" },
+    layout: { paper_bgcolor: "--card", plot_bgcolor: "--card", font, margin: { l: 56, r: 16, t: 30, b: 40 }, height: 360, hovermode: "closest", legend: { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" }, xaxis: axis(results.axis, { rangemode: "tozero", ...(end < 8 ? { dtick: 1 } : {}) }), yaxis: axis(`value (${maximize ? "higher" : "lower"} is better)`, results.range ? { range: results.range } : {}), uirevision: "best" },
   };
   draw(byId("best-plot"), JSON.stringify(spec), hasWebGL);
 }

@@ -19,7 +19,8 @@ _Stamp = tuple[tuple[int, int, int], ...]  # changes with the files of a run tha
 class Source:
     """A campaign that was found."""
 
-    name: str  # the run's name in its store, or the name of an unreadable folder
+    name: str  # of the campaign, followed by that of its folder if they differ
+    campaign: str  # the run's name in its store; empty if the run cannot be read
     url: str  # the URL of the run's store; empty if the run cannot be read
     problem: str = ""  # the reason that it cannot be read
     trials: Path | None = None  # the folder of its trials, if it is known
@@ -47,7 +48,7 @@ class Sources:
 
     def _names_in_database(self) -> list[Source]:
         with contextlib.closing(EventStore(self._place)) as store:
-            return [Source(name, self._place) for name in store.names()]
+            return [Source(name, name, self._place) for name in store.names()]
 
     def _runs(self, folder: Path) -> Iterator[Source]:
         for path in [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]:
@@ -70,8 +71,9 @@ def _read_source(folder: Path) -> Source:
     try:
         run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
     except Exception as error:  # one unreadable folder should not hide the others
-        return Source(folder.name, "", limited.reason_of(error))
-    return Source(run.name, run.store_url, trials=run.trials)
+        return Source(folder.name, "", "", limited.reason_of(error))
+    name = run.name if run.name == folder.name else f"{run.name} ({folder.name})"  # a copied folder
+    return Source(name, run.name, run.store_url, trials=run.trials)
 
 
 def _stamp(folder: Path) -> _Stamp:

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import shutil
 import socket
 import sqlite3
 import time
@@ -298,6 +299,9 @@ def test_serve_opens_the_page_of_a_run_or_the_list_of_a_folder(tmp_path: Path) -
     folder = tune(lambda x: x, {"x": Range(0.0, 1.0)}, **options).folder
     assert page_of(str(folder)) == f"campaign/{folder.name}"
     assert page_of(str(tmp_path)) == ""
+    shutil.copytree(folder, tmp_path / "copy")
+    named = {source.name: source.campaign for source in Sources(str(tmp_path)).find()}
+    assert named == {f"{folder.name} (copy)": folder.name, folder.name: folder.name}
 
 
 def test_serve_rejects_a_missing_folder(tmp_path: Path) -> None:
