@@ -13,31 +13,8 @@ import time
 from collections.abc import Callable
 
 from orchestrator.bandit.strategy import Pick
-from orchestrator.campaign.commands import (
-    Ask,
-    Await,
-    Begin,
-    Close,
-    Command,
-    Dispatch,
-    Finish,
-    GiveUp,
-    Grow,
-    Pause,
-    RemoveCheckpoints,
-    Stop,
-    Tell,
-)
+from orchestrator.campaign import commands, events
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
-from orchestrator.campaign.events import (
-    CheckpointsRemoved,
-    ComputingBegan,
-    Event,
-    PlacesChanged,
-    SessionClosed,
-    SessionOpened,
-    StopRequested,
-)
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import (
     CampaignState,
@@ -63,7 +40,7 @@ from workers.executor import Executor
 
 _LOGGER = logging.getLogger("bbkb.session")
 
-CANCELLED = Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
+CANCELLED = commands.Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2  # the longest wait for outcomes before the loop checks for a stop request
 
 
@@ -138,7 +115,7 @@ class Driver:
     def _campaign(self) -> CampaignState:
         return self._recorder.campaign
 
-    def run(self, opened: SessionOpened) -> Close:
+    def run(self, opened: events.SessionOpened) -> commands.Close:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.
 
         Raises FencedError if another process has taken over the campaign, StoreError if results
@@ -161,7 +138,7 @@ class Driver:
             reason = f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}"
             _LOGGER.error("%s", reason, exc_info=error)
             self._recorder.record(
-                SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason)
+                events.SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason)
             )
             self._evaluations.commit()
             remedy = "No finished result is lost; `bbkb resume` continues from here"
@@ -177,7 +154,7 @@ class Driver:
         """Call `take` with the duration of every refit and commit (s), in the thread of `run`."""
         self._recorder.measured = take
 
-    def listen(self, take: Callable[[Event], None]) -> None:
+    def listen(self, take: Callable[[events.Event], None]) -> None:
         """Call `take` with every event, in the thread of `run`, before it is written."""
         self._recorder.heard = take
 
@@ -195,13 +172,13 @@ class Driver:
         """Return a snapshot. Any thread may call this at any time."""
         return status_of(self._problem.name, self._campaign, self._executor.now(), self._activity)
 
-    def _loop(self) -> Close:
+    def _loop(self) -> commands.Close:
         while True:
             self._record_changes()
             self._health_log.update(self._campaign, self._executor.now())
             self._computing.poll()
             command = decide(self._campaign, self._executor.now())
-            if isinstance(command, Close):
+            if isinstance(command, commands.Close):
                 return self._close(command)
             self._carry_out(command)
             self._observer.update(self.status)
@@ -212,30 +189,30 @@ class Driver:
         """Record a request to stop, and a change of the executor's capacity."""
         now = self._executor.now()
         if self._stop.drains and self._campaign.session.phase is Phase.RUNNING:
-            self._recorder.record(StopRequested(time=now, reason=StopReason.INTERRUPTED))
+            self._recorder.record(events.StopRequested(time=now, reason=StopReason.INTERRUPTED))
         if self._executor.slots != self._campaign.session.slots:
-            self._recorder.record(PlacesChanged(time=now, slots=self._executor.slots))
+            self._recorder.record(events.PlacesChanged(time=now, slots=self._executor.slots))
 
-    def _carry_out(self, command: Command) -> None:
+    def _carry_out(self, command: commands.Command) -> None:
         now = self._executor.now()
         match command:
-            case Ask() | Tell() | Begin() | Grow():
+            case commands.Ask() | commands.Tell() | commands.Begin() | commands.Grow():
                 self._compute(computation_for(command, self._search, self._campaign))
-            case Await():
+            case commands.Await():
                 self._await()
-            case Pause():
+            case commands.Pause():
                 self._pause(command)
-            case Dispatch():
+            case commands.Dispatch():
                 self._evaluations.dispatch(command, self._search.pool.candidates)
-            case Finish():
+            case commands.Finish():
                 picks = [Pick(-1, trial=trial) for trial in command.trials]
                 self._recorder.record(continuation(self._campaign, picks, "finish", now))
-            case RemoveCheckpoints():
+            case commands.RemoveCheckpoints():
                 self._remove_checkpoints(command)
-            case GiveUp():
+            case commands.GiveUp():
                 self._evaluations.give_up(command)
-            case Stop():
-                self._recorder.record(StopRequested(time=now, reason=command.reason))
+            case commands.Stop():
+                self._recorder.record(events.StopRequested(time=now, reason=command.reason))
 
     def _await(self) -> None:
         self._evaluations.commit()
@@ -244,15 +221,15 @@ class Driver:
             self._activity = "evaluating"
         self._evaluations.receive(0.0 if is_computing else _ATTENTION_SECONDS)
 
-    def _pause(self, command: Pause) -> None:
+    def _pause(self, command: commands.Pause) -> None:
         self._evaluations.commit()
         self._activity = "waiting before retries"
         self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
 
-    def _remove_checkpoints(self, command: RemoveCheckpoints) -> None:
+    def _remove_checkpoints(self, command: commands.RemoveCheckpoints) -> None:
         """Remove checkpoints, after recording their removal. If the process dies before it removes
         the files, the next session removes them."""
-        self._recorder.record(CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
+        self._recorder.record(events.CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._evaluations.commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)
 
@@ -271,7 +248,7 @@ class Driver:
 
         Results are in the log before the strategy learns from them, and before the loop waits.
         """
-        self._recorder.record(ComputingBegan(time=self._executor.now(), what=computation.kind))
+        self._recorder.record(events.ComputingBegan(time=self._executor.now(), what=computation.kind))
         if computation.kind == "refreshing" or not self._computing.is_in_background:
             self._evaluations.commit()
         self._activity = computation.activity
@@ -293,18 +270,18 @@ class Driver:
         if computation.kind == "refreshing":
             self._remove_saved()
 
-    def _record_with_remarks(self, event: Event) -> None:
+    def _record_with_remarks(self, event: events.Event) -> None:
         """Record an event, and write the remarks that follow from it to the operator's log."""
         before = len(self._campaign.notes.remarks)
         self._recorder.record(event)
         for remark in self._campaign.notes.remarks[before:]:
             _LOGGER.warning("%s", remark)
 
-    def _close(self, command: Close) -> Close:
+    def _close(self, command: commands.Close) -> commands.Close:
         now = self._executor.now()
         idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.clock.last_time))
         self._recorder.record(
-            SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle)
+            events.SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle)
         )
         self._evaluations.commit()
         self._recorder.save_snapshot()

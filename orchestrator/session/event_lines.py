@@ -3,22 +3,7 @@
 import logging
 from functools import singledispatch
 
-from orchestrator.campaign.events import (
-    BatchChosen,
-    CandidatesGrown,
-    CheckpointsRemoved,
-    Event,
-    ExistingTaken,
-    ModelRefreshed,
-    SessionClosed,
-    SessionOpened,
-    StopRequested,
-    TrialFailed,
-    TrialsContinued,
-    TrialsDispatched,
-    TrialStopped,
-    TrialSucceeded,
-)
+from orchestrator.campaign import events
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.wording import duration, noun_and_numbers, plural
 
@@ -32,28 +17,28 @@ _ENDS = {  # the reason for the end of a batch, in words for an operator
 }
 
 
-def log_event(event: Event) -> None:
+def log_event(event: events.Event) -> None:
     """Write the line of an event, if the event concerns an operator."""
-    if isinstance(event, TrialsDispatched):
+    if isinstance(event, events.TrialsDispatched):
         for trial, attempt in event.attempts:
             _of_attempt(logging.DEBUG, trial, attempt, "dispatched")
-    elif isinstance(event, TrialSucceeded | TrialFailed | TrialStopped):
+    elif isinstance(event, events.TrialSucceeded | events.TrialFailed | events.TrialStopped):
         _log_end(event)
-    elif isinstance(event, SessionClosed):
+    elif isinstance(event, events.SessionClosed):
         level = logging.ERROR if event.outcome == "failed" else logging.INFO
         _LOGGER.log(level, "session closed, %s: %s", event.outcome, event.reason)
     elif text := _text(event):
         _LOGGER.info("%s", text)
 
 
-def _log_end(event: TrialSucceeded | TrialFailed | TrialStopped) -> None:
+def _log_end(event: events.TrialSucceeded | events.TrialFailed | events.TrialStopped) -> None:
     """Log the end of an attempt."""
     took = f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
-    if isinstance(event, TrialSucceeded):
+    if isinstance(event, events.TrialSucceeded):
         _of_attempt(logging.INFO, event.trial, event.attempt, f"succeeded {took}: {event.value:.6g}")
         if event.remark:
             _of_attempt(logging.WARNING, event.trial, event.attempt, event.remark)
-    elif isinstance(event, TrialStopped):
+    elif isinstance(event, events.TrialStopped):
         word, why = stop_words(event.cause)
         _of_attempt(logging.INFO, event.trial, event.attempt, f"{word} {took}, at step {event.step}{why}")
     else:
@@ -67,54 +52,54 @@ def _of_attempt(level: int, trial: int, attempt: int, text: str) -> None:
 
 
 @singledispatch
-def _text(event: Event) -> str:
+def _text(event: events.Event) -> str:
     """Return the line of an event; empty for an event without one."""
     return ""
 
 
 @_text.register
-def _(event: SessionOpened) -> str:
+def _(event: events.SessionOpened) -> str:
     adopted = f", {len(event.adopted)} running evaluations adopted" if event.adopted else ""
     return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
 
 
 @_text.register
-def _(event: ExistingTaken) -> str:
+def _(event: events.ExistingTaken) -> str:
     return f"existing data: {event}"
 
 
 @_text.register
-def _(event: BatchChosen) -> str:
+def _(event: events.BatchChosen) -> str:
     chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
     copies = "".join(f"; trial {pick.trial} {pick.copied}" for pick in event.picks if pick.copied)
     return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}{copies}"
 
 
 @_text.register
-def _(event: ModelRefreshed) -> str:
+def _(event: events.ModelRefreshed) -> str:
     points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
     learned = f"{plural(len(event.trials), 'result')}{points}"
     return f"refit {event.round} in {duration(event.seconds)}: {learned}"
 
 
 @_text.register
-def _(event: CandidatesGrown) -> str:
+def _(event: events.CandidatesGrown) -> str:
     retired = len(event.retired)
     return f"appended {event.size} candidates, retired {retired}, in {duration(event.seconds)}"
 
 
 @_text.register
-def _(event: TrialsContinued) -> str:
+def _(event: events.TrialsContinued) -> str:
     trials = noun_and_numbers("trial", [again.trial for again in event.trials])
     why = "to complete the best ones" if event.reason == "finish" else "the strategy chose them"
     return f"continued {trials}: {why}"
 
 
 @_text.register
-def _(event: CheckpointsRemoved) -> str:
+def _(event: events.CheckpointsRemoved) -> str:
     return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"
 
 
 @_text.register
-def _(event: StopRequested) -> str:
+def _(event: events.StopRequested) -> str:
     return f"stop requested: {event.reason}; running evaluations are drained"

@@ -8,23 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from orchestrator.campaign.events import (
-    AttemptEnded,
-    BatchChosen,
-    CampaignCreated,
-    CandidatesGrown,
-    CheckpointsRemoved,
-    Event,
-    ModelRefreshed,
-    SessionClosed,
-    SessionOpened,
-    TrialFailed,
-    TrialsContinued,
-    TrialsDispatched,
-    TrialsReopened,
-    TrialStopped,
-    TrialSucceeded,
-)
+from orchestrator.campaign import events
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.population import Copied
 
@@ -66,7 +50,7 @@ class Books:
     round: int = 0
     is_open: bool = False  # whether a session is open
 
-    def record(self, event: Event) -> Iterator[str]:
+    def record(self, event: events.Event) -> Iterator[str]:
         """Record an event, and yield the rules that it breaks."""
         if type(event) in _RECORDS:
             yield from _RECORDS[type(event)](self, event)
@@ -103,11 +87,11 @@ class Books:
             "not yet in the model": self.unlearned(),
         }
 
-    def _create(self, event: CampaignCreated) -> Iterator[str]:
+    def _create(self, event: events.CampaignCreated) -> Iterator[str]:
         self.arms = event.arms
         yield from ()
 
-    def _open(self, event: SessionOpened) -> Iterator[str]:
+    def _open(self, event: events.SessionOpened) -> Iterator[str]:
         self.sessions += 1
         self.is_open = True
         for number in event.adopted:
@@ -117,11 +101,11 @@ class Books:
             if trial.state == "running" and number not in event.adopted:
                 trial.state = "waiting"
 
-    def _close(self, event: SessionClosed) -> Iterator[str]:
+    def _close(self, event: events.SessionClosed) -> Iterator[str]:
         self.is_open = False
         yield from ()
 
-    def _choose(self, event: BatchChosen) -> Iterator[str]:
+    def _choose(self, event: events.BatchChosen) -> Iterator[str]:
         for pick in event.picks:
             if pick.trial != len(self.trials):
                 yield f"trial {len(self.trials)} is next, got {pick.trial}"
@@ -139,7 +123,7 @@ class Books:
         if replaced is None or not replaced.is_stopped or replaced.has_no_checkpoint:
             yield f"trial {number} replaced trial {copied.replaces}, which was not paused"
 
-    def _dispatch(self, event: TrialsDispatched) -> Iterator[str]:
+    def _dispatch(self, event: events.TrialsDispatched) -> Iterator[str]:
         for number, attempt in event.attempts:
             trial = self.trials.get(number)
             if trial is None:
@@ -152,7 +136,7 @@ class Books:
             trial.state = "running"
             trial.attempt = attempt
 
-    def _end(self, event: AttemptEnded) -> Iterator[str]:
+    def _end(self, event: events.AttemptEnded) -> Iterator[str]:
         trial = self.trials.get(event.trial)
         if trial is None:
             yield f"an outcome of trial {event.trial}, which was never chosen"
@@ -162,14 +146,14 @@ class Books:
                 f"an outcome of trial {event.trial}, attempt {event.attempt}, which is not running: its attempt "
                 f"{trial.attempt} is {trial.state}"
             )
-        trial.has_succeeded = trial.has_succeeded or isinstance(event, TrialSucceeded)
-        if isinstance(event, TrialStopped):
+        trial.has_succeeded = trial.has_succeeded or isinstance(event, events.TrialSucceeded)
+        if isinstance(event, events.TrialStopped):
             trial.is_stopped = True
             trial.stops += (event.step,)
-        is_retried = isinstance(event, TrialFailed) and not event.is_final
+        is_retried = isinstance(event, events.TrialFailed) and not event.is_final
         trial.state = "waiting" if is_retried else "finished"
 
-    def _reopen(self, event: TrialsReopened) -> Iterator[str]:
+    def _reopen(self, event: events.TrialsReopened) -> Iterator[str]:
         for reopened in event.trials:
             trial = self.trials.get(reopened.trial)
             if trial is None or not trial.has_ended or trial.has_succeeded or trial.is_stopped:
@@ -178,7 +162,7 @@ class Books:
                 yield from _same_attempt(trial, reopened, "reopened")
                 trial.state = "waiting"
 
-    def _continue(self, event: TrialsContinued) -> Iterator[str]:
+    def _continue(self, event: events.TrialsContinued) -> Iterator[str]:
         for continued in event.trials:
             trial = self.trials.get(continued.trial)
             if trial is None or not trial.has_ended or trial.has_succeeded or not trial.is_stopped:
@@ -190,7 +174,7 @@ class Books:
             trial.state = "waiting"
             trial.is_stopped = False
 
-    def _remove_checkpoints(self, event: CheckpointsRemoved) -> Iterator[str]:
+    def _remove_checkpoints(self, event: events.CheckpointsRemoved) -> Iterator[str]:
         for number in event.trials:
             trial = self.trials.get(number)
             if trial is None or not trial.has_ended or not trial.is_stopped:
@@ -198,7 +182,7 @@ class Books:
             else:
                 trial.has_no_checkpoint = True
 
-    def _refresh(self, event: ModelRefreshed) -> Iterator[str]:
+    def _refresh(self, event: events.ModelRefreshed) -> Iterator[str]:
         if event.round != self.round + 1:
             yield f"refresh {self.round + 1} is next, got {event.round}"
         self.round = event.round
@@ -210,7 +194,7 @@ class Books:
             else:
                 trial.state = "learned"
 
-    def _grow(self, event: CandidatesGrown) -> Iterator[str]:
+    def _grow(self, event: events.CandidatesGrown) -> Iterator[str]:
         if event.first != self.arms:
             yield f"arm {self.arms} is next, got {event.first}"
         sizes = {len(column) for column in event.columns.values()}
@@ -222,20 +206,20 @@ class Books:
                 yield f"arm {arm} was retired, which is none of the {event.first} arms before"
 
 
-_RECORDS: Mapping[type[Event], Callable[[Books, Any], Iterator[str]]] = {
-    CampaignCreated: Books._create,
-    SessionOpened: Books._open,
-    SessionClosed: Books._close,
-    BatchChosen: Books._choose,
-    TrialsDispatched: Books._dispatch,
-    TrialSucceeded: Books._end,
-    TrialStopped: Books._end,
-    TrialFailed: Books._end,
-    TrialsReopened: Books._reopen,
-    TrialsContinued: Books._continue,
-    CheckpointsRemoved: Books._remove_checkpoints,
-    ModelRefreshed: Books._refresh,
-    CandidatesGrown: Books._grow,
+_RECORDS: Mapping[type[events.Event], Callable[[Books, Any], Iterator[str]]] = {
+    events.CampaignCreated: Books._create,
+    events.SessionOpened: Books._open,
+    events.SessionClosed: Books._close,
+    events.BatchChosen: Books._choose,
+    events.TrialsDispatched: Books._dispatch,
+    events.TrialSucceeded: Books._end,
+    events.TrialStopped: Books._end,
+    events.TrialFailed: Books._end,
+    events.TrialsReopened: Books._reopen,
+    events.TrialsContinued: Books._continue,
+    events.CheckpointsRemoved: Books._remove_checkpoints,
+    events.ModelRefreshed: Books._refresh,
+    events.CandidatesGrown: Books._grow,
 }
 
 
