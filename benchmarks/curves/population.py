@@ -1,4 +1,4 @@
-"""Population-based training of bbkb and by the rules of Ray Tune on three small trainings with schedules.
+"""Population-based training of bbkb and of Ray Tune on three small trainings with schedules.
 
 In `quadratic` each parameter moves one coordinate. The others are networks of scikit-learn whose
 rate, momentum and penalty may change after each epoch; the value is the loss on held-out rows.
@@ -75,35 +75,53 @@ def bbkb(problem: str, seed: int, strategy: Mapping[str, object], trials: int) -
     return np.inf if best.value is None else best.value
 
 
-def ray_rules(problem: str, seed: int) -> float:
-    """Ray Tune's scheduler on its own: its exploration, its quantiles, and the checkpoints it keeps."""
-    from ray import tune as ray
-    from ray.tune.schedulers.pbt import _explore
+def ray_tune(problem: str, seed: int) -> float:
+    """Ray Tune's scheduler on four CPUs: the members take turns, and their processes are reused."""
+    import ray
+    from ray import tune as ray_tune
+
+    class Member(ray_tune.Trainable):
+        def setup(self, config: dict[str, Any]) -> None:
+            self.state: Any = None
+
+        def reset_config(self, new_config: dict[str, Any]) -> bool:
+            self.state = None
+            return True
+
+        def step(self) -> dict[str, float]:
+            self.state, loss = _advance(problem, self.state, self.config)
+            return {"loss": loss}
+
+        def save_checkpoint(self, checkpoint_dir: str) -> None:
+            Path(checkpoint_dir, "state").write_bytes(pickle.dumps(self.state))
+
+        def load_checkpoint(self, checkpoint: Any) -> None:
+            self.state = pickle.loads(Path(checkpoint, "state").read_bytes())
 
     random.seed(seed)
     np.random.seed(seed)
-    kinds = SPACES[problem].items()
-    domains = {name: (ray.loguniform if kind.log else ray.uniform)(kind.low, kind.high) for name, kind in kinds}
-    members: list[dict[str, Any]] = [
-        {"config": {name: domain.sample() for name, domain in domains.items()}, "step": 0, "state": None, "loss": None}
-        for _ in range(POPULATION)
-    ]
-    while training := sorted((one for one in members if one["step"] < STEPS), key=lambda one: one["step"])[:4]:
-        for member in training:
-            for _ in range(INTERVAL):
-                member["state"], member["loss"] = _advance(problem, member["state"], member["config"])
-            member["step"] += INTERVAL
-        for member in (one for one in training if one["step"] < STEPS):
-            known = sorted((one for one in members if one["loss"] is not None), key=lambda one: one["loss"])
-            share = min(int(np.ceil(0.2 * len(known))), len(known) // 2)
-            parent = random.choice(known[:share] or [member])
-            if any(member is one for one in known[:share]):
-                member["kept"] = pickle.dumps((member["state"], member["step"]))
-            elif any(member is one for one in known[len(known) - share :]) and "kept" in parent:
-                config, _ = _explore(parent["config"], domains, 0.25, (1.2, 0.8), None)  # type: ignore[arg-type]
-                state, step = pickle.loads(parent["kept"])
-                member.update(config=config, state=state, step=step, loss=parent["loss"])
-    return min(float(member["loss"]) for member in members)
+    if not ray.is_initialized():
+        ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    domains = {
+        name: (ray_tune.loguniform if kind.log else ray_tune.uniform)(kind.low, kind.high)
+        for name, kind in SPACES[problem].items()
+    }
+    scheduler = ray_tune.schedulers.PopulationBasedTraining(
+        time_attr="training_iteration",
+        metric="loss",
+        mode="min",
+        perturbation_interval=INTERVAL,
+        hyperparam_mutations=domains,
+        quantile_fraction=0.2,
+    )
+    with tempfile.TemporaryDirectory() as runs:
+        results = ray_tune.Tuner(
+            ray_tune.with_resources(Member, {"cpu": 1}),
+            param_space=domains,
+            tune_config=ray_tune.TuneConfig(scheduler=scheduler, num_samples=POPULATION, reuse_actors=True),
+            run_config=ray_tune.RunConfig(storage_path=runs, stop={"training_iteration": STEPS}, verbose=0),
+        ).fit()
+    return float(results.get_dataframe()["loss"].min())
 
 
 def main(problem: str = "digits", method: str = "bbkb", seeds: int = 5) -> None:
@@ -111,7 +129,7 @@ def main(problem: str = "digits", method: str = "bbkb", seeds: int = 5) -> None:
     methods: dict[str, Callable[[str, int], float]] = {
         "bbkb": lambda problem, seed: bbkb(problem, seed, PBT, POPULATION * STEPS // INTERVAL),
         "random": lambda problem, seed: bbkb(problem, seed, {"name": "uniform"}, POPULATION),
-        "ray": ray_rules,
+        "ray": ray_tune,
     }
     print(json.dumps([problem, method, [methods[method](problem, seed) for seed in range(seeds)]]))
 

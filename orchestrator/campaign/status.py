@@ -9,6 +9,7 @@ from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.health import warnings, warnings_of_trainings
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.campaign.trainings.reports import Forecast
+from orchestrator.wording import plural
 
 _RUNNING_SHOWN = 8
 
@@ -139,6 +140,24 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PopulationStatus:
+    """The members of a population, without those that were replaced or have failed."""
+
+    members: int
+    steps: tuple[int, int]  # the least and the largest step of a member
+    last_step: int | None  # of a whole training; None if it is unknown
+    copies: int  # checkpoints that were copied, each by a new member
+
+    @property
+    def progress(self) -> str:
+        """The steps of the members, and the number of copies."""
+        least, largest = self.steps
+        steps = f"step {least}" if least == largest else f"steps {least} to {largest}"
+        of_all = "" if self.last_step is None else f" of {self.last_step}"
+        return f"{steps}{of_all}, {plural(self.copies, 'copied checkpoint')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A snapshot of a campaign. Times are in seconds on the executor's clock."""
 
@@ -157,6 +176,7 @@ class Status:
     workers: WorkersStatus
     model: ModelStatus
     goals: GoalsStatus | None  # None with one objective and no constraint
+    population: PopulationStatus | None  # None unless members copy each other's checkpoints
 
     @property
     def spent(self) -> tuple[int, int, str]:
@@ -199,6 +219,7 @@ def status_of(
         workers=_workers_status(state, since),
         model=_model_status(state),
         goals=_goals_status(state),
+        population=_population_status(state) if state.rules.is_population else None,
     )
 
 
@@ -315,6 +336,22 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
         hypervolume=front.hypervolume(goals) if len(goals.objectives) > 1 else None,
         reference=tuple(objective.sign * reward for objective, reward in pairs),
         feasible=front.feasible / front.results if front.results else None,
+    )
+
+
+def _population_status(state: CampaignState) -> PopulationStatus:
+    trainings = state.trainings
+    last_step = trainings.end(None if state.rules.training is None else state.rules.training.last_step)
+    queued = (attempt.trial for attempt in state.backlog)
+    steps = [trainings.step(trial) for trial in (*state.running, *trainings.paused, *queued)]
+    if state.totals.succeeded:
+        steps.append(trainings.whole.largest_step)
+    copies = len(trainings.population.copied)
+    return PopulationStatus(
+        members=state.totals.chosen - state.totals.failed - copies,
+        steps=(min(steps, default=0), max(steps, default=0)),
+        last_step=last_step,
+        copies=copies,
     )
 
 

@@ -12,7 +12,7 @@ from orchestrator.display.terminal import say, write_file
 from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
-from orchestrator.history.status_text import gains_text, goals_text, idle_text
+from orchestrator.history.status_text import gains_text, goals_text, idle_text, population_text
 from orchestrator.running.follow import SessionEnd
 from orchestrator.store import runs
 from orchestrator.wording import duration
@@ -39,6 +39,7 @@ def summarize(
         *_best_facts(history),
         ("gain", gains_text(now)),
         ("goals", "" if now.goals is None else goals_text(now.goals)),
+        ("population", population_text(now)),
         ("evaluations", f"{now.trials.done}: {now.trials.outcomes}"),
         ("configurations", f"{history.distinct} distinct"),
         ("existing data", "" if history.existing is None else str(history.existing)),

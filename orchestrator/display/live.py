@@ -18,7 +18,15 @@ from orchestrator.campaign.status import Status
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
-from orchestrator.history.status_text import as_plain, gains_text, goals_text, headline, idle_text, progress
+from orchestrator.history.status_text import (
+    as_plain,
+    gains_text,
+    goals_text,
+    headline,
+    idle_text,
+    population_text,
+    progress,
+)
 from orchestrator.wording import duration, noun_and_numbers, one_line, plural, short_text
 
 _PLAIN_SECONDS = 10.0  # between two lines of status
@@ -187,6 +195,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("recommended", Text(_recommended(status))),
         ("gain", Text(gains_text(status))),
         ("goals", Text("" if status.goals is None else goals_text(status.goals))),
+        ("population", Text(population_text(status))),
         ("progress", Text(f"{progress(status)} ({status.trials.waiting} queued)")),
         ("workers", Text(_workers(status))),
         *_running_rows(status),

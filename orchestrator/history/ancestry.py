@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 from orchestrator.history.rows import TrialRow
 from orchestrator.history.tables import History
+from orchestrator.wording import short_text
 
 
 class Segment(NamedTuple):
@@ -35,9 +36,12 @@ def best_schedule(history: History) -> list[tuple[str, str]]:
     best = history.best
     parts = [] if best is None or best.pick.copied is None else schedule(history, best.trial)
     return [
-        (f"steps {start + 1} to {end}, trial {row.trial}", _assignments(row))
+        (
+            f"steps {start + 1} to {end}, trial {row.trial}",
+            ", ".join(f"{name} {short_text(value)}" for name, value in row.parameters.items()),
+        )
         for row, start, end in parts
-    ]  # fmt: skip
+    ]
 
 
 def depths(history: History) -> dict[int, int]:
@@ -58,11 +62,3 @@ def depths(history: History) -> dict[int, int]:
         below = sorted(children.get(trial, ()), reverse=True)
         waiting += [(child, depth + 1) for _, child in below]
     return found
-
-
-def _assignments(row: TrialRow) -> str:
-    texts = {
-        name: f"{value:.4g}" if isinstance(value, float) else str(value)
-        for name, value in row.parameters.items()
-    }  # fmt: skip
-    return ", ".join(f"{name} {text}" for name, text in texts.items())

@@ -83,6 +83,12 @@ def goals_text(goals: GoalsStatus) -> str:
     return ", ".join(parts)
 
 
+def population_text(status: Status) -> str:
+    """Return the members of a population, their steps and copies; empty without one."""
+    population = status.population
+    return "" if population is None else f"{plural(population.members, 'member')}, {population.progress}"
+
+
 def progress(status: Status) -> str:
     """Return the algorithm's progress: refits in asynchronous mode, batches otherwise."""
     budget, model = status.budget, status.model

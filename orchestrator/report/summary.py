@@ -145,7 +145,11 @@ def _fit_of(refresh: ModelRefreshed) -> Record | None:
 
 
 def goal_cards(history: History) -> list[Card]:
-    """Return cards for the front of several objectives and for the share of feasible results."""
+    """Return cards for the front of several objectives, for the share of feasible results, and for
+    a population."""
+    population = history.status().population
+    if population is not None:
+        return [Card("Population", plural(population.members, "member"), population.progress)]
     now = history.status().goals
     if now is None:
         return []

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ray import tune
+from ray import cloudpickle, tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler
 
@@ -26,6 +27,8 @@ from orchestrator.settings.imported import read_tune
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
 SPACE = {"x": tune.uniform(0.0, 1.0), "inner": {"kind": tune.choice(["a", "b"])}, "fixed": 3}
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from bbkb import Machine
-from objectives.objective import Report
+from objectives.objective import EvaluationStopped, Report
 
 LONG_SECONDS = 300.0
 
@@ -100,12 +100,20 @@ def wait(at: str, name: str, machine: Machine) -> float:
 
 
 def report_on(at: str, name: str, machine: Machine, report: Report) -> float:
-    """Report without end on machine 0; sleep on machine 1."""
+    """Report without end on machine 0, and end slowly after the stop; on machine 1, fail as soon as
+    machine 0 is stopped, as a lost connection does."""
     _begin(at, name, machine)
-    while True:
-        if machine.rank == 0:
-            report(1.0)
-        time.sleep(0.05)
+    is_stopped = Path(at, f"{name}.stopped")
+    try:
+        while machine.rank == 0 or not is_stopped.exists():
+            if machine.rank == 0:
+                report(1.0)
+            time.sleep(0.05)
+    except EvaluationStopped:
+        is_stopped.touch()
+        time.sleep(2.0)  # SIGTERM, because machine 1 has failed
+        raise
+    raise ConnectionError("machine 0 has ended")
 
 
 def _add_up(config: dict[Any, Any]) -> None:
