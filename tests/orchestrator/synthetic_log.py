@@ -16,18 +16,16 @@ import numpy as np
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import (
     BatchChosen,
-    CampaignCreated,
     Event,
     ModelRefreshed,
     PickedTrial,
     SessionClosed,
-    SessionOpened,
     TrialFailed,
     TrialsDispatched,
     TrialSucceeded,
 )
 from orchestrator.history.fold import History, fold
-from orchestrator.store.migrations import rules_of_version_2
+from tests.orchestrator.campaign.short_logs import created, opening
 from workers.messages import FailureKind
 
 NASTY_MESSAGES = (
@@ -107,11 +105,8 @@ class _Simulation:
         self.rng, self.now, self.settings = np.random.default_rng(log.seed), log.start, settings_of(log)
         optimum = (OPTIMUM if log.direction == "maximize" else 1 - OPTIMUM) if log.has_optimum else None
         self.events.append(
-            CampaignCreated(
-                time=self.now, name="synthetic", seed=log.seed, arms=4096, candidates_digest="0" * 64, objective="",
-                optimum=optimum, settings=self.settings, rules=rules_of_version_2(self.settings, 0),
-            )
-        )  # fmt: skip
+            created(self.settings, time=self.now, name="synthetic", seed=log.seed, arms=4096, optimum=optimum)
+        )
         if log.sessions:
             self._open()
             while len(self.picks) < log.trials:
@@ -127,16 +122,7 @@ class _Simulation:
         self.idle, lost = list(range(self.log.workers)), sorted(self.running, key=lambda job: job[3])
         self.queue.extendleft((trial, attempt + 1) for _, _, _, trial, attempt in reversed(lost))
         self.running.clear()
-        self.events.append(
-            SessionOpened(
-                time=self.now,
-                epoch=self.epoch,
-                executor="ray",
-                slots=self.log.workers,
-                settings=self.settings,
-                rules=rules_of_version_2(self.settings, self.log.workers),
-            )
-        )
+        self.events.append(opening(self.settings, self.log.workers, self.now, self.epoch, "ray"))
 
     def _batch(self) -> None:
         self.rounds += 1

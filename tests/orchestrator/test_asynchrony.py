@@ -27,17 +27,15 @@ from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import (
     AttemptEnded,
     BatchChosen,
-    CampaignCreated,
     Event,
-    SessionOpened,
     TrialSucceeded,
 )
 from orchestrator.campaign.state import CampaignState
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.migrations import rules_of_version_2
 from tests.examples import examples
+from tests.orchestrator.campaign.short_logs import created, opening
 from workers.executor import Executor, TakeReports
 from workers.messages import Attempt, FailureKind, Outcome, Success
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
@@ -75,23 +73,14 @@ def settings_of(strategy: Any) -> dict[str, Any]:
 def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
     problem = Problem("parabola", 7, Candidates(X[:, None], {"x": X}), strategy)
     store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
-    created = CampaignCreated(
-        time=0.0, name="c", seed=7, arms=len(X), candidates_digest="", objective="", optimum=None,
-        settings=settings_of(strategy), rules=rules_of_version_2(settings_of(strategy), 0),
-    )  # fmt: skip
-    store.create("c", [created])
+    store.create("c", [created(settings_of(strategy), seed=7, arms=len(X))])
     return problem, store
 
 
 def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, Driver]:
     progress = replay(problem, store.read("c"))
     driver = Driver(problem, progress, store.claim("c", "test"), executor, **options)
-    settings = settings_of(problem.strategy)
-    opened = SessionOpened(
-        time=executor.now(), epoch=1, executor="", slots=executor.slots, settings=settings,
-        rules=rules_of_version_2(settings, executor.slots),
-    )  # fmt: skip
-    return driver.run(opened), driver
+    return driver.run(opening(settings_of(problem.strategy), executor.slots, executor.now())), driver
 
 
 def simulated_executor(slots: int, sigma: float, failure_rate: float, seed: int) -> SimulatedExecutor:
@@ -281,9 +270,7 @@ def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     puppet = Puppet()
     progress = replay(problem, store.read("c"))
     driver = Driver(problem, progress, store.claim("c", "test"), puppet, computes_in_background=True)
-    rules = rules_of_version_2(settings_of(strategy), 2)
-    opened = SessionOpened(time=0.0, epoch=1, executor="", slots=2, settings=settings_of(strategy), rules=rules)
-    thread = threading.Thread(target=driver.run, args=(opened,))
+    thread = threading.Thread(target=driver.run, args=(opening(settings_of(strategy), slots=2),))
     thread.start()
     yield puppet, driver, store, began
     may_end.set()

@@ -1,9 +1,11 @@
 """Events of short campaigns, written by hand, and the states that they fold to."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.campaign.events import (
     BatchChosen,
+    CampaignCreated,
     Event,
     ExistingTaken,
     ModelRefreshed,
@@ -36,10 +38,23 @@ def session(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) -
     return opening(settings_of(**changes), slots, time, epoch)
 
 
-def opening(settings: dict[str, Any], slots: int = 16, time: float = 0.0, epoch: int = 1) -> SessionOpened:
+def created(settings: Mapping[str, Any], **fields: Any) -> CampaignCreated:
+    """The creation of a campaign with these settings."""
+    defaults: dict[str, Any] = {"time": 0.0, "name": "c", "seed": 0, "arms": 1, "objective": ""}
+    fields = defaults | {"candidates_digest": "", "optimum": None} | fields
+    return CampaignCreated(settings=settings, rules=rules_of_version_2(settings, 0), **fields)
+
+
+def opening(
+    settings: Mapping[str, Any],
+    slots: int = 16,
+    time: float = 0.0,
+    epoch: int = 1,
+    executor: str = "inline",
+) -> SessionOpened:
     """The opening of a session with these settings."""
     rules = rules_of_version_2(settings, slots)
-    return SessionOpened(time=time, epoch=epoch, executor="inline", slots=slots, settings=settings, rules=rules)
+    return SessionOpened(time=time, epoch=epoch, executor=executor, slots=slots, settings=settings, rules=rules)
 
 
 def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **fields: Any) -> BatchChosen:

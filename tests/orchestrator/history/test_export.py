@@ -18,13 +18,10 @@ from hypothesis import strategies as st
 from objectives.table_file import read_columns
 from orchestrator.campaign.events import (
     BatchChosen,
-    CampaignCreated,
     Event,
     ExistingTaken,
     PickedTrial,
-    SessionOpened,
     TrialFailed,
-    TrialsDispatched,
     TrialSucceeded,
 )
 from orchestrator.errors import UserError
@@ -32,6 +29,7 @@ from orchestrator.history import export as exporting
 from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, Table, trial_columns
 from orchestrator.history.fold import History, fold, fold_tables
 from orchestrator.store.migrations import rules_of_version_2
+from tests.orchestrator.campaign.short_logs import created, dispatch, opening
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 CONFIGURATION = SyntheticLog().settings()
@@ -42,25 +40,13 @@ scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(a
 
 
 def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed | None = None) -> History:
-    created = CampaignCreated(
-        time=0.0,
-        name="c",
-        seed=0,
-        arms=9,
-        candidates_digest="",
-        objective="",
-        optimum=None,
-        settings=CONFIGURATION,
-        rules=RULES,
-    )
     pick = PickedTrial(trial=0, arm=7, parameters=parameters, mean=0.0, width=0.0, variance=0.0)
     events: list[Event] = [
-        created,
-        SessionOpened(time=0.0, epoch=1, executor="inline", slots=1, settings=CONFIGURATION, rules=RULES),
+        created(CONFIGURATION, arms=9),
+        opening(CONFIGURATION, slots=1),
         BatchChosen(time=0.0, round=1, picks=(pick,), reason="r", seconds=0.0),
     ]
-    dispatched = TrialsDispatched(time=1.0, attempts=((0, 1),))
-    return fold([*events, dispatched, outcome] if outcome else events)
+    return fold([*events, dispatch((0, 1), time=1.0), outcome] if outcome else events)
 
 
 def failed_trial(message: str) -> TrialFailed:

@@ -10,11 +10,11 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import CampaignCreated, Event, ExistingTaken, SessionOpened
+from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.migrations import rules_of_version_2
+from tests.orchestrator.campaign.short_logs import created, opening
 from workers.executor import Executor
 from workers.messages import FailureKind
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
@@ -57,18 +57,8 @@ class Campaign:
             "budget": {"evaluations": self.evaluations},
             "workers": {"retries": 1},
         }
-        created = CampaignCreated(
-            time=0.0,
-            name="parabola",
-            seed=7,
-            arms=101,
-            candidates_digest="",
-            objective="",
-            optimum=1.0,
-            settings=self.settings,
-            rules=rules_of_version_2(self.settings, 0),
-        )
-        self.store.create("c", [created, *self.existing_events()])
+        begun = created(self.settings, name="parabola", seed=7, arms=101, optimum=1.0)
+        self.store.create("c", [begun, *self.existing_events()])
 
     def existing_events(self) -> list[Event]:
         """A steeper parabola than the campaign's own, with its top elsewhere: as another data set
@@ -88,11 +78,7 @@ class Campaign:
         return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
 
     def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
-        changed = {**self.settings, **settings}
-        return SessionOpened(
-            time=executor.now(), epoch=1, executor="test", slots=executor.slots, settings=changed,
-            rules=rules_of_version_2(changed, executor.slots),
-        )  # fmt: skip
+        return opening({**self.settings, **settings}, executor.slots, executor.now(), executor="test")
 
     def simulated_executor(self, failure_rate: float = 0.0) -> SimulatedExecutor:
         failures = Failures(failure_rate, FailureKind.WORKER_LOST)

@@ -20,9 +20,7 @@ from orchestrator.campaign.events import (
     Event,
     ExistingTaken,
     PickedTrial,
-    SessionOpened,
     TrialFailed,
-    TrialsDispatched,
     TrialSucceeded,
 )
 from orchestrator.cli.main import app
@@ -31,7 +29,7 @@ from orchestrator.session.first_events import first_events
 from orchestrator.session.known_results import existing
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
-from orchestrator.store.migrations import rules_of_version_2
+from tests.orchestrator.campaign.short_logs import dispatch, opening
 
 SPACE: Space = {
     "x": Range(1e-4, 1.0, log=True),
@@ -94,13 +92,6 @@ def test_parquet_table_is_existing_data(tmp_path: Path) -> None:
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
     taken = read({"table": str(tmp_path / "t.parquet")}, candidates())
     assert (taken.arms, taken.values) == ((3, 5), (1.0, 2.0))
-
-
-def test_numbers_that_were_printed_to_twelve_digits_still_match(tmp_path: Path) -> None:
-    x = np.array([1 / 3, 2 / 3, 1e-5 / 7])
-    of = Candidates(x[:, None], {"x": x})
-    taken = read_table(tmp_path / "t.csv", "x,reward\n0.333333333333333,1\n1.4285714285714e-06,2\n0.3333,3\n", of)
-    assert (taken.arms, taken.values, taken.unmatched) == ((0, 2), (1.0, 2.0), 1)
 
 
 def test_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
@@ -215,11 +206,9 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
     )
     common: dict[str, Any] = {"attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w", "time": 1.0}
     return [
-        SessionOpened(
-            time=0.0, epoch=1, executor="inline", slots=1, settings=settings, rules=rules_of_version_2(settings, 1)
-        ),
+        opening(settings, slots=1),
         BatchChosen(time=0.0, round=0, picks=picks, reason="limit", seconds=0.0),
-        TrialsDispatched(time=0.0, attempts=((0, 1), (1, 1), (2, 1))),
+        dispatch((0, 1), (1, 1), (2, 1)),
         TrialSucceeded(trial=2, value=0.75, **common),
         TrialFailed(trial=1, failure="error", message="", is_final=True, **common),
         TrialSucceeded(trial=0, value=0.25, **common),

@@ -6,23 +6,12 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from orchestrator.campaign.events import CampaignCreated
-from orchestrator.campaign.rules import Rules
 from orchestrator.errors import RunError, UserError
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.notes import new_note
+from tests.orchestrator.campaign.short_logs import created, settings_of
 
-CREATED = CampaignCreated(
-    time=0.0,
-    name="one",
-    seed=0,
-    arms=1,
-    candidates_digest="",
-    objective="",
-    optimum=None,
-    settings={},
-    rules=Rules(evaluations=1),
-)
+CREATED = created(settings_of())
 
 
 def test_notes_are_read_in_the_order_of_writing_and_not_in_the_log(database_url: str, campaign: str) -> None:

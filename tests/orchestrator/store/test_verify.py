@@ -37,9 +37,9 @@ from orchestrator.store import audit as audit_module
 from orchestrator.store.audit import Findings
 from orchestrator.store.books import PendingAttempt
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.migrations import rules_of_version_2
 from orchestrator.store.verify import verify
 from tests.examples import examples
+from tests.orchestrator.campaign.short_logs import created, opening
 from workers.messages import FailureKind
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
@@ -70,18 +70,7 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
         "workers": {"retries": 1},
     }
     store = EventStore(f"sqlite:///{folder / 'c.sqlite'}")
-    created = CampaignCreated(
-        time=0.0,
-        name="line",
-        seed=seed,
-        arms=20,
-        candidates_digest="",
-        objective="",
-        optimum=None,
-        settings=settings,
-        rules=rules_of_version_2(settings, 0),
-    )
-    store.create("c", [created])
+    store.create("c", [created(settings, name="line", seed=seed, arms=20)])
     for lives in (*kills, 10**6):
         writer, steps = store.claim("c", "test"), itertools.count(1)
 
@@ -94,14 +83,7 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
         executor = SimulatedExecutor(
             Line(), 3, DurationModel(1.0, 0.5), failures, seed, progress.campaign.clock.last_time
         )
-        opened = SessionOpened(
-            time=executor.now(),
-            epoch=writer.epoch,
-            executor="simulated",
-            slots=3,
-            settings=settings,
-            rules=rules_of_version_2(settings, 3),
-        )
+        opened = opening(settings, 3, executor.now(), writer.epoch, "simulated")
         with contextlib.suppress(Killed):
             Driver(problem, progress, writer, executor, observe).run(opened)
     events = list(store.read("c"))

@@ -16,9 +16,8 @@ from orchestrator.cli.commands import status
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Identity
-from orchestrator.store.migrations import rules_of_version_2
 from orchestrator.store.runs import Run
-from tests.orchestrator.campaign.short_logs import batch, dispatch, session, settings_of
+from tests.orchestrator.campaign.short_logs import batch, created, dispatch, session, settings_of
 
 HOUR = 3600.0
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -28,13 +27,9 @@ def make_run(folder: Path, last_time: float) -> EventStore:
     """A run with one evaluation under way since `last_time`, and its store."""
     folder.mkdir()
     (folder / "campaign.yaml").write_text("store: sqlite\n", encoding="utf-8")
-    created = CampaignCreated(
-        time=last_time, name="c", seed=0, arms=1, candidates_digest="", objective="o", optimum=None,
-        settings=settings_of(), rules=rules_of_version_2(settings_of(), 0),
-    )  # fmt: skip
     begun: list[Event] = [session(time=last_time), batch(0, [0], time=last_time), dispatch((0, 1), time=last_time)]
     store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
-    store.create(folder.name, [created, *begun])
+    store.create(folder.name, [created(settings_of(), time=last_time, objective="o"), *begun])
     return store
 
 
