@@ -6,7 +6,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
 # One page of short measurements of speed, beside the last commit: make bench BASE=main DATA=../data
 BASE ?= HEAD
 
-.PHONY: bench counts gallery run terminal test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
+.PHONY: bench counts gallery run screenshots terminal test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -68,6 +68,10 @@ gallery: .venv/installed-dev
 terminal: .venv/installed-dev
 	$(PIP_INSTALL) --quiet "pyte>=0.8,<1"
 	$(BIN)/python docs/extensions/terminal.py
+
+# The pictures of report and live page in the documentation, of a run: make screenshots RUN=/tmp/gallery/classifier/runs/classifier
+screenshots: .venv/installed-dev
+	$(BIN)/python docs/extensions/screenshots.py $(RUN)
 
 format: .venv/installed-dev
 	$(BIN)/ruff format --check .

@@ -101,10 +101,10 @@ def progress(status: Status) -> str:
 def idle_text(workers: WorkersStatus) -> str:
     """Return the causes of idle time as shares of the workers' time, the largest first.
 
-    Causes with less than a hundredth of the idle time are omitted.
+    Shares below one percent are omitted.
     """
     idle = workers.idle_seconds
     total = sum(idle.values())
     shares = {cause: (1.0 - workers.utilization) * idle[cause] / total for cause in idle}
-    listed = sorted((cause for cause in idle if idle[cause] >= 0.01 * total), key=idle.__getitem__)
-    return ", ".join(f"{LABELS[cause]} {shares[cause]:.1%}" for cause in reversed(listed))
+    listed = sorted((cause for cause in idle if shares[cause] >= 0.01), key=idle.__getitem__)
+    return ", ".join(f"{LABELS[cause]} {shares[cause]:.0%}" for cause in reversed(listed))
