@@ -55,7 +55,8 @@ def begin_with_copy(folder: Path, origin: tuple[int, int], copies: bool = True) 
     while not copies and not (folder / _COPIED).exists():
         time.sleep(_POLL_SECONDS)
     if not (folder / _COPIED).exists():
-        _clear(folder)
+        if not folder.is_symlink():  # nothing behind a link is removed
+            _clear(folder)
         shutil.copytree(_saved(folder.parent, *origin), folder, symlinks=True, dirs_exist_ok=True)
         (folder / _COPIED).touch()
 

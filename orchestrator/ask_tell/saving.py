@@ -20,6 +20,7 @@ from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.campaign.events import Event
 from orchestrator.files import read_small, write_text
+from orchestrator.wording import one_line
 
 Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
 T = TypeVar("T")
@@ -27,7 +28,18 @@ T = TypeVar("T")
 CALLS = 1  # the format of version 0.2.0, whose log has an entry for each call
 FORMAT = 2
 # the exceptions that the constructors raise for a damaged file
-_DAMAGES = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError, ObjectiveError)
+_DAMAGES = (
+    ValueError,
+    KeyError,
+    TypeError,
+    IndexError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    MemoryError,  # for a number of rows or columns that no machine can hold
+    ObjectiveError,
+)
+_SHOWN = 1000  # characters of an error's text, which may repeat a value of the file
 Kind = Literal["arms", "space"]  # the key that identifies a file of this kind
 _MOST_BYTES = 2_000_000_000  # of a saved file
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
@@ -56,7 +68,8 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
     except OSError as error:
         raise ValueError(f"path must be a file that save wrote, got {excerpt(str(path))}: {error.strerror}") from error
     except _DAMAGES as error:
-        raise ValueError(f"{path} is not a saved {_CLASSES[kind]}: {type(error).__name__}: {error}") from error
+        reason = one_line(f"{type(error).__name__}: {error}", _SHOWN)
+        raise ValueError(f"{path} is not a saved {_CLASSES[kind]}: {reason}") from error
 
 
 def _refuse_import(saved: Entry) -> None:

@@ -56,8 +56,11 @@ def test_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFix
     (tmp_path / "trials").mkdir()
     (tmp_path / "trials" / "000003").symlink_to(tmp_path / "shared")
     remove_checkpoints(tmp_path / "trials", [3])
-    assert (tmp_path / "shared" / "weights.pt").exists()
     assert "checkpoint of trial 3" in caplog.text
+    fill(tmp_path / "trials" / "000002", step_txt="8")
+    save_checkpoint(tmp_path / "trials" / "000002", 8)
+    begin_with_copy(tmp_path / "trials" / "000003", (2, 8))
+    assert {path.name for path in (tmp_path / "shared").iterdir()} == {"weights.pt", "step.txt", ".copied"}
 
 
 def test_file_that_is_renamed_meanwhile_is_left_out_of_the_size(

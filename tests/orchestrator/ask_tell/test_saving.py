@@ -1,5 +1,6 @@
 """Tests of orchestrator/ask_tell/saving.py: damaged and hostile files are refused or harmless."""
 
+import base64
 import contextlib
 import copy
 import json
@@ -72,6 +73,21 @@ def test_deep_nesting_is_a_value_error(tmp_path: Path, kind: Any) -> None:
     (tmp_path / "deep.json").write_text('{"format": 1, "space": ' + "[" * 100_000 + "]" * 100_000 + "}")
     with pytest.raises(ValueError, match="is not a saved"):
         kind.load(tmp_path / "deep.json")
+
+
+def test_array_that_no_memory_holds_and_a_long_text_are_short_value_errors(tmp_path: Path) -> None:
+    file = saved(tmp_path, CandidateOptimizer)
+    whole = json.loads(file.read_text())
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000, 1)}"
+    huge = b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little") + header + b"\n"
+    for changed in (
+        {"arms": {**whole["arms"], "features": base64.b64encode(huge).decode()}},
+        {"log": [["a" * 100_000, {}]]},
+    ):
+        file.write_text(json.dumps({**whole, **changed}))
+        with pytest.raises(ValueError, match="is not a saved CandidateOptimizer") as refused:
+            CandidateOptimizer.load(file)
+        assert len(str(refused.value)) < 2000
 
 
 def test_users_strategy_is_imported_only_if_the_caller_allows_it(
