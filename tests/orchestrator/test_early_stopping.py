@@ -14,13 +14,14 @@ from typing import Any, cast
 import pytest
 
 from objectives.objective import EvaluationStopped, Report
-from objectives.parameters import Range
-from orchestrator.api import Campaign, Result, load, tune
+from orchestrator.api import Campaign, Result, load
 from orchestrator.campaign.events import ReportsArrived, TrialStopped
+from orchestrator.errors import ConfigError
 from orchestrator.report.pictures import figures
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 from tests.histories import history_of
+from tests.orchestrator.quick import tune_here
 from tests.waiting import wait_until
 
 STEPS = 9
@@ -34,14 +35,16 @@ def report_curve(x: float, report: Callable[..., None]) -> float:
     return x
 
 
-def settings(tmp_path: Path, executor: str = "inline", **sections: Any) -> dict[str, Any]:
-    return {
-        "workers": {"executor": executor},
-        "runs": str(tmp_path / "runs"),
-        "strategy": {"name": "uniform"},
-        "early_stopping": ASHA,
-        **sections,
-    }
+def run(
+    folder: Path,
+    function: Any = report_curve,
+    evaluations: int = 20,
+    executor: str = "inline",
+    **arguments: Any,
+) -> Result:
+    """Run a campaign of uniform draws that ASHA stops, unless the settings say otherwise."""
+    settings = {"workers": {"executor": executor}, "early_stopping": ASHA, **arguments.pop("settings", {})}
+    return tune_here(folder / "runs", function, evaluations=evaluations, settings=settings, **arguments)
 
 
 def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
@@ -50,16 +53,7 @@ def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])
 def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: str) -> None:
-    options = settings(tmp_path, executor)
-    result = tune(
-        report_curve,
-        {"x": Range(0.0, 1.0)},
-        direction="maximize",
-        evaluations=40,
-        workers=4,
-        progress=False,
-        settings=options,
-    )
+    result = run(tmp_path, evaluations=40, executor=executor, workers=4)
     rows = result.rows()
     stopped = [row for row in rows if row["status"] == "stopped"]
     assert len(stopped) >= 15
@@ -71,10 +65,7 @@ def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: 
 
 
 def test_stopped_trial_records_its_step_and_last_value(tmp_path: Path) -> None:
-    options = settings(tmp_path)
-    result = tune(
-        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=30, progress=False, settings=options
-    )
+    result = run(tmp_path, evaluations=30)
     stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
     for stop in stops:
         trial = history_of(result).trials[stop.trial]
@@ -83,34 +74,19 @@ def test_stopped_trial_records_its_step_and_last_value(tmp_path: Path) -> None:
 
 
 def test_trial_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
-    options = settings(tmp_path, early_stopping={"rule": "median", "after": STEPS})
-    result = tune(
-        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=20, progress=False, settings=options
-    )
+    result = run(tmp_path, settings={"early_stopping": {"rule": "median", "after": STEPS}})
     assert {row["status"] for row in result.rows()} == {"succeeded"}
 
 
 def test_stopped_trial_takes_its_share_of_steps_in_virtual_time(tmp_path: Path) -> None:
-    options = settings(tmp_path, "simulated")
-    result = tune(
-        report_curve,
-        {"x": Range(0.0, 1.0)},
-        direction="maximize",
-        evaluations=30,
-        workers=2,
-        progress=False,
-        settings=options,
-    )
+    result = run(tmp_path, evaluations=30, executor="simulated", workers=2)
     for trial in history_of(result).trials:
         if (step := trial.training.stopped_at) is not None:
             assert trial.seconds == pytest.approx(step / (STEPS + 1))
 
 
 def test_reports_are_recorded_and_stop_nothing_without_a_rule(tmp_path: Path) -> None:
-    options = settings(tmp_path, early_stopping=None)
-    result = tune(
-        report_curve, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=8, progress=False, settings=options
-    )
+    result = run(tmp_path, evaluations=8, settings={"early_stopping": None})
     assert all(row["status"] == "succeeded" for row in result.rows())
     assert all([step for step, _ in reports_of(result, trial)] == list(range(1, STEPS + 1)) for trial in range(8))
     assert any(isinstance(event, ReportsArrived) for event in open_run(result.folder).events())
@@ -124,10 +100,8 @@ def test_trials_may_report_at_any_steps(tmp_path: Path, steps: tuple[int | None,
             report(x, step)
         return x
 
-    options = settings(tmp_path, early_stopping=rule and {"rule": rule}, strategy={"name": "bbkb"})
-    result = tune(
-        report_at, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=6, progress=False, settings=options
-    )
+    settings = {"early_stopping": rule and {"rule": rule}, "strategy": {"name": "bbkb"}}
+    result = run(tmp_path, report_at, evaluations=6, settings=settings)
     assert result.outcome == "finished"
     assert {row["status"] for row in result.rows()} <= {"succeeded", "stopped"}
 
@@ -138,10 +112,7 @@ def test_very_many_reports_are_thinned_out(tmp_path: Path) -> None:
             report(x)
         return x
 
-    options = settings(tmp_path, early_stopping=None)
-    result = tune(
-        report_very_often, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=2, progress=False, settings=options
-    )
+    result = run(tmp_path, report_very_often, evaluations=2, settings={"early_stopping": None})
     assert 500 <= len(reports_of(result, 0)) <= 4000
 
 
@@ -153,14 +124,7 @@ def test_objective_may_clean_up_when_stopped(tmp_path: Path) -> None:
             (tmp_path / f"{x}.cleaned").touch()
             return 1e9  # a value returned after the stop is not used
 
-    result = tune(
-        clean_up,
-        {"x": Range(0.0, 1.0)},
-        direction="maximize",
-        evaluations=20,
-        progress=False,
-        settings=settings(tmp_path),
-    )
+    result = run(tmp_path, clean_up)
     stopped = [row for row in result.rows() if row["status"] == "stopped"]
     assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
     assert max(row["value"] for row in result.rows()) <= 1.0
@@ -185,10 +149,7 @@ def test_command_reports_by_lines_and_is_stopped_by_sigterm(tmp_path: Path) -> N
     script = tmp_path / "train.py"
     script.write_text(COMMAND)
     command = {"command": f"{shlex.quote(sys.executable)} {script} {{x}} {tmp_path}", "direction": "maximize"}
-    options = settings(tmp_path)
-    result = tune(
-        command, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=12, progress=False, settings=options
-    )
+    result = run(tmp_path, command, evaluations=12, direction=None)
     stopped = [row for row in result.rows() if row["status"] == "stopped"]
     assert len(list(tmp_path.glob("*.cleaned"))) == len(stopped) > 0
     assert [step for step, _ in reports_of(result, cast(int, result.best.trial))] == list(range(1, 10))
@@ -203,9 +164,8 @@ def test_attempts_of_a_trial_share_its_folder(tmp_path: Path) -> None:
         assert checkpoint.read_text() == str(x)
         return x
 
-    options = settings(tmp_path, workers={"executor": "inline", "trial_folders": True, "retries": 1})
-    del options["early_stopping"]
-    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, progress=False, settings=options)
+    workers = {"executor": "inline", "trial_folders": True, "retries": 1}
+    result = run(tmp_path, train, evaluations=3, settings={"workers": workers, "early_stopping": None})
     assert [row["attempts"] for row in result.rows()] == [2, 2, 2]
     assert sorted(path.name for path in (result.folder / "trials").iterdir()) == ["000000", "000001", "000002"]
 
@@ -310,37 +270,17 @@ def test_stop_reaches_the_worker_on_ray(
 
 
 def test_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(Exception, match=r"early_stopping.*reduction"):
-        Campaign(
-            report_curve,
-            {"x": Range(0, 1)},
-            direction="maximize",
-            evaluations=3,
-            settings={"early_stopping": {"rule": "asha", "reduction": 0.5}},
-        )
-    with pytest.raises(Exception, match=r"early_stopping"):
-        Campaign(
-            report_curve,
-            {"x": Range(0, 1)},
-            direction="maximize",
-            evaluations=3,
-            settings={"early_stopping": {"rule": "halve"}},
-        )
+    with pytest.raises(ConfigError, match=r"early_stopping.*reduction"):
+        run(tmp_path, settings={"early_stopping": {"rule": "asha", "reduction": 0.5}})
+    with pytest.raises(ConfigError, match=r"early_stopping"):
+        run(tmp_path, settings={"early_stopping": {"rule": "halve"}})
 
 
 def test_budget_of_steps_pays_for_more_trials_if_poor_ones_stop(tmp_path: Path) -> None:
     counts = []
     for rule in (None, ASHA):
-        options = settings(tmp_path, "simulated", early_stopping=rule, budget={"steps": 20 * STEPS})
-        result = tune(
-            report_curve,
-            {"x": Range(0.0, 1.0)},
-            direction="maximize",
-            evaluations=500,
-            workers=2,
-            progress=False,
-            settings=options,
-        )
+        settings = {"early_stopping": rule, "budget": {"steps": 20 * STEPS}}
+        result = run(tmp_path, evaluations=500, executor="simulated", workers=2, settings=settings)
         begun = [trial for trial in history_of(result).trials if trial.training.reports]
         taken = sum(max(trial.training.reports) for trial in begun)
         assert 20 * STEPS <= taken < 20 * STEPS + 2 * STEPS  # running trials finish
@@ -376,8 +316,7 @@ def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
             report(x, step)
         return x
 
-    options = settings(tmp_path, early_stopping={"rule": "median"})
-    result = tune(train, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=60, progress=False, settings=options)
+    result = run(tmp_path, train, evaluations=60, settings={"early_stopping": {"rule": "median"}})
     pictures = {figure.name: figure for figure in figures(history_of(result))}
     stopped = history_of(result).campaign.totals.stopped
     assert stopped > 1

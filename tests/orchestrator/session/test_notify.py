@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from objectives.parameters import Range
-from orchestrator.api import tune
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import Event, SessionClosed, TrialFailed, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
@@ -23,6 +21,7 @@ from orchestrator.session.notify import notifications
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.sections import NotifySettings
 from orchestrator.store.runs import Run
+from tests.orchestrator.quick import tune_here
 
 CLOSED = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budget spent")
 
@@ -190,20 +189,8 @@ def test_hanging_command_is_killed_with_its_children(
 
 
 def test_campaign_notifies_of_its_end(tmp_path: Path) -> None:
-    settings = {
-        "runs": str(tmp_path),
-        "workers": {"executor": "inline"},
-        "notify": {"command": f"cat >> {tmp_path / 'notices'}"},
-    }
-    tune(
-        lambda x: x,
-        {"x": Range(0.0, 1.0)},
-        direction="maximize",
-        evaluations=2,
-        name="noted",
-        progress=False,
-        settings=settings,
-    )
+    settings = {"notify": {"command": f"cat >> {tmp_path / 'notices'}"}}
+    tune_here(tmp_path, lambda x: x, evaluations=2, name="noted", settings=settings)
     notice = json.loads((tmp_path / "notices").read_text())
     assert notice["event"] == "ended"
     assert ": finished: budget spent; 2/2 done, best " in notice["text"]

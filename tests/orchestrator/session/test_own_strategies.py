@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bbkb import CampaignError, Optimizer, Range, load, strategy, tune
+from bbkb import CampaignError, Optimizer, Range, Result, load, strategy
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.cli.main import app
 from tests.histories import history_of
+from tests.orchestrator.quick import tune_here
 
 
 @dataclass(frozen=True)
@@ -31,23 +32,17 @@ class Nothing(Uniform):
         return strategy.Choose((), "nothing to do")
 
 
-def settings(tmp_path: Path) -> dict[str, object]:
-    return {"runs": str(tmp_path / "runs"), "workers": {"executor": "inline"}}
+def run(folder: Path, name: str) -> Result:
+    """Run a campaign with the strategy `name` of this file."""
+    settings = {"strategy": {"name": f"{__file__}:{name}"}}
+    return tune_here(folder / "runs", lambda x: float(x), evaluations=4, settings=settings)
 
 
 def test_error_in_a_strategy_is_shown_and_logged_with_its_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(
         CampaignError, match=r"my strategy has a bug \(.*test_own_strategies\.py:\d+, in ask\)"
     ) as caught:
-        tune(
-            lambda x: float(x),
-            {"x": Range(0.0, 1.0)},
-            evaluations=4,
-            direction="minimize",
-            strategy=f"{__file__}:Crash",
-            progress=False,
-            settings=settings(tmp_path),
-        )
+        run(tmp_path, "Crash")
     assert 'raise RuntimeError("my strategy has a bug")' in str(caught.value)
     log = next((tmp_path / "runs").glob("*/run.log")).read_text()
     assert "Traceback" in log
@@ -55,15 +50,7 @@ def test_error_in_a_strategy_is_shown_and_logged_with_its_file_and_line(tmp_path
 
 
 def test_strategy_without_a_choice_is_named_as_the_cause(tmp_path: Path) -> None:
-    result = tune(
-        lambda x: float(x),
-        {"x": Range(0.0, 1.0)},
-        evaluations=4,
-        direction="minimize",
-        strategy=f"{__file__}:Nothing",
-        progress=False,
-        settings=settings(tmp_path),
-    )
+    result = run(tmp_path, "Nothing")
     assert result.outcome == "failed"
     assert "the strategy must choose at least one candidate" in history_of(load(result.folder)).sessions[-1].reason
 

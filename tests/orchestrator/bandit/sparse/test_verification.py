@@ -81,17 +81,22 @@ def test_arms_that_do_not_repeat_are_not_verified() -> None:
     assert not OpenArms.of(state, (), VERIFY).left
 
 
-def test_picks_one_by_one_are_those_of_a_batch() -> None:
-    chooser = strategy()
-    state, _ = search(chooser, 40, noise=0.3)
-    batch = chooser.ask(state, [], 12)
-    assert isinstance(batch, Choose)
+def check_one_by_one(state: SparseState, batch: Choose) -> None:
+    """Check that single picks, with the picks before them pending, are those of the batch."""
     pending: list[int] = []
     for expected in batch.picks:
         decision = strategy().ask(state, pending, 1)
         assert isinstance(decision, Choose)
         assert (decision.picks[0].arm, decision.picks[0].reason) == (expected.arm, expected.reason)
         pending.append(expected.arm)
+
+
+def test_picks_one_by_one_are_those_of_a_batch() -> None:
+    chooser = strategy()
+    state, _ = search(chooser, 40, noise=0.3)
+    batch = chooser.ask(state, [], 12)
+    assert isinstance(batch, Choose)
+    check_one_by_one(state, batch)
 
 
 def test_verification_and_coverage_are_never_due_at_the_same_pick() -> None:
@@ -300,12 +305,7 @@ def test_arms_repeat_with_a_reason_when_all_were_chosen_also_within_a_batch() ->
     assert len(set(new)) == len(new) == left
     last = max(place for place, pick in enumerate(batch.picks) if not pick.reason)
     assert {pick.reason for pick in batch.picks[last + 1 :]} == {"exhausted"}
-    pending: list[int] = []
-    for expected in batch.picks:
-        decision = strategy().ask(state, pending, 1)
-        assert isinstance(decision, Choose)
-        assert (decision.picks[0].arm, decision.picks[0].reason) == (expected.arm, expected.reason)
-        pending.append(expected.arm)
+    check_one_by_one(state, batch)
 
 
 @pytest.mark.parametrize("noise", [0.01, 0.6])
