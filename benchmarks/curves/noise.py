@@ -1,4 +1,4 @@
-"""A problem whose values before the end are pure noise, so that no early value predicts the last one."""
+"""A problem whose values before the last one are pure noise."""
 
 import hashlib
 from collections.abc import Sequence
@@ -14,13 +14,15 @@ _SPACE: Space = {name: Range(0.0, 1.0) for name in "abcd"}
 
 
 def _last_value(positions: Sequence[Any]) -> float:
-    return -4.0 * float(sum((position - 0.3 * place - 0.2) ** 2 for place, position in enumerate(positions)))
+    squares = [(position - 0.3 * place - 0.2) ** 2 for place, position in enumerate(positions)]
+    return -4.0 * float(sum(squares))
 
 
 def _curve(configuration: Configuration) -> Floats:
     text = repr(sorted(configuration.items()))
     rng = np.random.default_rng(int(hashlib.md5(text.encode()).hexdigest()[:8], 16))
-    return np.append(rng.normal(-6.0, 0.7, STEPS - 1), _last_value([configuration[name] for name in sorted(_SPACE)]))
+    last = _last_value([configuration[name] for name in sorted(_SPACE)])
+    return np.append(rng.normal(-6.0, 0.7, STEPS - 1), last)
 
 
 def load() -> CurveProblem:

@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.curves import own
+from benchmarks.curves import on_ray, own
 from benchmarks.curves.__main__ import app
 from benchmarks.curves.campaign import run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS
@@ -16,6 +17,7 @@ from benchmarks.curves.methods.catalogue import make_method
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting, search
 from benchmarks.curves.trainings import STEPS, Rows
+from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError
 from objectives.parameters import Range
 
@@ -95,6 +97,34 @@ def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp
         ["-0.050 ± 0.050", "2"],
         ["-0.050 ± 0.050", "2"],
     ]
+
+
+@dataclass
+class Recorder:
+    """A `report` function that records its calls, with a trial's folder."""
+
+    folder: Path
+    reports: list[tuple[int, float]] = field(default_factory=list)
+
+    def __call__(self, value: float, step: int | None = None, **metrics: float) -> None:
+        assert step is not None
+        self.reports.append((step, value))
+
+
+@pytest.mark.parametrize("arm", [0, 1, DIVERGES])
+def test_training_on_ray_reports_the_recorded_values_from_its_checkpoint_on(
+    short: CurveProblem, tmp_path: Path, arm: int
+) -> None:
+    training = on_ray.OwnTraining("small", str(tmp_path)).load(DataSource(tmp_path))
+    configuration = on_ray.arms_of(short).parameters(arm)
+    expected = list(enumerate(short.curve(configuration).tolist(), start=1))
+    whole = Recorder(tmp_path)
+    assert training.evaluate(configuration, 0, whole) == expected[-1][1]
+    assert whole.reports == expected
+    (tmp_path / "step").write_text("3")
+    continued = Recorder(tmp_path)
+    training.evaluate(configuration, 0, continued)
+    assert continued.reports == expected[2:]
 
 
 def test_families_have_two_halves_without_a_common_problem() -> None:
