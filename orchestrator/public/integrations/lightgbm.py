@@ -1,14 +1,11 @@
 """LightGBM: `TrialCallback` for `lightgbm.train` and the classes with scikit-learn's interface."""
 
-import os
-
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from objectives.objective import Report
-from objectives.trial import Trial
+from orchestrator.public.integrations.boosting import BoostedTrial
 
 
-class TrialCallback:
+class TrialCallback(BoostedTrial):
     """Reports a metric after each boosting round, stops by LightGBM's exception for early stopping,
     and saves a checkpoint in the trial's folder. The step is the number of rounds so far.
 
@@ -20,24 +17,6 @@ class TrialCallback:
 
     order = 25  # run after the library's callbacks that print and record
     before_iteration = False
-
-    def __init__(
-        self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None, every: int = 1
-    ) -> None:
-        """Find the trial's checkpoint.
-
-        Args:
-            metric: data and metric, such as `valid_0-l2`.
-            report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: the folder for checkpoints; None: the trial's folder, if it has one.
-            every: the number of rounds between two reports and checkpoints. The last round is
-                always reported.
-        """
-        self._trial = Trial(report, folder)
-        self._metric = metric
-        self._every = every
-        self.step = self._trial.step
-        self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def __call__(self, env: CallbackEnv) -> None:
         """Report, save, and raise EarlyStopException if the campaign stops the trial."""

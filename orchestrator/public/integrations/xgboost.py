@@ -1,16 +1,16 @@
 """XGBoost: `TrialCallback` for `xgboost.train` and the classes with scikit-learn's interface."""
 
-import os
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from xgboost import collective
 from xgboost.callback import TrainingCallback
 
-from objectives.objective import Report
-from objectives.trial import Trial
+from orchestrator.public.integrations.boosting import BoostedTrial
 
 
-class TrialCallback(TrainingCallback):
+class TrialCallback(BoostedTrial, TrainingCallback):
     """Reports a metric from the first process after each boosting round, stops the training with
     its return value, and saves a checkpoint in the trial's folder. The step is the number of rounds
     so far.
@@ -21,24 +21,7 @@ class TrialCallback(TrainingCallback):
         xgboost.train(parameters, data, left, xgb_model=trial.checkpoint, callbacks=[trial])
     """
 
-    def __init__(
-        self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None, every: int = 1
-    ) -> None:
-        """Find the trial's checkpoint.
-
-        Args:
-            metric: data and metric as XGBoost prints them, such as `validation-rmse`.
-            report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: the folder for checkpoints; None: the trial's folder, if it has one.
-            every: the number of rounds between two reports and checkpoints. The last round is
-                always reported.
-        """
-        self._trial = Trial(report, folder)
-        self._metric = metric
-        self._every = every
-        self._values: dict[str, float] = {}  # the metrics of the last round until they are reported
-        self.step = self._trial.step
-        self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
+    _values: Mapping[str, float] = MappingProxyType({})  # of the last round until they are reported
 
     def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
         """Report and save. Return whether the training should end."""
