@@ -59,7 +59,7 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
     if circle:
         names = ", ".join(circle)
         problems.append(
-            Mistake(("space", circle[0], "when"), f"must not depend on itself, these do in a circle: {names}")
+            Mistake(("space", circle[0], "when"), f"must not depend on itself, these form a cycle: {names}")
         )
     return problems
 

@@ -98,7 +98,9 @@ def _sample(space: SearchSpace, size: int | None, sampler: Sampler, seed: int, p
         check_cells((size or points) * space.width)
         sampled = _draw_existing(space, size or points, sampler, seed)
     if not len(sampled):
-        raise ObjectiveError("forbid leaves hardly any configuration of the space, none was found; narrow a clause")
+        raise ObjectiveError(
+            "forbid leaves hardly any configuration of the space: a search found none; narrow a clause"
+        )
     return sampled, whole is not None or sampler != "grid"
 
 

@@ -211,7 +211,9 @@ class SearchSpace:
         left_out = [numbers[name] for name, value in configuration.items() if value is None]
         fits &= np.isnan(codes[:, left_out]).all(axis=1)
         if not fits.any():
-            raise ObjectiveError("hardly any allowed configuration has these values, none was found; give all of them")
+            raise ObjectiveError(
+                "hardly any allowed configuration has these values: a search found none; give all of them"
+            )
         values = self.columns_of(codes[[int(np.argmax(fits))]])
         drawn_values = {name: column[0] for name, column in values.items() if column[0] is not None}
         plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in drawn_values.items()}

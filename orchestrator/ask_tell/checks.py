@@ -78,9 +78,9 @@ def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Map
     parameters = check_mapping(space, "space", "{'x': Range(0, 1)}")
     for name, parameter in parameters.items():
         if not isinstance(parameter, Mapping | Parameter):
-            meant = ", such as Range(0, 1) or Choice([…])" if isinstance(parameter, list | tuple | range) else ""
             raise ValueError(
-                f"space[{name!r}] must be Range, Choice, Ordered or a mapping{meant}, got {excerpt(parameter)}"
+                f"space[{name!r}] must be Range, Choice, Ordered or a mapping, such as Range(0, 1) or "
+                f"Choice([…]), got {excerpt(parameter)}"
             )
     return parameters
 

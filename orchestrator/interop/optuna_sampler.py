@@ -14,6 +14,7 @@ import numpy as np
 from annotated_types import Gt
 from typing_extensions import Doc
 
+from objectives.reference import did_you_mean
 from orchestrator.bandit.arms import Arms, as_arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
@@ -163,7 +164,8 @@ class OptunaSampler(ModelFree[OptunaState]):
 
         names = [name for name in dir(samplers) if name.endswith("Sampler") and not name.startswith("Base")]
         if self.sampler not in names:
-            raise ValueError(f"strategy.sampler must be one of {', '.join(names)}, got {self.sampler!r}")
+            hint = did_you_mean(f"{self.sampler.removesuffix('Sampler')}Sampler", names)
+            raise ValueError(f"strategy.sampler must be one of {', '.join(names)}, got {self.sampler!r}{hint}")
         sampler_seed = int(np.random.default_rng([seed, number]).integers(2**31))
         try:
             with _quiet():

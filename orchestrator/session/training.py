@@ -70,12 +70,11 @@ def _check_function(settings: Settings, objective: object, key: str, needing: st
     is_parameter = "report" in settings.space
     if not isinstance(objective, HasFunction) or (not is_parameter and takes_argument(objective, "report")):
         return
-    why = "is a parameter of the space" if is_parameter else "is no argument of it"
-    remedy = "rename the parameter" if is_parameter else "add the argument, and call report(value, step) in its loop"
-    function = settings.objective.callable or "this one"
-    raise UserError(
-        f"{needing} needs a function that reports values, and for {function} `report` {why}: {remedy}, or remove {key}"
-    )
+    function = settings.objective.callable or "this function"
+    why = f"{function} has no argument `report`: add it, and call report(value, step) in its loop"
+    if is_parameter:
+        why = "`report` is a parameter of the space: rename it"
+    raise UserError(f"{needing} needs a function that reports values, and {why}, or remove {key}")
 
 
 def _check_population(strategy: PBT, objective: object) -> None:

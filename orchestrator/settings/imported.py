@@ -48,7 +48,7 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
     is_url = "://" in url
     path = folder / Path(url.removeprefix("sqlite:///")).expanduser()
     if must_exist and (is_sqlite or not is_url) and not path.is_file():
-        raise UserError(f"{path} must be the file of an Optuna storage, and is not there")
+        raise UserError(f"{path} must be the file of an Optuna storage: file not found")
     try:
         if not is_url:
             return JournalStorage(JournalFileBackend(str(path)))

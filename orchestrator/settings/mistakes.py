@@ -151,6 +151,8 @@ def align(keys: Keys, message: str, value: object = None) -> Refusal:
 
 def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
     """Return the problem of an unknown key, with a similar one or, if known, all valid ones."""
+    if key == "type" and "low" in choices:
+        return Refusal((key,), "is not a known key; leave it out, or write integer: true")
     hint = f"; {suggestion(str(key), choices)}" if choices else ""
     return Refusal((key,), f"is not a known key{hint}")
 

@@ -184,7 +184,7 @@ def test_clause_can_compare_two_parameters() -> None:
             {"a": Choice((1, 2), when={"b": 1}), "b": Choice((1, 2), when={"a": 1}), "c": Constant(1)},
             (),
             ("space", "a", "when"),
-            "must not depend on itself, these do in a circle: a, b",
+            "must not depend on itself, these form a cycle: a, b",
         ),
     ],
 )

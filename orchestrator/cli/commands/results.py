@@ -167,7 +167,7 @@ def _front_text(state: CampaignState, format_: BestFormat) -> str:
 def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str]]:
     """Return the runs below `folder`, the oldest first, and the errors of others by name."""
     if not folder.is_dir():
-        raise UserError(f"{folder} must be a folder of runs, and is not there")
+        raise UserError(f"{folder} must be a folder of runs: folder not found")
     overviews = []
     unreadable = {}
     for path in sorted(folder.iterdir()):

@@ -46,9 +46,7 @@ def tree(tmp_path: Path, objective: dict[str, Any], **sections: Any) -> dict[str
 
 def test_function_without_report_is_refused_with_early_stopping(tmp_path: Path) -> None:
     settings = from_mapping(tree(tmp_path, {"callable": f"{tmp_path}/functions.py:silent", "direction": "maximize"}))
-    with pytest.raises(
-        UserError, match=r"^early_stopping\.rule needs .* `report` is no argument of it: add the argument"
-    ):
+    with pytest.raises(UserError, match=r"^early_stopping\.rule needs .* has no argument `report`: add it"):
         build_new(settings)
     build(settings)  # a run that an older version began is continued
     build_new(
@@ -63,7 +61,7 @@ def test_function_without_report_is_refused_with_early_stopping(tmp_path: Path) 
 def test_parameter_called_report_hides_the_function_of_that_name(tmp_path: Path) -> None:
     space = {"x": {"low": 0.0, "high": 1.0}, "report": {"low": 0.0, "high": 1.0}}
     objective = {"callable": f"{tmp_path}/functions.py:reporting", "direction": "maximize"}
-    with pytest.raises(UserError, match="`report` is a parameter of the space: rename the parameter"):
+    with pytest.raises(UserError, match="`report` is a parameter of the space: rename it"):
         build_new(from_mapping(tree(tmp_path, objective, space=space)))
 
 
