@@ -79,11 +79,11 @@ class ShellCommand:
 
     command: Annotated[str, Doc("The text for `/bin/sh`, with `{name}` for a parameter.")]
     working_directory: Annotated[str | None, Doc("The folder in which it runs; None: that of the worker.")] = None
-    environment: Annotated[Mapping[str, str], Doc("Environment variables that are added to the worker's.")] = field(
+    environment: Annotated[Mapping[str, str], Doc("Environment variables added to those of the worker.")] = field(
         default_factory=dict
     )
     memory_bytes: Annotated[
-        int | None, Doc("The address space of each of its processes, in bytes, at most; None: no limit.")
+        int | None, Doc("The largest address space of each of its processes, in bytes; None: no limit.")
     ] = None
 
     def __post_init__(self) -> None:

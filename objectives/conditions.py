@@ -19,11 +19,11 @@ Scalar = str | int | float | bool | None
 class Comparison(TypedDict, total=False):
     """Bounds on a number, each of which is a number or the name of another parameter."""
 
-    above: Annotated[float | str, Doc("The value is larger than this, or than that of the parameter of this name.")]
-    below: Annotated[float | str, Doc("The value is smaller than this, or than that of the parameter of this name.")]
-    at_least: Annotated[float | str, Doc("The value is this, or that of the parameter of this name, or larger.")]
-    at_most: Annotated[float | str, Doc("The value is this, or that of the parameter of this name, or smaller.")]
-    equals: Annotated[str, Doc("The value is that of the parameter of this name.")]
+    above: Annotated[float | str, Doc("The value exceeds this value, or that of the parameter with this name.")]
+    below: Annotated[float | str, Doc("The value is below this value, or that of the parameter with this name.")]
+    at_least: Annotated[float | str, Doc("The value is at least this value, or that of the parameter with this name.")]
+    at_most: Annotated[float | str, Doc("The value is at most this value, or that of the parameter with this name.")]
+    equals: Annotated[str, Doc("The value equals that of the parameter with this name.")]
 
 
 Test = tuple[Scalar, ...] | Comparison

@@ -100,7 +100,7 @@ def _parameter(parameter: AnyHyperparameter) -> Plain:
         case FloatHyperparameter() | IntegerHyperparameter():
             bounds = {"low": _scalar(parameter.lower), "high": _scalar(parameter.upper), "log": bool(parameter.log)}
             return {**bounds, "integer": isinstance(parameter, IntegerHyperparameter)}
-    raise ObjectiveError(f"hyperparameter {parameter.name!r} is a {type(parameter).__name__}, which is not known here")
+    raise ObjectiveError(f"hyperparameter {parameter.name!r} is a {type(parameter).__name__}, which is not supported")
 
 
 def _any_of(condition: Condition | Conjunction) -> list[Plain]:
@@ -110,7 +110,7 @@ def _any_of(condition: Condition | Conjunction) -> list[Plain]:
     if isinstance(condition, ConfigSpace.AndConjunction):
         return _all_of(_any_of(part) for part in condition.components)
     if isinstance(condition, Conjunction):
-        raise ObjectiveError(f"a {type(condition).__name__} of conditions is not known here")
+        raise ObjectiveError(f"a {type(condition).__name__} of conditions is not supported")
     return [{condition.parent.name: _test(condition)}]
 
 
@@ -143,7 +143,7 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
             parameter = forbidden.hyperparameter
             operator = _CLAUSES[type(forbidden)]
             return [{parameter.name: _comparison(parameter, operator, getattr(forbidden, "value", None))}]
-    raise ObjectiveError(f"a {type(forbidden).__name__} is not known here")
+    raise ObjectiveError(f"a {type(forbidden).__name__} is not supported")
 
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:

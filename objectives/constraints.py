@@ -86,7 +86,8 @@ def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]
                 name for name in (operand.name, operand.other) if name is not None and not _is_numeric(space[name])
             ]
             yield from (
-                ((operand.name,), f"is compared by {operand.operator}, but {name} has no numbers") for name in texts
+                ((operand.name,), f"is compared by {operand.operator}, but {name} has no numeric values")
+                for name in texts
             )
 
 

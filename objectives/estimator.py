@@ -51,7 +51,7 @@ class SklearnEstimator:
         str,
         Doc("A table, its path relative to the campaign file; or one of breast_cancer, diabetes, digits, iris, wine."),
     ]
-    target: Annotated[str | None, Doc("The column of the table that is predicted.")] = None
+    target: Annotated[str | None, Doc("The column of the table to predict.")] = None
     scoring: Annotated[
         str | None, Doc("A name of scikit-learn's; None: accuracy of a classifier, R² of a regressor.")
     ] = None

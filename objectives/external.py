@@ -40,7 +40,7 @@ class PythonCallable:
     """
 
     path: Annotated[str, Doc("`package.module:function` or `path/to/file.py:function`.")]
-    search_paths: Annotated[tuple[str, ...], Doc("Folders that are put in front of `sys.path` first.")] = ()
+    search_paths: Annotated[tuple[str, ...], Doc("Folders that are inserted at the front of `sys.path` first.")] = ()
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function. Raises its errors, and InvalidValueError without a number."""

@@ -23,7 +23,7 @@ WhenOption = Annotated[
 ]
 Confidence = Literal["low", "medium", "high"]
 PriorOption = Annotated[
-    Scalar, Doc("The value that you expect to be good: the search begins near it; None: no value is expected.")
+    Scalar, Doc("The value that you expect to be good: the search begins near it; None: no expectation.")
 ]
 ConfidenceOption = Annotated[
     Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, if there is a prior.")
@@ -117,11 +117,11 @@ class Choice:
     """
 
     choices: Annotated[
-        tuple[Scalar, ...], Doc("The values, which have no order: any two different ones are equally far apart.")
+        tuple[Scalar, ...], Doc("The values, which have no order: all different values are equally far apart.")
     ]
     weights: Annotated[
         tuple[float, ...] | None,
-        Doc("How often each is drawn into the initial design, relative to the others; None: equally often."),
+        Doc("The relative frequency of each value in the initial design; None: equal frequencies."),
     ] = None
     when: WhenOption = None
     prior: PriorOption = None
@@ -156,7 +156,9 @@ class Ordered:
     Raises ValueError if there are no values or two are equal.
     """
 
-    ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order: neighbors are alike, steps count as equal.")]
+    ordered: Annotated[
+        tuple[Scalar, ...], Doc("The values, in order: neighbors are similar, and all steps count as equal.")
+    ]
     when: WhenOption = None
     prior: PriorOption = None
     confidence: ConfidenceOption = None
@@ -182,7 +184,7 @@ class Ordered:
 class Constant:
     """Always `constant`: passed to the objective, but unknown to the model."""
 
-    constant: Annotated[Scalar, Doc("The value, which the objective is given and the model does not see.")]
+    constant: Annotated[Scalar, Doc("The value, which is passed to the objective but unknown to the model.")]
     when: WhenOption = None
 
     def __post_init__(self) -> None:

@@ -87,7 +87,7 @@ def number_of(value: object) -> float | None:
 def remedy_for(value: object) -> str:
     """Return a remedy for `value`, as the end of a message; empty if there is none."""
     if value is None:
-        return "; does a return statement lack?"
+        return "; is a return statement missing?"
     if isinstance(value, bool | np.bool_ | str):
         return "; write float(...) if it is meant as a number"
     if isinstance(value, tuple) and value and isinstance(value[-1], Mapping):

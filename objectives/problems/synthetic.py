@@ -21,7 +21,7 @@ class _Formula:
     """An objective with a formula, and its options. Raises ValueError if one is out of range."""
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
-    seconds: Annotated[float, Doc("How long an evaluation sleeps, to play an expensive one, in seconds.")] = 0.0
+    seconds: Annotated[float, Doc("The seconds that an evaluation sleeps, to simulate an expensive one.")] = 0.0
 
     def __post_init__(self) -> None:
         for name, value in (("noise_std", self.noise_std), ("seconds", self.seconds)):

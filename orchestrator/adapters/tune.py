@@ -94,7 +94,7 @@ class BBKBSearch(Searcher):
                 "BBKBSearch has no space: give it one, or give Tuner a param_space with a range or a choice"
             )
         if self._metric is None or self._mode is None:
-            raise ValueError("BBKBSearch needs metric and mode: give them to it, or to TuneConfig")
+            raise ValueError("BBKBSearch needs metric and mode: pass them to it or to TuneConfig")
         if self._max_concurrent is not None and len(self._running) >= self._max_concurrent:
             return None
         configuration = self._backlog.take()

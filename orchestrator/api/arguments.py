@@ -147,7 +147,7 @@ def _with_function(tree: dict[str, Any], function: Function) -> Settings:
     try:
         draft.write()
     except OSError as error:
-        rule = "runs must be a folder that can be made and written"
+        rule = "runs must be a folder that can be created and written"
         raise RunError(f"{rule}, got {excerpt(checked.runs)}: {error.strerror or error}") from error
     return checked
 

@@ -28,7 +28,9 @@ class RewardSumError(ValueError):
     """The sum of an arm's rewards exceeds the range of floats."""
 
     def __init__(self, arm: int) -> None:
-        super().__init__(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
+        super().__init__(
+            f"the rewards of arm {arm} have a sum beyond the range of floats; divide all rewards by a constant"
+        )
         self.arm = arm
 
 

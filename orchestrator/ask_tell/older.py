@@ -16,8 +16,8 @@ _SPELLINGS = {  # older spelling → its replacement
     "best()": "best is a property: write best.parameters and best.value",
     "front()": "front is a property: write parameters and metrics of its trials",
     "pair": "a trial has attributes: write parameters and value",
-    "tell(configuration, None)": "None does not say what it means: write fail(configuration)",
-    "tell(indices, None)": "None does not say what it means: write fail(indices)",
+    "tell(configuration, None)": "None is ambiguous: write fail(configuration)",
+    "tell(indices, None)": "None is ambiguous: write fail(indices)",
 }
 _RENAMED = {"expect": "mark_pending", "reached": "last_step"}
 _REFUSED = {

@@ -171,7 +171,7 @@ class Search:
         for appended in self.space.missing(configurations):
             if not isinstance(self.strategy, Grows):
                 named = {name: column[0] for name, column in appended.columns.items() if column[0] is not None}
-                raise ObjectiveError(f"{named} is not a candidate, and the strategy supports no others")
+                raise ObjectiveError(f"{named} is not a candidate, and the strategy does not support other ones")
             self.append(appended)
         return [self.space.arm(configuration) for configuration in configurations]
 
@@ -188,7 +188,7 @@ class Search:
         """Record `event`, and append its candidates to the strategy's state."""
         if isinstance(event, CandidatesGrown):
             if not isinstance(self.strategy, Grows):
-                raise ValueError("the log appends candidates, and the strategy supports no others")
+                raise ValueError("the log appends candidates, but the strategy does not support appended candidates")
             features, log_prior = self.space.append(Appended(event.columns, event.retired))
             self.learner.model = self.strategy.extend(self.learner.model, features, event.retired, log_prior)
         self.campaign.take(event)

@@ -54,9 +54,9 @@ def refusal(state: HasArms, limit: int) -> Wait | None:
     < 1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
-    return Wait("every arm is set aside") if len(state.set_aside) == len(state.pulls.counts) else None
+    return Wait("all arms were set aside") if len(state.set_aside) == len(state.pulls.counts) else None
 
 
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
     """Check like `refusal`, for strategies that pull one arm and wait for its reward."""
-    return refusal(state, limit) or (Wait("one pull at a time: the last reward is not in yet") if pending else None)
+    return refusal(state, limit) or (Wait("one pull at a time: the last reward has not arrived") if pending else None)

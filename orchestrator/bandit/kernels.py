@@ -21,7 +21,7 @@ Lengthscale = float | tuple[float, ...]
 _Length = Annotated[float, Gt(0)]
 LengthscaleOption = Annotated[
     _Length | tuple[_Length, ...],
-    Doc("The distance over which values are alike, > 0: one number, or one for each feature."),
+    Doc("The distance over which values are similar, > 0: one number, or one for each feature."),
 ]
 VarianceOption = Annotated[float, Gt(0), Doc("The variance of the function, > 0.")]
 BLOCK = 16_384  # the number of entries of a kernel matrix that are computed at a time

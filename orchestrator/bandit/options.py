@@ -39,7 +39,7 @@ _BOUNDS: Mapping[type, tuple[str, Callable[[float, float], bool], str]] = {
 Regularization = Annotated[
     float,
     Gt(0),
-    Doc("λ, the ridge parameter, > 0; the smaller, the more a pull can teach and the shorter batches are."),
+    Doc("λ, the ridge parameter, > 0; smaller values learn more from each pull and shorten batches."),
 ]
 ModelNoise = Annotated[float, Gt(0), Doc("λ, the variance of the noise in the model, > 0.")]
 NoiseVariance = Annotated[float, Ge(0), Doc("ξ², an upper bound on the variance of the reward's noise, ≥ 0.")]
@@ -58,10 +58,10 @@ Width = Annotated[
     Annotated[float, Gt(0)] | None,
     Doc("Standard deviations in the upper confidence bound, > 0, instead of the formula; None: the formula."),
 ]
-BatchSize = Annotated[int, Ge(1), Doc("How many pulls may be pending, ≥ 1.")]
+BatchSize = Annotated[int, Ge(1), Doc("The largest number of pending pulls, ≥ 1.")]
 MostPending = Annotated[
     Annotated[int, Ge(1)] | None,
-    Doc("How many pulls may be pending, ≥ 1; None, in mode `async`: as many as there are workers."),
+    Doc("The largest number of pending pulls, ≥ 1; None, in mode `async`: the number of workers."),
 ]
 RefreshOverhead = Annotated[
     float, Ge(0), Doc("In mode `async`: the share of time that refreshes may take before they are due; 0: none.")

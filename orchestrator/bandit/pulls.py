@@ -240,5 +240,7 @@ def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
             np.add.at(row, arms, values)
     if not np.isfinite(after).all():
         arm = int(np.argwhere(~np.isfinite(after))[0, -1])
-        raise ValueError(f"the rewards of arm {arm} add up to more than a float can hold; divide all by a constant")
+        raise ValueError(
+            f"the rewards of arm {arm} have a sum beyond the range of floats; divide all rewards by a constant"
+        )
     return freeze(after)

@@ -57,7 +57,7 @@ def _few_places(state: CampaignState) -> str:
     if requested is None or state.session.slots >= requested:
         return ""
     return (
-        f"there are places for {state.session.slots} of the {plural(requested, 'worker')} that workers.count asks for; "
+        f"there are slots for {state.session.slots} of the {plural(requested, 'worker')} that workers.count asks for; "
         f"further trials wait for nodes with room for {state.rules.workers.needs}"
     )
 
@@ -75,8 +75,8 @@ def _late(state: CampaignState, since: float) -> str:
     if share - before < _ADDED_LOSS:
         return ""
     return (
-        f"of the last {duration(last.time - first.time)} the workers lost {share:.0%} between a trial's dispatch and "
-        f"beginning it, {before:.0%} before: a worker process may not have been replaced; see `ray status`"
+        f"in the last {duration(last.time - first.time)}, the workers spent {share:.0%} between a trial's dispatch and "
+        f"its start, {before:.0%} before: a worker process may not have been replaced; see `ray status`"
     )
 
 
@@ -99,17 +99,17 @@ def _longest_wait(state: CampaignState) -> tuple[float, str]:
     if timeout is not None:
         return (
             _START_SECONDS + _TIMEOUT_FACTOR * timeout,
-            f"though workers.timeout_seconds = {timeout:g} ends an evaluation: no worker has started it, the cluster "
-            "may have no room (`ray status`)",
+            f"although workers.timeout_seconds = {timeout:g} ends evaluations: no worker has started it; the cluster "
+            "may lack capacity (`ray status`)",
         )
     limit = max(_LEAST_OLD_SECONDS, _OLD_FACTOR * longest)
     if longest:
         return limit, (
-            f"the longest evaluation took {duration(longest)}: it hangs (workers.timeout_seconds ends it), or no "
+            f"the longest evaluation took {duration(longest)}: one hangs (workers.timeout_seconds ends it), or no "
             "worker started it"
         )
     return limit, (
-        "and no evaluation of this campaign has ended yet: each takes so long, it hangs (workers.timeout_seconds ends "
+        "and no evaluation of this campaign has ended yet: they take long, one hangs (workers.timeout_seconds ends "
         "it), or no worker started it (`ray status`)"
     )
 

@@ -54,7 +54,7 @@ class LearnedModel:
         remarks = []
         if self.share is not None and self.share < LEAST_SHARE:
             remarks.append(
-                f"the model is too sure of itself: {self.share:.0%} of {self.predicted} results were within two "
+                f"the model is overconfident: {self.share:.0%} of {self.predicted} results were within two "
                 f"standard deviations of its prediction instead of about 95%, because similar "
                 f"configurations differ more than it expects. All results are valid, but the search may have "
                 f"explored too little: compare the best value with that of a run with another seed"

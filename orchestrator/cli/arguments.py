@@ -17,7 +17,7 @@ CampaignFile = Annotated[Path, typer.Argument(help="Campaign file (YAML).", show
 RunFolder = Annotated[
     Path,
     typer.Argument(
-        help="A run's folder, as `bbkb run` created it; NAME stands for runs/NAME.",
+        help="A run's folder, created by `bbkb run`; NAME is short for runs/NAME.",
         show_default=False,
         callback=find_run,
     ),
@@ -25,14 +25,16 @@ RunFolder = Annotated[
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key: strategy.ratio_threshold=3.")
 ]
-Workers = Annotated[int | None, typer.Option("--workers", help="Evaluations at the same time: workers.count.")]
+Workers = Annotated[int | None, typer.Option("--workers", help="The number of concurrent evaluations: workers.count.")]
 Address = Annotated[
-    str | None, typer.Option("--address", help="Ray cluster to join; else RAY_ADDRESS; else a local one is started.")
+    str | None, typer.Option("--address", help="Ray cluster to join; default: RAY_ADDRESS, or else a new local one.")
 ]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="A word to find the run by; may be repeated.")]
+Tags = Annotated[list[str] | None, typer.Option("--tag", help="A word for finding the run; may be repeated.")]
 RunName = Annotated[
     str | None,
-    typer.Option("--run", metavar="NAME", help="Name of the run's folder: the key `run`; else name and time."),
+    typer.Option(
+        "--run", metavar="NAME", help="Name of the run's folder; default: the key `run`, or else name and time."
+    ),
 ]
 OrResume = Annotated[
     bool, typer.Option("--or-resume", help="Resume the run named by --run (or `run:`) if it exists already.")
@@ -51,13 +53,11 @@ class LogLevel(StrEnum):
 LogLevelOption = Annotated[
     LogLevel | None, typer.Option("--log-level", help="Least severe level of run.log in the run's folder: log.level.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print lines of JSON: the status when it changes, and messages.")
 ]
-Serve = Annotated[
-    bool, typer.Option("--serve", help="Show the live page in a browser meanwhile: its address is printed.")
-]
+Serve = Annotated[bool, typer.Option("--serve", help="Also serve the live page; its address is printed.")]
 
 
 def overrides(set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None) -> list[str]:

@@ -160,7 +160,7 @@ def say_plan(
     say(console, "the first evaluations:")
     for arm in islice(first_arms(settings, parts, existing_results), _SHOWN):
         say(console, f"  {assignments(parts.problem.candidates.parameters(arm))}")
-    say(console, "dry run: nothing was written and nothing runs")
+    say(console, "dry run: nothing was written or started")
 
 
 def explain_space(console: Console, settings: Settings, parts: Parts) -> None:

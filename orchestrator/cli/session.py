@@ -109,7 +109,7 @@ def run_again(
     if isinstance(prepared, Close):
         raise typer.Exit(EXIT_CODES[prepared.outcome])
     if is_dry:
-        say(options.console, "dry run: nothing was written and nothing runs")
+        say(options.console, "dry run: nothing was written or started")
         return
     runs.make_folder(old)
     _run_session(old, prepared[0], options, prepared[1])

@@ -297,7 +297,7 @@ def _best(status: Status) -> Text:
 def recommendation(recommended: Recommendation, status: Status) -> str:
     """Describe the recommended configuration and the reason for it."""
     is_best = recommended.parameters == status.best.parameters
-    why = "it has the best value, too" if is_best else "best estimate: one best value may be noise"
+    why = "it also has the best value" if is_best else "best estimate: a best single value may be noise"
     return f"{recommended}  {assignments(recommended.parameters)} ({why})"
 
 
@@ -307,7 +307,7 @@ def _set_aside(status: Status) -> str:
     arms = ", ".join(str(arm) for arm in status.workers.set_aside[:5]) + (
         ", …" if len(status.workers.set_aside) > 5 else ""
     )
-    return f"{len(status.workers.set_aside)} candidates that cost worker after worker: {arms}"
+    return f"{len(status.workers.set_aside)} candidates that killed several workers: {arms}"
 
 
 def _existing(status: Status) -> str:

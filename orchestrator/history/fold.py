@@ -62,7 +62,7 @@ def _begin_log(events: Iterable[Event]) -> tuple[Iterator[Event], History]:
     iterator = iter(events)
     created = next(iterator, None)
     if not isinstance(created, CampaignCreated):
-        raise ValueError("the log does not begin with the creation of a campaign: it is empty or not a log of bbkb")
+        raise ValueError("the log does not begin with the creation of a campaign: it is empty or is not a bbkb log")
     return iterator, begin(created)
 
 

@@ -100,7 +100,7 @@ def _write_image(runs: Sequence[tuple[str, History]], path: Path) -> None:
         from matplotlib.figure import Figure as Canvas
     except ImportError:
         raise UserError(
-            f"a picture {path.suffix} needs matplotlib, which is not installed: "
+            f"{path.suffix} pictures need matplotlib, which is not installed: "
             'pip install "matplotlib>=3.8,<4", or write .html'
         ) from None
     figure = Canvas(figsize=(8, 4.5), layout="constrained")

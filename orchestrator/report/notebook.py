@@ -42,7 +42,7 @@ def importance_plot(history: History) -> "plotly.graph_objects.Figure":
 def _plotly_figure(history: History, figure: Figure | None) -> "plotly.graph_objects.Figure":
     """Convert a figure of the report, with the colors of the light scheme."""
     if figure is None:
-        raise RunError(f"there is nothing to draw: no trial of {history.created.name} has succeeded")
+        raise RunError(f"nothing to draw: no trial of {history.created.name} has succeeded")
     import plotly.graph_objects  # it takes a quarter of a second
 
     title = {"title": {"text": figure.title}}

@@ -113,9 +113,7 @@ def follow(
             elif (ending := follower.ending()) is not None:
                 return ending
             elif not holding.holder:
-                return SessionEnd(
-                    "", "the session ended without recording an outcome; see the log on the host where it ran"
-                )
+                return SessionEnd("", "the session ended without recording an outcome; see the log on its host")
             elif gone_since is None:
                 gone_since = clock()
                 view.say(f"{holding.holder} is gone: waiting up to {duration(RESTART_SECONDS)} for a restart")
@@ -140,7 +138,7 @@ def reason_not_to_follow(
     if is_held:
         return None
     if holding.holder and _is_on_ray(run):
-        say(f"{holding.holder} is gone: waiting up to {duration(TAKE_UP_SECONDS)} for its central actor to restart")
+        say(f"{holding.holder} is gone: waiting up to {duration(TAKE_UP_SECONDS)} for its coordinator to restart")
         deadline = clock() + TAKE_UP_SECONDS
         while clock() < deadline:
             sleep(_LOOK_SECONDS)

@@ -167,7 +167,7 @@ def watch(session: Remote, shown: View, dashboard: "LateDashboard | None" = None
                     _advance(dashboard, shown)
             if time.monotonic() > deadline:
                 session.end()
-                return "interrupted", "interrupted while the model was computing"
+                return "interrupted", "interrupted during a computation of the model"
         outcome = session.result()
         if (status := session.status()) is not None:
             shown.update(status)

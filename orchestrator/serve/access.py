@@ -120,7 +120,7 @@ def guard(access: Access, trust: Callable[[asyncio.BaseTransport | None], None])
 
     async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
         if host_of(request.host) not in access.hosts:
-            raise web.HTTPForbidden(text="bbkb serve: this name is not one of the server's; see --host\n")
+            raise web.HTTPForbidden(text="bbkb serve: the server does not have this host name; see --host\n")
         token = request.query.get("token")
         if token is not None and request.method == "GET":
             if not access.admits(token):
@@ -134,7 +134,7 @@ def guard(access: Access, trust: Callable[[asyncio.BaseTransport | None], None])
             raise web.HTTPUnauthorized(text="bbkb serve: open the address that the server printed, with its token\n")
         trust(request.transport)
         if request.method != "GET" and REQUEST_HEADER not in request.headers:
-            raise web.HTTPForbidden(text=f"bbkb serve: the request must carry the header {REQUEST_HEADER}\n")
+            raise web.HTTPForbidden(text=f"bbkb serve: the request must have the header {REQUEST_HEADER}\n")
         response = await handler(request)
         if session and session != access.session(time.time()) and not response.prepared:
             _set_session(response, access)  # renewed, so that an open page keeps its access

@@ -104,7 +104,7 @@ class Campaigns:
         deadline = time.monotonic() + (0.0 if is_late else TURN_SECONDS)
         while not turn.is_over():
             if time.monotonic() >= deadline or self.stop.is_set():
-                feed.problem = "its files or its database do not answer"
+                feed.problem = "its files or its database do not respond"
                 return False
             await asyncio.sleep(_POLL_SECONDS)
         del self._turns[name]

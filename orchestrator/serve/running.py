@@ -90,7 +90,7 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family)
     except OSError as error:
         raise UserError(
-            f"the page cannot be served on {host} port {port} ({error.strerror}): give another --port or --host"
+            f"the page cannot be served on {host}, port {port} ({error.strerror}): give another --port or --host"
         ) from error
 
 

@@ -11,7 +11,7 @@ _LOGGER = logging.getLogger("bbkb.session")
 _ENDS = {  # the reason for the end of a batch, in words for an operator
     "limit": "as many as were requested",
     "batch size": "a full batch",
-    "drift budget": "the next ones wait for results",
+    "drift budget": "further ones wait for results",
     "warm start": "first points",
     "one pull at a time": "one at a time",
 }

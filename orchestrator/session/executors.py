@@ -99,7 +99,5 @@ def unenforced_limits(settings: Settings) -> str:
         verb = "is" if len(limits) == 1 else "are"
         return f"{' and '.join(limits)} {verb} not enforced with workers.executor {workers.executor}, but with ray"
     if workers.executor == "inline" and "count" in workers.model_fields_set and workers.count > 1:
-        return (
-            "with workers.executor inline one evaluation runs at a time, in this process: workers.count has no effect"
-        )
+        return "workers.executor inline runs one evaluation at a time, in this process: workers.count has no effect"
     return ""

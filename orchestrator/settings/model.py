@@ -125,12 +125,12 @@ _COMPLETED = frozenset({"space", "forbid", "enqueue"})
 class Settings(Section):
     """One campaign, complete and checked. Built by `load` or `from_mapping`."""
 
-    name: Name = Field(description="Name of the campaign, and the first part of the name of its run's folder.")
+    name: Name = Field(description="Name of the campaign, which begins the name of its run's folder.")
     tags: tuple[Tag, ...] = Field(
-        default=(), strict=False, description="Words by which `bbkb list --tag` finds the campaign's runs."
+        default=(), strict=False, description="Words with which `bbkb list --tag` finds the campaign's runs."
     )
     note: Annotated[str, Field(max_length=10_000)] = Field(
-        default="", description="What the campaign is about, for people."
+        default="", description="A description of the campaign, for display."
     )
     seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
     objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimized.")
@@ -138,7 +138,7 @@ class Settings(Section):
         default=(), strict=False, description="Several objectives, each a metric; the first is the value of a result."
     )
     constraints: tuple[ConstraintSettings, ...] = Field(
-        default=(), strict=False, description="Bounds on metrics that the best results have to keep."
+        default=(), strict=False, description="Bounds on metrics that the best results must satisfy."
     )
     candidates: CandidateSettings = Field(default=CandidateSettings(), description="The finite set of arms.")
     space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(dump_space)] = Field(
@@ -147,10 +147,10 @@ class Settings(Section):
         description="Parameters by name, or a ConfigSpace file; else the objective's own space.",
     )
     forbid: Annotated[tuple[Clause, ...], PlainValidator(build_forbid), PlainSerializer(dump_forbid)] = Field(
-        default=(), description="Combinations of values that are excluded, such as {model: svm, kernel: poly}."
+        default=(), description="Excluded combinations of values, such as {model: svm, kernel: poly}."
     )
     enqueue: Annotated[tuple[Configuration, ...], PlainValidator(build_enqueue), PlainSerializer(dump_enqueue)] = Field(
-        default=(), description="Configurations that are evaluated first, in this order."
+        default=(), description="Configurations to evaluate first, in this order."
     )
     known_results: Known = Field(
         default=(),
@@ -161,7 +161,7 @@ class Settings(Section):
     strategy: Annotated[AnyStrategy, PlainValidator(build_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=lambda: build_strategy({}), description="The algorithm that chooses, with its options."
     )
-    budget: BudgetSettings = Field(description="When the campaign ends.")
+    budget: BudgetSettings = Field(description="The limits at which the campaign ends.")
     workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
     early_stopping: StoppingSettings | None = Field(
         default=None,
@@ -174,16 +174,16 @@ class Settings(Section):
     log: LogSettings = Field(default=LogSettings(), description="Level and format of run.log in the run's folder.")
     notify: NotifySettings | None = Field(
         default=None,
-        description="A command or webhook at the end, at the first failure and when no evaluation ends.",
+        description="A command or webhook, called at the end, at the first failure and if no evaluation ends.",
     )
     store: StoreUrl = Field(
         default="sqlite",
-        description="Where results are kept: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "
+        description="The store of the results: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "
         "from the environment when the connection is made.",
     )
-    data: DataSettings = Field(default_factory=DataSettings, description="Where data sets come from.")
+    data: DataSettings = Field(default_factory=DataSettings, description="The source of data sets.")
     runs: Annotated[str, AfterValidator(_below_working_directory)] = Field(
-        default="runs", validate_default=True, description="Folder in which a folder for the run is made."
+        default="runs", validate_default=True, description="Folder in which the run's folder is created."
     )
     run: Name | None = Field(
         default=None,

@@ -47,24 +47,25 @@ class ObjectiveSettings(Section):
     )
     callable: str | None = Field(
         default=None,
-        description="Python function, package.module:function or path/to/file.py:function, called with keywords.",
+        description="Python function, package.module:function or path/to/file.py:function; gets keyword arguments.",
     )
     command: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
-        description="Shell command in which {name} stands for a parameter; its last line of output is the value.",
+        description="Shell command in which {name} is replaced by a parameter; its last line of output is the value.",
     )
     function: str | None = Field(
-        default=None, description="File with a function that the Python API pickled; written by it, not by hand."
+        default=None, description="File with a function that the Python API pickled; not to be written by hand."
     )
     direction: Literal["maximize", "minimize"] = Field(
         default="maximize",
         description="Whether high or low values are good. Required unless the objective is a listed one.",
     )
     deterministic: bool = Field(
-        default=False, description="Whether a second evaluation gives the same value; if so, no arm is evaluated twice."
+        default=False,
+        description="Whether a second evaluation returns the same value; if so, no arm is evaluated twice.",
     )
     options: Annotated[AnyObjective | None, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = (
-        Field(default=None, validate_default=True, description="Options of the objective, by their names.")
+        Field(default=None, validate_default=True, description="Options of the objective by name.")
     )
 
     @property
@@ -99,20 +100,21 @@ class CandidateSettings(Section):
         default=None,
         description="Number of candidates drawn from the space; null takes all of a finite space of at most 100 000.",
     )
-    sampler: Sampler = Field(default="sobol", description="How candidates are drawn from the space.")
+    sampler: Sampler = Field(default="sobol", description="The method of drawing candidates from the space.")
     grow: bool | None = Field(
         default=None,
         description="Whether candidates are appended around the best ones; null appends them where no size is given, "
         "the space is not taken whole and the strategy can use them.",
     )
     limit: PositiveInt = Field(
-        default=20_000, description="Candidates kept at most while they are appended; the worst ones are retired."
+        default=20_000,
+        description="The largest number of candidates while they are appended; the worst ones are retired.",
     )
     table: AbsolutePath | None = Field(
         default=None, description="CSV or Parquet file whose rows are the candidates, instead of a space."
     )
     target: str | None = Field(
-        default=None, description="Column of the table that holds the value, which makes the table the objective."
+        default=None, description="Column of the table with the value, which makes the table the objective."
     )
     duplicates: Duplicates = Field(
         default="merge",

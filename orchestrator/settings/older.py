@@ -41,7 +41,7 @@ def current_options(cls: type, options: Tree) -> Plain:
     """
     for name, reason in _RETIRED.items():
         if options.get(name):
-            rule = f"is not an option any longer: {reason}; remove it"
+            rule = f"is no longer an option: {reason}; remove it"
             raise failure([Refusal((name,), rule, excerpt(options[name]))])
     defaults = {field.name: field.default for field in dataclasses.fields(cls)}
     without_effect = (name for name, strategy in _WITHOUT_EFFECT.items() if issubclass(cls, strategy))

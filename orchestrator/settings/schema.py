@@ -31,7 +31,7 @@ Schema = dict[str, Any]
 
 _REFERENCE = {"type": "string", "pattern": "^[^:]+:[^:]+$", "description": "package.module:Name of a dataclass."}
 
-_PRESET = "Where options come from unless they are given: one calibrated model for all strategies, or the paper."
+_PRESET = "The source of options that are not given: one calibrated model for all strategies, or the paper."
 
 
 def schema() -> Schema:
@@ -69,7 +69,7 @@ def schema() -> Schema:
     budget["anyOf"] = [{"required": [key]} for key in ("evaluations", "steps")]
     del budget["required"]
     sections["strategy"] |= _strategy({name: by_class[cls] for name, cls in STRATEGIES.items()})
-    sections["model"] = {**by_class[Model], "description": "How all model-based strategies model rewards."}
+    sections["model"] = {**by_class[Model], "description": "The reward model of all model-based strategies."}
     named = {"type": "object", "additionalProperties": _parameter(by_class)}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"if": {"type": "string"}, "then": file, "else": named}
@@ -80,7 +80,12 @@ def schema() -> Schema:
     sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "bbkb campaign file"}
-    return {**settings, **head, "description": "One campaign: what is tuned, how, where.", "$defs": definitions}
+    return {
+        **settings,
+        **head,
+        "description": "One campaign: its objective, its search and its resources.",
+        "$defs": definitions,
+    }
 
 
 def _target(reference: Schema) -> str:
@@ -160,7 +165,7 @@ def _parameter(by_class: dict[type, Schema]) -> Schema:
         schema = {"if": {"required": [key]}, "then": by_class[PARAMETERS[key]], "else": schema}
     block: Schema = {
         "properties": {
-            REPEAT: {"type": "string", "description": "The integer parameter that says how often."},
+            REPEAT: {"type": "string", "description": "The integer parameter that gives the number of repetitions."},
             "space": {
                 "type": "object",
                 "additionalProperties": {"type": "object"},
@@ -179,7 +184,7 @@ def _select_by_rule(section: Schema) -> None:
     alternatives = next(kind for kind in section.pop("anyOf") if "oneOf" in kind)
     rules = alternatives["discriminator"]["mapping"]
     section["type"] = ["object", "null"]
-    section["properties"] = {"rule": {"enum": list(rules), "description": "When a trial is stopped."}}
+    section["properties"] = {"rule": {"enum": list(rules), "description": "The rule that stops trials."}}
     section["allOf"] = [
         {
             "if": {

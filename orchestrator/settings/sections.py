@@ -165,10 +165,10 @@ class BudgetSettings(Section):
         description="Number of steps, such as epochs, that all trials together may report; then nothing new is "
         "started. A trial that reports none counts as one.",
     )
-    hours: Hours | None = Field(default=None, description="Hours after which nothing new is started.")
-    target: float | None = Field(default=None, description="Value that is good enough to stop.")
+    hours: Hours | None = Field(default=None, description="Hours after which no trial starts.")
+    target: float | None = Field(default=None, description="Value at which the campaign stops.")
     stop_when: StopWhenSettings | None = Field(
-        default=None, description="When further evaluations are not worth their cost; never if not given."
+        default=None, description="Stop conditions for evaluations that are not worth their cost; none by default."
     )
 
     @model_validator(mode="before")
@@ -226,7 +226,7 @@ class NotifySettings(Section):
     )
     webhook: Annotated[str, Field(pattern=r"^(https?://|\$\{)"), AfterValidator(_webhook)] | None = Field(
         default=None,
-        description="Address that gets this JSON by POST; ${VAR} in it is taken from the environment when it is sent.",
+        description="Address that receives this JSON by POST; ${VAR} in it is read from the environment at that time.",
     )
     stalled_minutes: Annotated[float, Field(gt=0, le=60e6)] = Field(
         default=60.0, description="Minutes in which no evaluation ends, after which the campaign counts as stalled."
@@ -245,7 +245,7 @@ class DataSettings(Section):
     folder: AbsolutePath | None = Field(
         default_factory=_name_from_environment, description="Folder with data sets; else BBKB_DATA in the environment."
     )
-    download: bool = Field(default=False, description="Whether a data set that is not there may be downloaded.")
+    download: bool = Field(default=False, description="Whether a missing data set may be downloaded.")
 
     def source(self) -> DataSource:
         """Return the source in which objectives look for data."""

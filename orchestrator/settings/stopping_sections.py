@@ -70,7 +70,7 @@ class ModelStoppingSettings(Section):
     )
     keep_checkpoints: Annotated[int, Field(ge=0)] | None = Field(
         default=None,
-        description="Of how many stopped trials the files in their folders are kept, those of the best forecasts; the "
+        description="The number of stopped trials whose files are kept, those with the best forecasts; the "
         "others are not continued. null: of all.",
     )
 

@@ -33,24 +33,24 @@ class SimulationSettings(Section):
     sigma: float = Field(
         default=0.0, ge=0, le=10, description="Standard deviation of the duration's logarithm; 0 is constant."
     )
-    straggler_share: float = Field(default=0.0, ge=0, le=1, description="Share of attempts that take far longer.")
+    straggler_share: float = Field(default=0.0, ge=0, le=1, description="Share of attempts that take much longer.")
     straggler_factor: float = Field(
-        default=20.0, ge=1, le=1e6, description="How many times longer these take; `seconds` stays the mean of all."
+        default=20.0, ge=1, le=1e6, description="Factor by which these take longer; `seconds` remains the mean of all."
     )
-    failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that are made to fail.")
+    failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that fail.")
 
 
 class FromParameter(Section):
     """A number determined by one of a trial's parameters."""
 
-    parameter: str = Field(description="Name of the parameter whose value is the number.")
+    parameter: str = Field(description="Name of the parameter with this number.")
 
 
 class WorkerSettings(Section):
     """The executor of evaluations and the resources of each of them."""
 
     executor: ExecutorName = Field(
-        default="ray", description="On Ray, one after the other in the central process, or in virtual time."
+        default="ray", description="On Ray, one at a time in this process, or in virtual time."
     )
     kind: Literal["task", "actor", "auto"] = Field(
         default="auto",
@@ -58,12 +58,12 @@ class WorkerSettings(Section):
         "campaign's process dies; auto takes tasks for evaluations of a few seconds.",
     )
     keep_hours: Hours = Field(
-        default=12.0, description="Hours that worker actors wait for a resume when the campaign's process has died."
+        default=12.0, description="Hours that worker actors wait for a resume after the campaign's process has died."
     )
     count: PositiveInt = Field(
         default_factory=lambda: os.cpu_count() or 1,
         le=MOST_WORKERS,
-        description="Evaluations that run at the same time; this machine's cores if not given.",
+        description="The number of concurrent evaluations; default: this machine's cores.",
     )
     machines: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=1,
@@ -98,7 +98,7 @@ class WorkerSettings(Section):
         default=None, description="Largest memory of one evaluation, in 10^9 bytes."
     )
     timeout_seconds: Seconds | None = Field(
-        default=None, description="Seconds after which an evaluation is ended and counts as failed."
+        default=None, description="Seconds after which an evaluation is killed and counts as failed."
     )
     timeout_factor: Annotated[float, Field(gt=1)] | None = Field(
         default=None,

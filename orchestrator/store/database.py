@@ -176,17 +176,17 @@ def _is_transient(error: DBAPIError) -> bool:
 
 _REMEDIES = {
     "unable to open database": "does the folder exist, and may it be written? A copy in another folder can be read",
-    "read-only transaction": "the database takes no writes now: is it a standby, or in maintenance? Name the primary",
+    "read-only transaction": "the database accepts no writes now: is it a standby or in maintenance? Name the primary",
     "statement timeout": "the server's statement_timeout is shorter than a statement takes",
     "idle-in-transaction": "the server's idle_in_transaction_session_timeout is shorter than a transaction takes",
     "readonly": "make the file and its folder writable",
     "read-only": "make the file and its folder writable",
-    "disk is full": "free some space and resume: what was committed is safe",
-    "No space left": "free some space and resume: what was committed is safe",
+    "disk is full": "free some space and resume: committed events are safe",
+    "No space left": "free some space and resume: committed events are safe",
     "disk I/O error": "is the disk full, a quota reached or the disk failing, or were its files -wal and -shm removed? "
     "What was committed is safe: repair that and resume",
     "is locked": "another process keeps it locked: wait for it, or end it",
-    "locking protocol": "its locks fail, as on a network folder: what was committed is safe; resume, or put `runs` on "
+    "locking protocol": "its locks fail, as on a network folder: committed events are safe; resume, or put `runs` on "
     "a local disk",
     "password": "give the password by PGPASSWORD, a password file (~/.pgpass, PGPASSFILE) or ${VAR} in the URL: it is "
     "stored nowhere",

@@ -66,7 +66,7 @@ def wait(running: Call[T], seconds: float) -> T:
     """Return the result of the call or raise its error. Raises RunError after `seconds`."""
     if not running.is_over(seconds):
         running.leave()
-        raise RunError(f"reading it took longer than {seconds:g} s: its files or its database do not answer")
+        raise RunError(f"reading it took longer than {seconds:g} s: its files or its database do not respond")
     return running.result()
 
 

@@ -195,10 +195,10 @@ def check_writable(settings: "Settings") -> None:
     try:
         there = next(folder for folder in (root, *root.parents) if folder.exists())
     except OSError as error:
-        rule = "runs must be a folder that can be made and written"
+        rule = "runs must be a folder that can be created and written"
         raise RunError(f"{rule}, got {reprlib.repr(settings.runs)}: {error.strerror}") from error
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise RunError(f"runs must be a folder that can be made and written, got {root}: {there} cannot be written")
+        raise RunError(f"runs must be a folder that can be created and written, got {root}: {there} cannot be written")
     if settings.store != "sqlite":
         EventStore(settings.store).close()
 
@@ -319,7 +319,7 @@ def _make(folder: Path) -> bool:
         if os.path.isdir(folder):  # False also for a path that is too long
             return False
         name = str(folder) if len(str(folder)) <= _LONGEST_SHOWN else f"{str(folder)[:_LONGEST_SHOWN]}…"
-        raise RunError(f"the run's folder {name} cannot be made ({error.strerror}): set `runs:`") from error
+        raise RunError(f"the run's folder {name} cannot be created ({error.strerror}): set `runs:`") from error
 
 
 def _new_folder(settings: "Settings") -> Path:

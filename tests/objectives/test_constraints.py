@@ -178,7 +178,12 @@ def test_clause_can_compare_two_parameters() -> None:
             ("space", "y", "when", "x"),
             "range of real numbers",
         ),
-        ({"x": Range(0, 1), "m": Choice(("a", "b"))}, ({"m": {"above": 1}},), ("forbid", 0, "m"), "m has no numbers"),
+        (
+            {"x": Range(0, 1), "m": Choice(("a", "b"))},
+            ({"m": {"above": 1}},),
+            ("forbid", 0, "m"),
+            "m has no numeric values",
+        ),
         ({"x": Range(0, 1)}, ({"x": {"above": "y"}},), ("forbid", 0, "x"), "must name a parameter of the space"),
         (
             {"a": Choice((1, 2), when={"b": 1}), "b": Choice((1, 2), when={"a": 1}), "c": Constant(1)},

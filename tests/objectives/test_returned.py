@@ -49,7 +49,7 @@ def test_returned_value_of_another_type_is_refused_and_described(returned: objec
 @pytest.mark.parametrize(
     ("returned", "remedy"),
     [
-        (None, r"; does a return statement lack\?"),
+        (None, r"; is a return statement missing\?"),
         (True, r"; write float\(\.\.\.\) if it is meant as a number"),
         ("0.9", r"; write float\(\.\.\.\) if it is meant as a number"),
         (np.array([0.9, 0.8]), "; return one of its numbers, such as its mean"),

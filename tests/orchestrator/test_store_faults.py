@@ -91,7 +91,7 @@ def test_full_disk_is_reported_and_the_log_can_be_continued(store: EventStore, u
     fill(store, writer, 10_000)
     """
     written, is_transient, message = append_in_a_process(code, url)
-    assert "what was committed is safe" in message.lower()
+    assert "committed events are safe" in message.lower()
     assert not is_transient
     assert 0 < written < 10_000
     assert len(list(store.read("c"))) == 1 + written

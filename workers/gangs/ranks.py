@@ -172,7 +172,7 @@ class _Others:
     def note_silent(self) -> None:
         """Mark machines as lost if their processes neither ended nor could be killed."""
         for rank in self.running.values():
-            self._note(rank, FailureKind.NODE_LOST, "its machine does not answer", time.time())
+            self._note(rank, FailureKind.NODE_LOST, "its machine does not respond", time.time())
 
     def request_end(self, request: "_EndRequest") -> None:
         """Ask the other ranks to end, once."""

@@ -45,7 +45,7 @@ class Checkpoints:
             raise
         except Exception as error:  # PyTorch and numpy raise many types for a damaged file
             warnings.warn(
-                f"the training begins anew, because its checkpoint {self._trial.checkpoint} cannot be read: {error!r}",
+                f"the training restarts, because its checkpoint {self._trial.checkpoint} cannot be read: {error!r}",
                 stacklevel=2,
             )
             return None

@@ -84,7 +84,7 @@ class ConvolutionalNetwork:
             # there are ten classes, and a fifth of `train_size` is added for validation
             raise ValueError(f"train_size must be a positive multiple of 50, got {self.train_size}")
         if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), got {self.momentum}")
+            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
         if self.threads < 1:
             raise ValueError(f"threads must be >= 1, got {self.threads}")
         if self.returns not in ("test", "validation"):

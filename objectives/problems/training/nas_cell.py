@@ -53,10 +53,10 @@ class CellNetwork:
     train_size: Annotated[int, Doc("Training rows, in every class alike, a multiple of 10.")] = 1000
     validation_size: Annotated[
         int | None,
-        Doc("Further rows, which give the accuracy, a multiple of 10; None: 1000 of MNIST, 500 of the digits."),
+        Doc("Additional rows for the accuracy, a multiple of 10; None: 1000 of MNIST, 500 of the digits."),
     ] = None
     batch_size: Annotated[int, Doc("Rows of one step of the training, ≥ 1.")] = 50
-    learning_rate: Annotated[float, Doc("The learning rate in the beginning, > 0.")] = 0.02
+    learning_rate: Annotated[float, Doc("The initial learning rate, > 0.")] = 0.02
     channels: Annotated[int, Doc("Channels in the first stack, ≥ 1.")] = 8
     stacks: Annotated[int, Doc("Stacks of cells, 1 to 3.")] = 2
     cells: Annotated[int, Doc("Cells of a stack, ≥ 1.")] = 1
@@ -64,13 +64,13 @@ class CellNetwork:
 
     def __post_init__(self) -> None:
         if not 3 <= self.vertices <= MOST_VERTICES:
-            raise ValueError(f"vertices must lie in 3 to {MOST_VERTICES}, got {self.vertices}")
+            raise ValueError(f"vertices must be from 3 to {MOST_VERTICES}, got {self.vertices}")
         _check_operations(self.operations)
         for name in ("epochs", "batch_size", "channels", "cells", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
         if not 1 <= self.stacks <= 3:  # each stack halves the image, and a digit has 8 × 8 pixels
-            raise ValueError(f"stacks must lie in 1 to 3, got {self.stacks}")
+            raise ValueError(f"stacks must be from 1 to 3, got {self.stacks}")
         for name in ("train_size", "validation_size"):
             size = getattr(self, name)
             if size is not None and (size < 10 or size % 10):  # there are ten classes

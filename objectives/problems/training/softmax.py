@@ -55,7 +55,7 @@ class SoftmaxRegression:
         if self.epochs < 1:
             raise ValueError(f"epochs must be >= 1, got {self.epochs}")
         if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must lie in (0, 1), got {self.validation_fraction}")
+            raise ValueError(f"validation_fraction must be in (0, 1), got {self.validation_fraction}")
 
     def default_space(self) -> Space:
         """Return the four parameters of the papers, which do not state the ranges."""
@@ -109,7 +109,7 @@ class SoftmaxParameters:
             "learning_rate must be > 0": self.learning_rate > 0,
             "batch_size must be an integer >= 1 (integer: true)": isinstance(self.batch_size, int)
             and self.batch_size >= 1,
-            "dropout must lie in [0, 1)": 0 <= self.dropout < 1,
+            "dropout must be in [0, 1)": 0 <= self.dropout < 1,
             "l2 must be >= 0": self.l2 >= 0,
         }
         for rule, holds in rules.items():

@@ -43,7 +43,7 @@ class Improvement(ExactStrategy[ExactState]):
     margin: Annotated[
         float,
         Ge(0),
-        Doc("ε, by how much a value must exceed f* to count as an improvement, ≥ 0; the larger, the more is explored."),
+        Doc("ε, the margin over f* of an improvement, ≥ 0; larger values explore more."),
     ] = 0.01
     warm_start: WarmStartOption = ONE_PULL
     is_sequential: ClassVar[Literal[True]] = True

@@ -123,7 +123,7 @@ class AdaptiveDiscretization(RkhsOptions):
     constants: Annotated[
         Constants, Doc("Whether β and V_h follow from the `norm` of f, or from the authors' `chaining` argument.")
     ] = "norm"
-    horizon: Annotated[int, Ge(2), Doc("T, the pulls that `chaining` reckons with, ≥ 2.")] = 1000
+    horizon: Annotated[int, Ge(2), Doc("T, the number of pulls that `chaining` assumes, ≥ 2.")] = 1000
     is_sequential: ClassVar[Literal[True]] = True
 
     def __post_init__(self) -> None:

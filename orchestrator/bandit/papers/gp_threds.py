@@ -68,7 +68,7 @@ class GPThreDS(RkhsOptions):
     ] = None
     holder_exponent: Annotated[float, Gt(0), Le(1), Doc("α, the Hölder exponent of f, in (0, 1].")] = 1.0
     grid_points: Annotated[
-        int, Ge(1), Doc("Cells of D_g, the grid of a box, at least, ≥ 1: 400 is 20 × 20 in two dimensions.")
+        int, Ge(1), Doc("The least number of cells of D_g, the grid of a box, ≥ 1: 400 is 20 × 20 in two dimensions.")
     ] = 400
     max_local_pulls: Annotated[
         Annotated[int, Ge(1)] | None,
@@ -85,7 +85,7 @@ class GPThreDS(RkhsOptions):
         int, Ge(1), Doc("T, the pulls over which δ₀ is spread, ≥ 1, with search `random_walk` only.")
     ] = 1000
     walk_error: Annotated[
-        float, Gt(0), Lt(0.5), Doc("p, how often the walk may err, in (0, 1/2), with search `random_walk` only.")
+        float, Gt(0), Lt(0.5), Doc("p, the error probability of the walk, in (0, 1/2), with search `random_walk` only.")
     ] = 0.25
     is_sequential: ClassVar[Literal[True]] = True
 

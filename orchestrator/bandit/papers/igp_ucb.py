@@ -58,9 +58,9 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
         Doc("The information gain γ_s: `log` s, `sqrt` s, or by the `kernel`, √s for Matérn and log s for the others."),
     ] = "kernel"
     initial_points: Annotated[int, Ge(1), Doc("Arms on the grid of the first pull, ≥ 1.")] = 400
-    final_points: Annotated[int, Ge(1), Doc("Arms on a grid at most, ≥ `initial_points`.")] = 6400
+    final_points: Annotated[int, Ge(1), Doc("The largest number of arms on a grid, ≥ `initial_points`.")] = 6400
     grid_growth: Annotated[
-        float, Ge(0), Doc("Points by which a side of a square grid grows a pull, ≥ 0; 0 keeps the grid as it is.")
+        float, Ge(0), Doc("The growth of the side of a square grid per pull, in points, ≥ 0; 0: a fixed grid.")
     ] = 1.0
     warm_start: WarmStartOption = ONE_PULL
     width: Width = None

@@ -51,12 +51,12 @@ class RegularizedEvolution(Options, ModelFree[EvolutionState]):
     tournament: Annotated[
         int,
         Ge(1),
-        Doc("S, the members that are drawn, with replacement, ≥ 1; the one with the largest reward is the parent."),
+        Doc("S, the number of members drawn with replacement, ≥ 1; the one with the largest reward is the parent."),
     ] = 10
     neighbours: Annotated[
         int,
         Ge(1),
-        Doc("The child is one of this many candidates nearest to the parent, or as near as the last of them, ≥ 1."),
+        Doc("The child is one of this number of candidates nearest to the parent (ties included), ≥ 1."),
     ] = 10
     batch_size: BatchSize = 10
 

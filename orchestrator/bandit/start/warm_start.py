@@ -29,7 +29,7 @@ SHORTEST = 8
 LONGEST = 16
 RESTART = 64  # the largest number of random arms added to a failed warm start
 
-PullsOption = Annotated[int, Ge(1), Doc("Arms that are pulled first, ≥ 1.")]
+PullsOption = Annotated[int, Ge(1), Doc("The number of arms to pull first, ≥ 1.")]
 
 
 @dataclass(frozen=True)

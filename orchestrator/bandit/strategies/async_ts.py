@@ -68,7 +68,7 @@ class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
     scale: Annotated[float, Gt(0), Doc("The factor on β, > 0.")] = 0.1
     width: Annotated[
         Annotated[float, Gt(0)] | None,
-        Doc("The standard deviation of a draw in posterior standard deviations, > 0, instead of β; None: β."),
+        Doc("The standard deviation of a draw, in posterior standard deviations, > 0; None: β."),
     ] = None
 
     @cached_property

@@ -145,7 +145,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")
         if state.pulls.total == 0:
-            return Wait("no reward of the warm start is in yet")
+            return Wait("no reward of the warm start has arrived")
         batch = self._batch(state, (*pending, *start), limit - len(start))
         return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
 
@@ -154,7 +154,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         count = state.picks_left(pending, limit)
         workspace = self._workspace(state, pending)
         if workspace.is_spent:
-            return Wait("the drift budget is spent on pulls whose rewards are not in yet")
+            return Wait("the drift budget is spent on pulls whose rewards have not arrived")
         has_prospect = count > 0 and workspace.is_open and state.knowledge.has_prospect
         prospect = workspace.prospect() if has_prospect else None
         picks: list[Pick] = []

@@ -57,7 +57,7 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
             belief = _append(belief, arm, drift)
         verdict = drift.decide()
         if verdict is Verdict.SPENT:
-            return Wait("the drift budget is spent on pulls whose rewards are not in yet")
+            return Wait("the drift budget is spent on pulls whose rewards have not arrived")
         picks: list[Pick] = []
         while len(picks) < state.base.picks_left(pending, limit) and verdict is Verdict.OPEN:
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold

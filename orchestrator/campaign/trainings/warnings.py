@@ -54,7 +54,7 @@ def _other_last_step(observed: Observed) -> str:
     whole = observed.trainings.whole
     if last_step is None:
         return ""
-    remedy = "the model expects the final value there; give the last step that a whole training reports"
+    remedy = "the model expects the final value there; set it to the last step of a complete training"
     if trainings.furthest_step > last_step:
         return (
             f"trials report steps up to {trainings.furthest_step}, and early_stopping.last_step is "
@@ -92,7 +92,7 @@ def _restarts(observed: Observed) -> str:
         return ""
     shown = ", ".join(map(str, trials[:_MOST_SHOWN])) + (", …" if len(trials) > _MOST_SHOWN else "")
     return (
-        f"{plural(len(trials), 'continued trial')} ({shown}) began again at the first step: the "
-        "checkpoint in the trial's folder is missing or was not read; repeated steps take their "
-        "time and teach nothing"
+        f"{plural(len(trials), 'continued trial')} ({shown}) restarted at the first step: the "
+        "checkpoint in the trial's folder is missing or was not read; repeated steps take "
+        "time and provide no new information"
     )

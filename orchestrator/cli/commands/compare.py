@@ -18,7 +18,7 @@ from orchestrator.store.runs import open_run
 Runs = Annotated[
     list[Path],
     typer.Argument(
-        help="Folders of runs; NAME stands for runs/NAME.",
+        help="Folders of runs; NAME is short for runs/NAME.",
         show_default=False,
         callback=lambda folders: [find_run(folder) for folder in folders],
     ),

@@ -48,13 +48,11 @@ def export(
     output: Annotated[
         str | None,
         typer.Option(
-            help="File to write, else standard output; a folder for tensorboard; for mlflow the address of a server or "
-            "database, else MLFLOW_TRACKING_URI; for optuna a database URL or a journal file."
+            help="File to write; default: standard output. A folder for tensorboard; the address of a server or "
+            "database for mlflow, default: MLFLOW_TRACKING_URI; a database URL or a journal file for optuna."
         ),
     ] = None,
-    existing: Annotated[
-        bool, typer.Option("--existing", help="Write the existing data that the run began with instead.")
-    ] = False,
+    existing: Annotated[bool, typer.Option("--existing", help="Write the run's existing data instead.")] = False,
     reports: Annotated[
         bool, typer.Option("--reports", help="Write one row for each reported step of a trial instead.")
     ] = False,
@@ -69,7 +67,7 @@ def export(
         _track(read_history(run), run.name, format_, output)
         return
     if existing and reports:
-        raise UserError("--existing and --reports cannot be combined: each writes a table of its own")
+        raise UserError("--existing and --reports cannot be combined: each writes a separate table")
     table: Table = "reports" if reports else "existing" if existing else "trials"
     parts = export_rows(read_tables(run), _TABLES[format_], table, safe)
     if output is not None:

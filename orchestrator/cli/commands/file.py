@@ -27,7 +27,8 @@ from orchestrator.settings.schema import schema as json_schema
 from orchestrator.settings.strategies import own_strategy
 
 CheckedAddress = Annotated[
-    str | None, typer.Option("--address", help="Ray cluster whose nodes are checked; else RAY_ADDRESS; else none.")
+    str | None,
+    typer.Option("--address", help="Ray cluster whose nodes are checked; default: RAY_ADDRESS, or else none."),
 ]
 
 
@@ -57,9 +58,7 @@ def schema() -> None:
     print(json.dumps(json_schema(), indent=2))
 
 
-StrategyName = Annotated[
-    str | None, typer.Argument(help="A strategy, or module:Name, whose options are explained one by one.")
-]
+StrategyName = Annotated[str | None, typer.Argument(help="A strategy, or module:Name, whose options are explained.")]
 
 
 def strategies(name: StrategyName = None) -> None:

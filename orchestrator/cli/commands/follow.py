@@ -41,7 +41,7 @@ def stop(
     folder: RunFolder,
     now: Annotated[
         bool,
-        typer.Option("--now", help="Cancel running evaluations instead of waiting for them; a resume runs them again."),
+        typer.Option("--now", help="Cancel running evaluations instead of waiting for them; a resume repeats them."),
     ] = False,
     wait: Annotated[bool, typer.Option(help="Wait until it has stopped.")] = True,
 ) -> None:

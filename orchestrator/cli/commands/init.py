@@ -46,7 +46,7 @@ def init(
         ),
     ] = None,
     evaluations: Annotated[int, typer.Option("--evaluations", min=1, help="The budget: number of trials.")] = 100,
-    workers: Annotated[int, typer.Option("--workers", min=1, help="Evaluations at the same time.")] = 4,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="The number of concurrent evaluations.")] = 4,
 ) -> None:
     """Write a commented campaign file to start from, and an example objective beside it."""
     if file.exists():

@@ -35,7 +35,9 @@ app = typer.Typer(
     help="Write the script or manifest that starts a campaign on a cluster, and submit it.",
 )
 
-Output = Annotated[Path | None, typer.Option("--output", help="File to write; else the run's name in this folder.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", help="File to write; default: the run's name, in this folder.")
+]
 
 
 @app.callback()
@@ -50,15 +52,15 @@ def slurm(
     cpus: Annotated[int, typer.Option("--cpus", help="CPUs of each node.")] = 1,
     gpus: Annotated[int, typer.Option("--gpus", help="GPUs of each node.")] = 0,
     time: Annotated[str, typer.Option("--time", help="Time limit: minutes, h:mm:ss or days-hours.")] = "1:00:00",
-    partition: Annotated[str | None, typer.Option("--partition", help="Partition; else the cluster's default.")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", help="Partition; default: the cluster's.")] = None,
     container: Annotated[
         str | None, typer.Option("--container", help="Apptainer image with bbkb in it: a file or a URI.")
     ] = None,
-    exclusive: Annotated[bool, typer.Option("--exclusive", help="Share the nodes with no other job.")] = False,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="Do not share the nodes with other jobs.")] = False,
     name: RunName = None,
     set_: Overrides = None,
     output: Output = None,
-    submit: Annotated[bool, typer.Option("--submit", help="Give the script to sbatch.")] = False,
+    submit: Annotated[bool, typer.Option("--submit", help="Submit the script with sbatch.")] = False,
 ) -> None:
     """Write a Slurm script that runs a campaign on several nodes, through time limits and
     preemptions."""
@@ -93,7 +95,7 @@ def slurm(
 def ray_job(
     file: CampaignFile,
     address: Annotated[str, typer.Option("--address", help="The Ray dashboard.")] = "http://127.0.0.1:8265",
-    runs: Annotated[Path | None, typer.Option("--runs", help="Folder for results, as the cluster sees it.")] = None,
+    runs: Annotated[Path | None, typer.Option("--runs", help="Folder for results on the cluster.")] = None,
     name: RunName = None,
     set_: Overrides = None,
     submit: Annotated[bool, typer.Option("--submit", help="Run the command.")] = False,

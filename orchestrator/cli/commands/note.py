@@ -18,7 +18,7 @@ def note(
     folder: RunFolder,
     text: Annotated[str, typer.Argument(help="The note; without it and without --tag, all notes are printed.")] = "",
     trial: Annotated[
-        int | None, typer.Option("--trial", min=0, help="The trial it is about; else the whole run.")
+        int | None, typer.Option("--trial", min=0, help="The trial that it describes; default: the whole run.")
     ] = None,
     tag: Tags = None,
 ) -> None:

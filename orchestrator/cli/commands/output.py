@@ -33,9 +33,9 @@ _STATE_SECONDS = 2.0  # between two checks whether the trial is still running
 def logs_(
     folder: RunFolder,
     trial: Annotated[
-        int | None, typer.Option(help="The trial whose output is printed; else run.log, the program's own log.")
+        int | None, typer.Option(help="The trial whose output is printed; default: run.log, the program's own log.")
     ] = None,
-    attempt: Annotated[int | None, typer.Option(help="An attempt of the trial; without it the last one.")] = None,
+    attempt: Annotated[int | None, typer.Option(help="An attempt of the trial; default: the last one.")] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue until the trial ends, or until Ctrl-C.")] = (
         False
     ),

@@ -18,11 +18,11 @@ from orchestrator.store.trusted import is_own
 
 def replay(
     folder: RunFolder,
-    until: Annotated[int | None, typer.Option("--until", help="Take the first N events only; else all.")] = None,
+    until: Annotated[int | None, typer.Option("--until", help="Use only the first N events; default: all.")] = None,
     check: Annotated[bool, typer.Option(help="Repeat every choice and refresh on this machine and compare.")] = True,
-    top: Annotated[int, typer.Option(min=1, help="How many arms of the posterior to show.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="The number of arms of the posterior to show.")] = 10,
     runs_code: Annotated[
-        bool, typer.Option("--run-code", help="Import the code that another user's run names, with your rights.")
+        bool, typer.Option("--run-code", help="Import the code of another user's run, with your rights.")
     ] = False,
 ) -> None:
     """Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides

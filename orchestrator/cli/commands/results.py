@@ -87,8 +87,8 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
         yield f"value {text}"
     if taken is not best and best.parameters != taken.parameters:
         yield (
-            f"the best single value, {best.value:.6g}, is of another configuration (see `bbkb status`), and may be "
-            "due to noise. If equal configurations give equal values, set objective.deterministic: true"
+            f"the best single value, {best.value:.6g}, belongs to another configuration (see `bbkb status`), and may "
+            "be due to noise. If equal configurations have equal values, set objective.deterministic: true"
         )
 
 
@@ -105,7 +105,7 @@ def _schedule(run: Run, state: CampaignState, best: Best) -> Iterator[str]:
 def list_(
     folder: RunsFolder = Path("runs"),
     tag: Annotated[
-        list[str] | None, typer.Option("--tag", help="Only runs with this tag; with all when repeated.")
+        list[str] | None, typer.Option("--tag", help="Only runs with this tag; if repeated, with all of them.")
     ] = None,
 ) -> None:
     """List the runs in a folder: start, progress, best value and tags."""

@@ -46,7 +46,7 @@ def run(
     as_json: JsonLines = False,
     tag: Tags = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print what would be run, and write nothing.")
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, and write nothing.")
     ] = False,
 ) -> None:
     """Run a campaign file to its end.
@@ -93,7 +93,7 @@ def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
 def resume(
     folder: RunFolder,
     config: Annotated[
-        Path | None, typer.Option("--config", help="Campaign file to take budget, workers and computing from.")
+        Path | None, typer.Option("--config", help="Campaign file with new budget, workers and computing.")
     ] = None,
     set_: Overrides = None,
     workers: Workers = None,

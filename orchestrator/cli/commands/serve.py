@@ -15,7 +15,7 @@ def serve(
     ] = "runs",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes any.")] = 8270,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; others than this machine can reach 0.0.0.0, unencrypted.")
+        str, typer.Option(help="Address to listen on; with 0.0.0.0, other machines can connect, unencrypted.")
     ] = "127.0.0.1",
 ) -> None:
     """Show campaigns in a browser while they run. The printed address contains the token for the

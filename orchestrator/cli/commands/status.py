@@ -29,7 +29,7 @@ _LAST_REPORTS = 20
 
 def status(
     folder: RunFolder,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Show everything about this trial.")] = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Show all details of this trial.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show the state of a run from its log, also while another process runs it. With --trial, show

@@ -25,9 +25,7 @@ def store() -> None:
 
 @app.command()
 def init(
-    url: Annotated[
-        str, typer.Argument(help="postgresql://…, or sqlite:///FILE; ${VAR} is taken from the environment.")
-    ],
+    url: Annotated[str, typer.Argument(help="postgresql://…, or sqlite:///FILE; ${VAR} is read from the environment.")],
 ) -> None:
     """Create the tables, or migrate those of an older version.
 

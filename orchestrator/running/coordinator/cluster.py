@@ -201,7 +201,7 @@ def _close_to_others(context: object) -> list[str]:
         if folder:
             os.chmod(folder, PRIVATE_FOLDER)
     except OSError as error:
-        return [f"warning: other users of this machine may read Ray's logs in {folder}: {error.strerror}"]
+        return [f"warning: other users of this machine can read Ray's logs in {folder}: {error.strerror}"]
     return []
 
 

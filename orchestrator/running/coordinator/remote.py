@@ -114,7 +114,7 @@ class RemoteSession:
             return self._last
         status = self._ask(self._actor.status.remote(), _STATUS_SECONDS)
         if status is None and self._last is not None:
-            return replace(self._last, activity="waiting for the central actor, which restarts or is busy")
+            return replace(self._last, activity="waiting for the coordinator, which is restarting or busy")
         self._last = status
         return self._last
 
@@ -144,7 +144,7 @@ class RemoteSession:
             if self._answer is not None:  # another watcher has removed the actor
                 return None
             raise ActorLostError(
-                f"the central actor died ({type(error).__name__}) and cannot be restarted. Every finished result is in "
+                f"the coordinator died ({type(error).__name__}) and cannot be restarted. Every finished result is in "
                 f"the log: {self._run.resume_command}"
             ) from error
         return answer
@@ -185,7 +185,7 @@ def _remove_ended_actor(run: Run) -> None:
         is_over = True
     if not is_over:
         raise RunError(
-            f"{run.folder} must not be run twice, and a central actor on this cluster runs it: watch it with "
+            f"{run.folder} must not be run twice, and a coordinator on this cluster is running it: watch it with "
             f"`bbkb attach {run.folder}`, or end it with `bbkb stop {run.folder}` first"
         )
     ray.kill(actor, no_restart=True)

@@ -152,7 +152,7 @@ BBKB: Any = strategies.BBKB
         (lambda: Wrong(X).tell([1], [1j]), "a reward must be a number, or None for a failed evaluation, got 1j"),
         (lambda: Wrong(X).tell([1], ["much"]), "a reward must be a number, .* got 'much'"),
         (lambda: Wrong(X).tell([1], {1: 0.5}), r"rewards must be numbers \(n,\) .* got a dict"),
-        (lambda: Wrong(X).tell([1, 1], [1.7e308] * 2), "rewards of arm 1 add up to more than a float can hold"),
+        (lambda: Wrong(X).tell([1, 1], [1.7e308] * 2), "rewards of arm 1 have a sum beyond the range of floats"),
         (lambda: Wrong(X).best, "best needs at least one reward"),
         (lambda: Wrong(X).tell([60], [0.5]), "an index must be >= 0 and < 60, the number of candidates; got 60"),
         (lambda: Wrong(X).tell([-1], [0.5]), "got -1"),

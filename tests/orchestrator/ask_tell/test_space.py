@@ -223,7 +223,7 @@ def test_strategy_without_growth_gets_a_fixed_pool() -> None:
     assert isinstance(optimizer, Optimizer)
     advance(optimizer, 20)
     assert len(optimizer.candidates) > 2000
-    with pytest.raises(ObjectiveError, match="the strategy supports no others"):
+    with pytest.raises(ObjectiveError, match="the strategy does not support other ones"):
         optimizer.tell([{"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}], [1.0])
 
 

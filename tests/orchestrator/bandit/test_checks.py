@@ -37,7 +37,7 @@ def test_broken_rule_is_named_with_the_field_and_its_value() -> None:
 def test_strategy_has_no_choice_if_every_arm_is_set_aside() -> None:
     one_left, exhausted = three_arms(set_aside=[0, 2]), three_arms(set_aside=[0, 1, 2])
     assert refusal(one_left, 1) is None
-    assert refusal(exhausted, 1) == Wait("every arm is set aside")
+    assert refusal(exhausted, 1) == Wait("all arms were set aside")
     assert sequential_refusal(exhausted, (1,), 1) == refusal(exhausted, 1)
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
         refusal(one_left, 0)
@@ -46,6 +46,6 @@ def test_strategy_has_no_choice_if_every_arm_is_set_aside() -> None:
 def test_sequential_strategy_waits_for_the_reward_of_the_last_pull() -> None:
     state = three_arms(set_aside=[])
     assert sequential_refusal(state, (), 1) is None
-    assert sequential_refusal(state, (2,), 1) == Wait("one pull at a time: the last reward is not in yet")
+    assert sequential_refusal(state, (2,), 1) == Wait("one pull at a time: the last reward has not arrived")
     with pytest.raises(ValueError, match="limit must be >= 1, got -1"):
         sequential_refusal(state, (), -1)

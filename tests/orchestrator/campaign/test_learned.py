@@ -32,7 +32,7 @@ def test_share_of_few_results_is_not_given() -> None:
 
 def test_overconfident_model_is_remarked_on() -> None:
     (remark,) = learned_model(inside=30).remarks
-    assert remark.startswith("the model is too sure of itself: 75% of 40 results")
+    assert remark.startswith("the model is overconfident: 75% of 40 results")
 
 
 def test_candidate_with_a_fifth_of_noiseless_evaluations_is_remarked_on() -> None:

@@ -226,7 +226,7 @@ def test_watch_waits_for_a_restarting_actor_before_it_reports_no_holder(tmp_path
                 store.claim(run.name, "the actor, restarted", Identity.of_this_process().to_text())
 
         why = following.reason_not_to_follow(run, store, messages.append, sleep, lambda: now[0])
-    assert "a dead actor is gone: waiting up to 15 s for its central actor to restart" in messages
+    assert "a dead actor is gone: waiting up to 15 s for its coordinator to restart" in messages
     assert (why is None) == is_taken_up
     if why is not None:
         assert now[0] >= 15.0

@@ -107,7 +107,7 @@ def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> 
     continued = [event for event in open_run(result.folder).events() if isinstance(event, TrialsContinued)]
     assert continued
     shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
-    assert "began again at the first step: the checkpoint" in " ".join(shown.split())
+    assert "restarted at the first step: the checkpoint" in " ".join(shown.split())
     trial = continued[0].trials[0].trial
     described = CliRunner().invoke(app, ["status", str(result.folder), "--trial", str(trial)]).output
     assert "it restarted at the first step when it was continued" in " ".join(described.split())

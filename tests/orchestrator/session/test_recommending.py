@@ -86,13 +86,13 @@ def test_recommendation_is_shown_by_every_view(noisy_result: Result) -> None:
     best = history_of(noisy_result).campaign.results.best
     assert best is not None
     assert (noisy_result.best_observed.trial, noisy_result.best_observed.value) == (best.trial, best.value)
-    assert (f"the best single value, {best.value:.6g}, is of another" in printed.stderr) == (
+    assert (f"the best single value, {best.value:.6g}, belongs to another" in printed.stderr) == (
         best.arm != recommended.arm
     )
     assert best.arm != recommended.arm
     screen = io.StringIO()
     Console(file=screen, width=300).print(render(history_of(noisy_result).status()))
-    assert "best estimate: one best value may be noise" in screen.getvalue()
+    assert "best estimate: a best single value may be noise" in screen.getvalue()
     assert recommended.estimate is not None
     assert recommended.deviation is not None
     assert abs(recommended.estimate - recommended.value) < 4 * recommended.deviation

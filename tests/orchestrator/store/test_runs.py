@@ -103,7 +103,7 @@ def test_create_reports_a_folder_that_cannot_be_created(
     settings: Settings, candidates: Candidates, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(RunError, match=r"cannot be made .*: set `runs:`"):
+    with pytest.raises(RunError, match=r"cannot be created .*: set `runs:`"):
         start(change(settings, runs=str(tmp_path / "file")), candidates)
 
 

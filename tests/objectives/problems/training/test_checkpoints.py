@@ -184,7 +184,7 @@ def test_damaged_checkpoint_restarts_the_training_with_a_warning(
     expected = evaluate(whole)
     pause(evaluate, tmp_path, 3)
     damage(next(tmp_path.glob("step-3*")))
-    with pytest.warns(UserWarning, match=r"begins anew, because its checkpoint .*step-3.* cannot be read"):
+    with pytest.warns(UserWarning, match=r"restarts, because its checkpoint .*step-3.* cannot be read"):
         assert evaluate(last) == expected
     assert last.points() == whole.points()
     assert [path.name for path in tmp_path.iterdir()] == [case.file]

@@ -170,7 +170,7 @@ def test_softmax_travels_to_a_worker(digits: Any, silent: Report) -> None:
         ({"learning_rate": 0.0}, "learning_rate must be > 0, got 0.0"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1"),
         ({"batch_size": 64.0}, "batch_size must be an integer >= 1"),
-        ({"dropout": 1.0}, r"dropout must lie in \[0, 1\), got 1.0"),
+        ({"dropout": 1.0}, r"dropout must be in \[0, 1\), got 1.0"),
         ({"l2": -1e-3}, "l2 must be >= 0, got -0.001"),
         ({"momentum": 0.9}, "parameters of softmax regression are learning_rate, .*; got 'momentum'"),
     ],

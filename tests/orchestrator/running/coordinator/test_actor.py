@@ -229,7 +229,7 @@ def test_last_status_is_shown_while_the_actor_does_not_answer(make: Callable[...
         assert not session.wait(0.1)
         status = session.status()
         assert status is not None
-        assert status.activity == "waiting for the central actor, which restarts or is busy"
+        assert status.activity == "waiting for the coordinator, which is restarting or busy"
         assert status.trials.done >= before.trials.done
     finally:
         os.kill(pid, signal.SIGCONT)
