@@ -24,6 +24,13 @@ class WidthOptions(Options):
     norm_bound: NormBound = 0.2
     delta: FailureProbability = 0.01
 
+    def exact_width(self, regularization: float, information_gain: float) -> float:
+        """Return β = ξ √(G + 2 log 1/δ) + √λ F, with λ = `regularization`, for the exact posterior
+        (Chowdhury and Gopalan 2017, Theorem 2)."""
+        noise = math.sqrt(self.noise_variance)
+        bias = math.sqrt(regularization) * self.norm_bound
+        return noise * math.sqrt(information_gain + 2.0 * math.log(1.0 / self.delta)) + bias
+
 
 @dataclass(frozen=True, kw_only=True)
 class Confidence:

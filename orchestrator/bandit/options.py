@@ -16,7 +16,7 @@ from enum import Enum
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -87,8 +87,10 @@ class Options:
     """The base of a strategy's options. Raises ValueError, which names the field, if a value is out
     of range."""
 
+    SECTION: ClassVar[str] = "strategy"  # the prefix of a field's name in messages
+
     def __post_init__(self) -> None:
-        check_options(self)
+        check_options(self, self.SECTION)
 
 
 @dataclass(frozen=True, slots=True)

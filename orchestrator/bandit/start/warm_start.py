@@ -16,7 +16,7 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.options import check_options
+from orchestrator.bandit.options import Options
 from orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.recalibration import refit
@@ -32,15 +32,16 @@ RESTART = 64  # the largest number of random arms added to a failed warm start
 PullsOption = Annotated[int, Ge(1), Doc("The number of arms to pull first, ≥ 1.")]
 
 
+class _StartOptions(Options):
+    SECTION: ClassVar[str] = "strategy.warm_start"
+
+
 @dataclass(frozen=True)
-class RandomStart:
+class RandomStart(_StartOptions):
     """`pulls` uniformly drawn arms, which are distinct as long as there are enough arms."""
 
     pulls: PullsOption = 1
     name: Literal["random"] = "random"
-
-    def __post_init__(self) -> None:
-        check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """Return the arms in the order in which they should be pulled."""
@@ -49,7 +50,7 @@ class RandomStart:
 
 
 @dataclass(frozen=True)
-class UncertaintyStart:
+class UncertaintyStart(_StartOptions):
     """Uncertainty sampling (BBKB Algorithm 3): repeatedly the arm with the largest exact σ², until
     max σ² ≤ 1/`workers`.
 
@@ -65,9 +66,6 @@ class UncertaintyStart:
     max_pulls: Annotated[int, Ge(1), Doc("Pulls at most, ≥ 1.")] = 64
     name: Literal["uncertainty"] = "uncertainty"
 
-    def __post_init__(self) -> None:
-        check_options(self, "strategy.warm_start")
-
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """Return at least one arm, in the order of the pulls. Draws nothing from `rng`."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
@@ -82,7 +80,7 @@ class UncertaintyStart:
 
 
 @dataclass(frozen=True)
-class SpreadStart:
+class SpreadStart(_StartOptions):
     """`pulls` different arms that cover the space: the first ones if the arms follow a
     low-discrepancy sequence, otherwise uniformly drawn ones. Uncertainty sampling would choose the
     corners, which are rarely good.
@@ -96,9 +94,6 @@ class SpreadStart:
         ),
     ] = 16
     name: Literal["spread"] = "spread"
-
-    def __post_init__(self) -> None:
-        check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """Return the arms in the order in which they should be pulled."""
@@ -155,13 +150,10 @@ def _further_start(state: SparseState, pending: Sequence[int], count: int) -> li
 
 
 @dataclass(frozen=True)
-class DataStart:
+class DataStart(_StartOptions):
     """No pulls: the strategy begins with the results known before the campaign."""
 
     name: Literal["data"] = "data"
-
-    def __post_init__(self) -> None:
-        check_options(self, "strategy.warm_start")
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """Return no arm: the strategy learns the known results before it chooses any."""

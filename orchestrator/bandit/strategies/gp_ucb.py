@@ -40,7 +40,4 @@ class GPUCB(WidthOptions, ExactStrategy[ExactState]):
         """Return β at `state`: a factor on σ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.base.model.regularization)
-        noise = math.sqrt(self.noise_variance)
-        log_delta = math.log(1.0 / self.delta)
-        bias = math.sqrt(self.regularization) * self.norm_bound
-        return noise * math.sqrt(state.belief.information_gain + 2.0 * log_delta) + bias
+        return self.exact_width(self.regularization, state.belief.information_gain)
