@@ -21,17 +21,14 @@ equally far from opposite values.
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from objectives.conditions import Scalar
 from objectives.parameters import Choice, OneFeature, Parameter, Range
-
-if TYPE_CHECKING:
-    from ConfigSpace.hyperparameters.hp_components import UnitScaler
 
 Codes = NDArray[np.float64]
 
@@ -101,7 +98,7 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
     if not isinstance(parameter, Range):
         return _array(parameter.levels)[codes.astype(np.intp)]
     if parameter.stride is None:
-        numbers = np.asarray(_scaler(parameter).to_value(codes), np.float64)
+        numbers = _scaler(parameter).to_value(codes)
         # exactly the given bounds: the scaler's logarithms would turn 0.1 into 0.10000000000000002
         return np.select([codes <= 0.0, codes >= 1.0], [float(parameter.low), float(parameter.high)], numbers)
     if parameter.integer:
@@ -181,7 +178,7 @@ def places(parameter: OneFeature, codes: Codes) -> Codes:
     if is_real(parameter):
         return codes
     if isinstance(parameter, Range):
-        return np.asarray(_scaler(parameter).to_vector(_values(parameter, codes).astype(np.float64)), np.float64)
+        return _scaler(parameter).to_vector(_values(parameter, codes).astype(np.float64))
     return codes / max(1.0, count(parameter) - 1.0)
 
 
@@ -191,7 +188,7 @@ def nearest(parameter: OneFeature, places: Codes) -> Codes:
         return np.rint(places * (count(parameter) - 1.0))
     if parameter.stride is None:
         return np.array(places, np.float64)
-    numbers = np.asarray(_scaler(parameter).to_value(places), np.float64)
+    numbers = _scaler(parameter).to_value(places)
     return np.clip(np.rint((numbers - parameter.low) / parameter.stride), 0.0, count(parameter) - 1.0)
 
 
@@ -202,22 +199,39 @@ def _range_codes(parameter: Range, positions: Codes) -> Codes:
     # at most half of the distance to 0
     half = parameter.stride / 2.0
     low = parameter.low - (min(half, parameter.low / 2.0) if parameter.log else half)
-    scaler = _unit_scaler(low, parameter.high + half, parameter.log)
-    steps = np.rint((np.asarray(scaler.to_value(positions), np.float64) - parameter.low) / parameter.stride)
+    scaler = _Scale(low, parameter.high + half, parameter.log)
+    steps = np.rint((scaler.to_value(positions) - parameter.low) / parameter.stride)
     return np.clip(steps, 0.0, count(parameter) - 1.0)
 
 
-def _scaler(parameter: Range) -> "UnitScaler[np.float64]":
-    return _unit_scaler(parameter.low, parameter.high, parameter.log)
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """A linear or logarithmic scale of positions in [0, 1].
+
+    It computes as ConfigSpace's `UnitScaler` does, whose module imports `scipy.stats`.
+    """
+
+    low: float
+    high: float
+    is_log: bool
+
+    def to_value(self, positions: Codes) -> Codes:
+        """Return the values at these positions."""
+        low, high = self._ends()
+        scaled = positions * (high - low) + low
+        return np.clip(np.exp(scaled) if self.is_log else scaled, self.low, self.high)
+
+    def to_vector(self, values: Codes) -> Codes:
+        """Return the positions of these values."""
+        low, high = self._ends()
+        return ((np.log(values) if self.is_log else values) - low) / (high - low)
+
+    def _ends(self) -> tuple[float, float]:
+        return (float(np.log(self.low)), float(np.log(self.high))) if self.is_log else (self.low, self.high)
 
 
-def _unit_scaler(low: float, high: float, is_log: bool) -> "UnitScaler[np.float64]":
-    # imported here, because ConfigSpace imports scipy.stats, which would double the time of `bbkb
-    # status`. The scaler is used without a hyperparameter, which would round its bounds to 13
-    # decimals
-    from ConfigSpace.hyperparameters.hp_components import UnitScaler
-
-    return UnitScaler(np.float64(low), np.float64(high), np.float64, log=is_log)
+def _scaler(parameter: Range) -> _Scale:
+    return _Scale(float(parameter.low), float(parameter.high), parameter.log)
 
 
 def _digits(number: float) -> int:

@@ -10,10 +10,11 @@ the URL itself. The stored URL keeps `${VAR}` unchanged and has `***` instead of
 import os
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-import sqlalchemy as sa
-from sqlalchemy.exc import SQLAlchemyError
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 HIDDEN = "***"
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -47,13 +48,16 @@ def has_variables(url: str) -> bool:
     return _REFERENCE.search(url) is not None
 
 
-def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> sa.URL:
+def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> "sa.URL":
     """Return the URL to connect with: `${VAR}` is replaced, and a hidden password is removed so that
     libpq looks it up.
 
     Raises UnsetVariableError, and SQLAlchemy's ArgumentError or ValueError if the text is not a
     URL.
     """
+    import sqlalchemy as sa
+    from sqlalchemy.exc import SQLAlchemyError
+
     if "://" in url:
         try:
             parsed = sa.make_url(url)
@@ -68,6 +72,9 @@ def mistake_in_url(url: str) -> str:
     refers to variables, whose values only the connecting process knows."""
     if "://" not in url or _REFERENCE.search(url):
         return ""
+    import sqlalchemy as sa
+    from sqlalchemy.exc import SQLAlchemyError
+
     try:
         sa.make_url(url)
     except (SQLAlchemyError, ValueError) as error:
@@ -77,6 +84,8 @@ def mistake_in_url(url: str) -> str:
 
 def without_secrets(message: str, url: str) -> str:
     """Return a driver's message about `url` without the URL's passwords."""
+    from sqlalchemy.exc import SQLAlchemyError
+
     secrets = set(_literal_secrets(url))
     try:
         parsed = resolve_url(url)
@@ -151,7 +160,7 @@ def in_environment(text: str, environment: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
+def _with_variables(url: "sa.URL", environment: Mapping[str, str]) -> "sa.URL":
     """Replace `${VAR}` in each part of the URL, so that a value may have any character."""
 
     def expand(text: str | None) -> str | None:
@@ -165,10 +174,10 @@ def _with_variables(url: sa.URL, environment: Mapping[str, str]) -> sa.URL:
     }
     password = None if url.password is None else str(url.password)
     parts = [expand(part) for part in (url.username, password, url.host)]
-    return sa.URL.create(url.drivername, parts[0], parts[1], parts[2], url.port, expand(url.database), query)
+    return url.create(url.drivername, parts[0], parts[1], parts[2], url.port, expand(url.database), query)
 
 
-def _without_hidden(url: sa.URL) -> sa.URL:
+def _without_hidden(url: "sa.URL") -> "sa.URL":
     query = {key: value for key, value in url.query.items() if value != HIDDEN}
     password = None if url.password in (None, HIDDEN) else str(url.password)
-    return sa.URL.create(url.drivername, url.username, password, url.host, url.port, url.database, query)
+    return url.create(url.drivername, url.username, password, url.host, url.port, url.database, query)

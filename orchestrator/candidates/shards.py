@@ -17,8 +17,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import ray
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from orchestrator.bandit.blas import limit_threads
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.recent import Recent
@@ -38,7 +38,7 @@ class Shard:
         self._parts: dict[str, NDArray[np.float64]] = {}
         self._blocks: Recent[tuple[str, bytes], Block] = Recent(KEPT)
         self._fits: Recent[str, Fit] = Recent(KEPT)
-        threadpool_limits(threads, user_api="blas")  # for the lifetime of the process
+        limit_threads(threads)  # for the lifetime of the process
 
     def add(self, part: str, features: NDArray[np.float64]) -> None:
         """Add these arms (n, d)."""

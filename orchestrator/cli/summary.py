@@ -4,7 +4,6 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
-from threadpoolctl import threadpool_limits
 
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import assignments, recommendation
@@ -125,11 +124,12 @@ def save_report(run_: runs.Run, path: Path, plotly: Path | None = None) -> Histo
     If `plotly` is a file, the report refers to it instead of containing plotly.js. Raises UserError
     if the file cannot be written.
     """
+    from orchestrator.bandit.blas import limit_threads
     from orchestrator.report.page import write_report  # loads plotly and scipy
 
     history = read_history(run_)
     title = run_.folder.name
     # more threads would wait for each other if the machine is busy
-    with threadpool_limits(1, user_api="blas"):
+    with limit_threads(1):
         write_file(path, lambda target: write_report(history, target, title, plotly))
     return history

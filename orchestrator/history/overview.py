@@ -6,6 +6,7 @@ a short one.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from orchestrator.campaign.endings import RunState
 from orchestrator.campaign.events import CampaignCreated
@@ -14,10 +15,12 @@ from orchestrator.campaign.status import Status, status_of
 from orchestrator.history.status_text import trials_text
 from orchestrator.settings.file import Tree
 from orchestrator.store import snapshots
-from orchestrator.store.event_store import EventStore
 from orchestrator.store.glance import Glance
 from orchestrator.store.notes import Note
 from orchestrator.store.runs import Run
+
+if TYPE_CHECKING:  # it imports SQLAlchemy
+    from orchestrator.store.event_store import EventStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class Overview:
         return trials_text(self.status)
 
 
-def read_overview(run: Run, store: EventStore) -> Overview:
+def read_overview(run: Run, store: "EventStore") -> Overview:
     """Return the overview of a run from its open store.
 
     Raises RunError if the run has no log, and StoreError if the log cannot be read.

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from threadpoolctl import threadpool_limits
-
 from orchestrator import logs
+from orchestrator.bandit.blas import limit_threads
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
 from orchestrator.campaign.status import Status
@@ -70,7 +69,7 @@ class OpenSession:
 
     def run(self) -> Close:
         """Work until the session ends; see `Driver.run`."""
-        with self.held, threadpool_limits(self.threads, user_api="blas"):
+        with self.held, limit_threads(self.threads):
             self.heartbeat.pass_stop_requests_to(self.driver.stop)
             return self.driver.run(self.opened)
 
@@ -170,7 +169,7 @@ def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, setting
     """Return both states, rebuilt from a log of the same candidates and the same objective."""
     created, events = run.stream(store)
     _check_unchanged(run, parts, created)
-    with threadpool_limits(settings.computing.threads, user_api="blas"):
+    with limit_threads(settings.computing.threads):
         return replay(problem, chain((created,), events))
 
 

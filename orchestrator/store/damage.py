@@ -4,10 +4,14 @@ The last events of a killed session may exist only in `campaign.sqlite-wal`. Wit
 SQLite opens an older log, which is consistent. Other files in the folder reveal the loss.
 """
 
+from typing import TYPE_CHECKING
+
 from orchestrator.settings import file as campaign_file
-from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import Run, read_provenance, write_provenance
 from workers.output_files import last_trial
+
+if TYPE_CHECKING:  # it imports SQLAlchemy
+    from orchestrator.store.event_store import EventStore
 
 _SESSIONS = "sessions"  # the key of the provenance with the number of claims
 
@@ -25,7 +29,7 @@ def record_sessions(run: Run, sessions: int) -> None:
         write_provenance(run, {**provenance, _SESSIONS: sessions})
 
 
-def lost_sessions(run: Run, store: EventStore) -> str:
+def lost_sessions(run: Run, store: "EventStore") -> str:
     """Return a description of sessions that the log has lost; empty if it has lost none."""
     recorded = read_provenance(run.folder).get(_SESSIONS)
     in_log = store.holding(run.name).epoch

@@ -12,10 +12,11 @@ from orchestrator.campaign.events import Event
 from orchestrator.errors import RunError, StoreError
 from orchestrator.store.campaign_database import CampaignDatabase
 from orchestrator.store.database import translate_errors
-from orchestrator.store.migrations import NewerVersionError, bring_up_to_date, columns_of
+from orchestrator.store.migrations import bring_up_to_date, columns_of
 from orchestrator.store.rows import Row, decode, encode
 from orchestrator.store.store import PAGE, Extent
 from orchestrator.store.tables import ADVANCE, CAMPAIGNS, END, EVENTS, INSERT, LOCK
+from orchestrator.store.versions import NewerVersionError
 
 _LEAST_ROW_BYTES = 32  # a lower bound for an event in a file
 

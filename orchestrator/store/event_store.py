@@ -5,6 +5,7 @@ contract. SQLite uses a write-ahead log and `synchronous=FULL`, PostgreSQL its d
 commit.
 """
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +17,10 @@ from orchestrator.errors import HeldError
 from orchestrator.store.claims import Claims
 from orchestrator.store.event_log import EventLog
 from orchestrator.store.migrations import bring_up_to_date
-from orchestrator.store.notes import Note, insert_note, select_notes
+from orchestrator.store.notes import Note
 from orchestrator.store.rows import Snapshot
 from orchestrator.store.store import Holding, Stop
-from orchestrator.store.tables import CAMPAIGNS, HOLDERS, SNAPSHOTS
+from orchestrator.store.tables import CAMPAIGNS, HOLDERS, NOTES, SNAPSHOTS
 
 
 class EventStore(EventLog, Claims):
@@ -85,12 +86,12 @@ class EventStore(EventLog, Claims):
             if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:
                 raise self._unknown_error(campaign)
             bring_up_to_date(connection)  # the update has locked the row, so `number` is unique
-            insert_note(connection, campaign, note)
+            _insert_note(connection, campaign, note)
 
     def notes(self, campaign: str) -> tuple[Note, ...]:
         """Return the notes on the campaign and its trials in the order of writing."""
         with self._reading() as connection:
-            return select_notes(connection, campaign)
+            return _select_notes(connection, campaign)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,3 +118,19 @@ class Writer:
     def release(self) -> None:
         """Release the claim, so that the next session can start at once. Raises StoreError."""
         self.store.release(self.campaign, self.epoch)
+
+
+def _insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
+    """Insert the note after the others of its campaign. The transaction has locked its row."""
+    count = sa.select(sa.func.count()).select_from(NOTES).where(NOTES.c.campaign == campaign)
+    row = {"campaign": campaign, "number": connection.execute(count).scalar_one(), "time": note.time}
+    connection.execute(NOTES.insert(), {**row, "trial": note.trial, "text": note.text, "tags": json.dumps(note.tags)})
+
+
+def _select_notes(connection: sa.Connection, campaign: str) -> tuple[Note, ...]:
+    """Return the notes on a campaign and its trials, in the order of writing."""
+    if not sa.inspect(connection).has_table(NOTES.name):
+        return ()
+    query = sa.select(NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial).where(NOTES.c.campaign == campaign)
+    rows = connection.execute(query.order_by(NOTES.c.number)).all()
+    return tuple(Note(time=row.time, text=row.text, tags=tuple(json.loads(row.tags)), trial=row.trial) for row in rows)

@@ -17,10 +17,11 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.settings.file import Tree
 from orchestrator.store import snapshots
 from orchestrator.store.limited import is_left_behind
-from orchestrator.store.migrations import TABLES_VERSION
 from orchestrator.store.notes import Note
 from orchestrator.store.rows import Row, Snapshot, decode
+from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding
+from orchestrator.store.versions import TABLES_VERSION
 
 _PREFIX = "sqlite:///"
 _BUSY_SECONDS = 0.5  # `EventStore` may wait longer
@@ -61,6 +62,17 @@ def glance(url: str, campaign: str) -> Glance | None:
             return _read(connection, campaign)
     except (sqlite3.Error, ValueError, TypeError):
         return None
+
+
+def current_state(run: Run) -> CampaignState:
+    """Return the state after the last event of a run's log.
+
+    Raises RunError if the run has no log, and StoreError if it cannot be read.
+    """
+    if (seen := glance(run.store_url, run.name)) is not None:
+        return seen.state
+    with run.store() as store:
+        return snapshots.current(run, store)[1]
 
 
 def _read(connection: sqlite3.Connection, campaign: str) -> Glance | None:

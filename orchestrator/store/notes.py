@@ -4,15 +4,11 @@ They are stored beside the log, because only the process that holds the campaign
 log. No decision depends on them.
 """
 
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import sqlalchemy as sa
-
 from orchestrator.errors import UserError
-from orchestrator.store.tables import NOTES
 
 MOST_CHARACTERS = 10_000
 MOST_TAG_CHARACTERS = 64
@@ -48,19 +44,3 @@ def new_note(text: str = "", tags: Sequence[str] = (), trial: int | None = None)
     if len(text) > MOST_CHARACTERS:
         raise UserError(f"a note must have at most {MOST_CHARACTERS} characters, got {len(text)}")
     return Note(time=time.time(), text=text, tags=check_tags(tags), trial=trial)
-
-
-def insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
-    """Insert the note after the others of its campaign. The transaction has locked its row."""
-    count = sa.select(sa.func.count()).select_from(NOTES).where(NOTES.c.campaign == campaign)
-    row = {"campaign": campaign, "number": connection.execute(count).scalar_one(), "time": note.time}
-    connection.execute(NOTES.insert(), {**row, "trial": note.trial, "text": note.text, "tags": json.dumps(note.tags)})
-
-
-def select_notes(connection: sa.Connection, campaign: str) -> tuple[Note, ...]:
-    """Return the notes on a campaign and its trials, in the order of writing."""
-    if not sa.inspect(connection).has_table(NOTES.name):
-        return ()
-    query = sa.select(NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial).where(NOTES.c.campaign == campaign)
-    rows = connection.execute(query.order_by(NOTES.c.number)).all()
-    return tuple(Note(time=row.time, text=row.text, tags=tuple(json.loads(row.tags)), trial=row.trial) for row in rows)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from orchestrator.campaign.event_json import body_of, event_of, from_json
 from orchestrator.campaign.events import Event
-from orchestrator.store.migrations import EVENT_VERSION, check_event_version, upcast
+from orchestrator.store.versions import EVENT_VERSION, check_event_version, upcast
 
 _CHECKSUM_BITS = 63  # fits into a signed 64-bit column
 

@@ -36,10 +36,10 @@ from orchestrator.errors import RunError
 from orchestrator.settings import file as campaign_file
 from orchestrator.settings.file import Tree
 from orchestrator.store import trusted
-from orchestrator.store.event_store import EventStore
 
-if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campaign file
+if TYPE_CHECKING:  # reading a run imports no strategy, no model of the campaign file, no SQLAlchemy
     from orchestrator.settings.model import Settings
+    from orchestrator.store.event_store import EventStore
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
 _LOG = "campaign.sqlite"
@@ -86,8 +86,11 @@ class Run:
         return f"bbkb resume {shlex.quote(str(self.folder))}"
 
     @contextmanager
-    def store(self) -> Iterator[EventStore]:
+    def store(self) -> "Iterator[EventStore]":
         """Open the store."""
+        # imported here, because a finished run is read without SQLAlchemy (`store.glance`)
+        from orchestrator.store.event_store import EventStore
+
         store = EventStore(self.store_url)
         try:
             yield store
@@ -102,19 +105,19 @@ class Run:
         with self.store() as store:
             return self.read(store)
 
-    def read(self, store: EventStore) -> list[Event]:
+    def read(self, store: "EventStore") -> list[Event]:
         """Return the whole log from its open store. Raises as `events` does."""
         created, events = self.stream(store)
         return [created, *events]
 
-    def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
+    def stream(self, store: "EventStore") -> tuple[CampaignCreated, Iterator[Event]]:
         """Return the first event and an iterator over the others, which reads page by page.
 
         Raises as `events` does.
         """
         return self.first(store), store.read(self.name, after=1)
 
-    def first(self, store: EventStore) -> CampaignCreated:
+    def first(self, store: "EventStore") -> CampaignCreated:
         """Return the first event. Raises RunError if the log is empty."""
         created = store.event_at(self.name, 0)
         if not isinstance(created, CampaignCreated):
@@ -123,7 +126,7 @@ class Run:
             )
         return created
 
-    def recorded_settings(self, store: EventStore) -> Tree:
+    def recorded_settings(self, store: "EventStore") -> Tree:
         """Return the campaign file of the newest session."""
         opened = store.newest(self.name, "session_opened")
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings

@@ -9,17 +9,19 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import is_dataclass, replace
 from hashlib import blake2b
-from typing import get_args, get_type_hints
+from typing import TYPE_CHECKING, get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
 from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply_recorded
-from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.rows import Snapshot
 from orchestrator.store.runs import Run
 from orchestrator.version import __version__
+
+if TYPE_CHECKING:  # it imports SQLAlchemy
+    from orchestrator.store.event_store import EventStore, Writer
 
 SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes another at its end
 
@@ -52,7 +54,7 @@ def _version(position: object, body: object) -> str:
     return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 
 
-def save(writer: Writer, position: int, state: CampaignState) -> None:
+def save(writer: "Writer", position: int, state: CampaignState) -> None:
     """Store the state after the first `position` events of the log. Raises StoreError."""
     plain = replace(state, backlog=tuple(state.backlog), finished=tuple(state.finished))
     head = writer.store.checksum_before(writer.campaign, position)
@@ -62,7 +64,7 @@ def save(writer: Writer, position: int, state: CampaignState) -> None:
         writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(position, body), body))
 
 
-def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
+def load(store: "EventStore", campaign: str) -> tuple[int, CampaignState]:
     """Return the number of events in the newest valid snapshot, and its state.
 
     Return 0 and the empty state if there is no valid snapshot. Raises StoreError if the database
@@ -84,7 +86,7 @@ def state_of(snapshot: Snapshot) -> CampaignState | None:
     return state
 
 
-def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
+def current(run: Run, store: "EventStore") -> tuple[CampaignCreated, CampaignState]:
     """Return the log's first event, and the state after the last event.
 
     Raises RunError if the run has no log, and StoreError if it cannot be read.

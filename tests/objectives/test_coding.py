@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from ConfigSpace.hyperparameters.hp_components import UnitScaler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -68,3 +69,13 @@ def test_weights_share_out_the_draws() -> None:
 def test_value_that_a_parameter_cannot_take_is_refused(parameter: Parameter, value: object, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         coding.code_of(parameter, value)
+
+
+@pytest.mark.parametrize(("low", "high", "log"), [(0.0, 1.0, False), (-3.0, 7.1, False), (1e-7, 0.3, True)])
+def test_scale_of_a_range_is_that_of_configspace(low: float, high: float, log: bool) -> None:
+    parameter = Range(low, high, log=log)
+    reference = UnitScaler(np.float64(low), np.float64(high), np.float64, log=log)
+    positions = np.random.default_rng(0).random(200)
+    values = reference.to_value(positions)
+    np.testing.assert_array_equal(coding.values(parameter, positions), values)
+    np.testing.assert_array_equal(coding.encode(parameter, values), reference.to_vector(values))

@@ -1,7 +1,7 @@
 """The dense exact Gaussian process, O(p³): the test oracle of the sparse posterior."""
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+import scipy
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import Kernel
@@ -19,8 +19,8 @@ def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: 
         return np.zeros(len(arms)), prior / regularization
     counts = pulls.counts[pulls.arms]
     points = arms[pulls.arms]
-    factor = cho_factor(kernel.cross(points, points) + np.diag(regularization / counts), lower=True)
+    factor = scipy.linalg.cho_factor(kernel.cross(points, points) + np.diag(regularization / counts), lower=True)
     cross = kernel.cross(points, arms)
-    mean = cross.T @ cho_solve(factor, pulls.reward_sums[pulls.arms] / counts)
-    explained = np.einsum("pa,pa->a", cross, cho_solve(factor, cross))
+    mean = cross.T @ scipy.linalg.cho_solve(factor, pulls.reward_sums[pulls.arms] / counts)
+    explained = np.einsum("pa,pa->a", cross, scipy.linalg.cho_solve(factor, cross))
     return mean, np.maximum(prior - explained, 0.0) / regularization

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+import scipy
 from annotated_types import Ge
-from scipy.special import erfcx, ndtr
 from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
@@ -81,9 +81,9 @@ def log_improvement(mean: Floats, deviation: Floats, target: float) -> Floats:
     far = np.minimum(z, -1e3)
     log_density = -0.5 * np.square(z) - 0.5 * math.log(2.0 * math.pi)
     # φ(z) + zΦ(z) = φ(z) (1 + z Φ(z)/φ(z)), whose second factor tends to z⁻² − 3z⁻⁴
-    factor = np.log1p(middle * math.sqrt(math.pi / 2.0) * erfcx(-middle / math.sqrt(2.0)))
+    factor = np.log1p(middle * math.sqrt(math.pi / 2.0) * scipy.special.erfcx(-middle / math.sqrt(2.0)))
     tail = np.log1p(-3.0 / np.square(far)) - 2.0 * np.log(-far)
     near = np.maximum(z, -1.0)
-    plain = np.log(np.exp(-0.5 * np.square(near)) / math.sqrt(2.0 * math.pi) + near * ndtr(near))
+    plain = np.log(np.exp(-0.5 * np.square(near)) / math.sqrt(2.0 * math.pi) + near * scipy.special.ndtr(near))
     logarithm = np.where(z > -1.0, plain, log_density + np.where(z > -1e3, factor, tail))
     return np.asarray(np.log(deviation) + logarithm)

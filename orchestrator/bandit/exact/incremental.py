@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+import scipy
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
 from orchestrator.bandit.model.model import Mean
@@ -72,13 +72,13 @@ class ExactPosterior:
         gram = model.kernel.cross(points, points)
         # λ/n must exceed rounding errors, or the factorization fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
-        factor = cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
+        factor = scipy.linalg.cholesky(gram + np.diag(np.maximum(lam / counts, rounding)))
         targets, offset = _targets(model, factor, pulls, order)
-        loadings = solve_triangular(factor, targets, trans="T")
+        loadings = scipy.linalg.solve_triangular(factor, targets, trans="T")
         mean = np.empty(len(model.arms))
         explained = np.empty(len(model.arms))
         for block in model.parts():
-            solved = solve_triangular(factor, model.kernel.cross(points, model.features[block]), trans="T")
+            solved = scipy.linalg.solve_triangular(factor, model.kernel.cross(points, model.features[block]), trans="T")
             mean[block] = loadings @ solved
             explained[block] = np.einsum("pa,pa->a", solved, solved)
         variance = np.maximum(model.diagonal - explained, 0.0) / lam
@@ -94,7 +94,9 @@ class ExactPosterior:
         """Return the belief with the mean for the current scores of `pulls`, which are all pulls so
         far. Costs O(p² + pA)."""
         targets, offset = _targets(self.model, self.factor, pulls, self.order)
-        weights = solve_triangular(self.factor, solve_triangular(self.factor, targets, trans="T"))
+        weights = scipy.linalg.solve_triangular(
+            self.factor, scipy.linalg.solve_triangular(self.factor, targets, trans="T")
+        )
         mean = np.empty(len(self.mean))
         pulled = self.model.points(self.order)
         for part in self.model.parts():
@@ -130,8 +132,8 @@ class ExactPosterior:
         column = columns.rows(slice(None), self.model.points(np.array([arm])))[:, 0].copy()
         if not len(self.order):  # the solver rejects an empty matrix
             return np.empty(0), column
-        row = solve_triangular(self.factor, column[self.order], trans="T", check_finite=False)
-        weights = solve_triangular(self.factor, row, check_finite=False)
+        row = scipy.linalg.solve_triangular(self.factor, column[self.order], trans="T", check_finite=False)
+        weights = scipy.linalg.solve_triangular(self.factor, row, check_finite=False)
         pulled = self.model.points(self.order)
         for part in self.model.parts():
             column[part] -= columns.rows(part, pulled) @ weights
@@ -168,7 +170,7 @@ def _targets(model: SparseModel, factor: Floats, pulls: Pulls, order: Indices) -
     scores: Floats = score_pulls(pulls, model.outputs).reward_sums[order] / pulls.counts[order]
     if model.mean is Mean.ZERO:
         return scores, 0.0
-    solved = solve_triangular(factor, np.column_stack((scores, np.ones(len(order)))), trans="T")
+    solved = scipy.linalg.solve_triangular(factor, np.column_stack((scores, np.ones(len(order)))), trans="T")
     offset = float(solved[:, 1] @ solved[:, 0]) / (float(solved[:, 1] @ solved[:, 1]) + 1.0)
     return scores - offset, offset
 

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import lapack
+import scipy
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
@@ -248,11 +248,11 @@ def squared_distances(points: Floats) -> Floats:
 def inverse_and_half_log_determinant(matrix: Floats, diagonal: Floats) -> tuple[Floats, float]:
     """Return (M + diag(d))⁻¹ and half the logarithm of its determinant; `matrix` is overwritten."""
     matrix.flat[:: len(matrix) + 1] += diagonal
-    factor, failed = lapack.dpotrf(matrix, lower=1, clean=1)
+    factor, failed = scipy.linalg.lapack.dpotrf(matrix, lower=1, clean=1)
     if failed:
         raise ValueError("the kernel matrix of a fit must be positive definite; look for very large features")
     half_log_determinant = float(np.log(factor.diagonal()).sum())
-    lower, _ = lapack.dpotri(factor, lower=1)
+    lower, _ = scipy.linalg.lapack.dpotri(factor, lower=1)
     inverse = np.tril(lower)
     inverse += np.tril(lower, -1).T
     return inverse, half_log_determinant

@@ -26,8 +26,8 @@ recommended. Two such arms confirm each other, so a search for rare high values 
 from enum import StrEnum
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from orchestrator.bandit.arrays import Floats, freeze
 from orchestrator.bandit.pulls import Pulls
@@ -63,7 +63,7 @@ def scores_of(means: Floats, outputs: Outputs) -> Floats:
     if outputs is Outputs.RAW or not len(means):
         return means
     if outputs is Outputs.RANK:
-        return _standardize(ndtri((_ranks(means) - 0.5) / len(means)))
+        return _standardize(scipy.special.ndtri((_ranks(means) - 0.5) / len(means)))
     median = float(np.median(means))
     deviations = means - median
     if outputs is Outputs.STANDARDIZE:
@@ -99,7 +99,7 @@ def _half_rank(deviations: Floats, median: float) -> Floats:
     scores = _round(bounded, spread, median)
     is_below = scores < 0
     shares = np.clip((_ranks(scores)[is_below] - 0.5) / len(scores), LOWEST_SHARE, 0.5)
-    scores[is_below] = ndtri(shares)
+    scores[is_below] = scipy.special.ndtri(shares)
     return _standardize(scores)
 
 

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from typing import ClassVar, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import lapack
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.argmax_queue import most_arms
@@ -205,7 +205,8 @@ class ConditionedPosterior:
         """Return the columns `part` (s columns) for the arms at the positions `at` (n,): (n, s)."""
         unexplained = self._covariances(at, self._pulled[part])
         unexplained -= self._columns[at, : part.start] @ self._factor[part, : part.start].T
-        columns: Floats = lapack.dtrtrs(self._factor[part, part], unexplained.T, lower=1, overwrite_b=1)[0].T
+        solve = scipy.linalg.lapack.dtrtrs
+        columns: Floats = solve(self._factor[part, part], unexplained.T, lower=1, overwrite_b=1)[0].T
         return columns
 
     def _covariances(self, at: Indices, pulled: Indices) -> Floats:

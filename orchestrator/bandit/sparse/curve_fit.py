@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
+import scipy
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import CurveValues, is_pair, trials_and_steps
@@ -148,12 +148,16 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
     noise = TrialNoise(kernel, evidence.values)
     rows = kernel.cross(evidence.points, basis.features)  # (N, r)
     is_empty = not len(kept)
-    embedded = rows if is_empty else solve_triangular(factor, rows.T, lower=True, check_finite=False).T
+    embedded = rows if is_empty else scipy.linalg.solve_triangular(factor, rows.T, lower=True, check_finite=False).T
     whitened = noise.whiten(embedded)
     spectrum, rotation = np.linalg.eigh(whitened.T @ whitened)
     spectrum = np.maximum(spectrum, 0.0)
     scaled = rotation / np.sqrt(spectrum + model.regularization)
-    transform = scaled if is_empty else solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T
+    transform = (
+        scaled
+        if is_empty
+        else scipy.linalg.solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T
+    )
     transform = np.ascontiguousarray(transform)
     weighed = noise.weigh(np.column_stack((evidence.scores, np.ones(len(rows)))))
     loadings = transform @ (rows.T @ weighed[:, 0])

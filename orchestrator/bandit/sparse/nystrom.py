@@ -16,7 +16,7 @@ double precision was up to 20 times more accurate, but not more accurate for arm
 """
 
 import numpy as np
-from scipy.linalg.lapack import dpstrf
+import scipy
 
 from orchestrator.bandit.arrays import Floats, Indices
 
@@ -33,5 +33,5 @@ def pivoted_cholesky(gram: Floats) -> tuple[Indices, Floats]:
     if len(gram) == 0:
         return np.empty(0, np.intp), np.empty((0, 0))
     tolerance = len(gram) * np.finfo(np.float64).eps * max(gram.diagonal().max(), 0.0)
-    factor, pivots, rank, _ = dpstrf(gram, tol=tolerance, lower=1)
+    factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=tolerance, lower=1)
     return pivots[:rank].astype(np.intp) - 1, np.tril(factor[:rank, :rank])

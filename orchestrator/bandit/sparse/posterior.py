@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import solve_triangular
+import scipy
 
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.kernels import Kernel
@@ -140,13 +140,17 @@ class SparseModel:
         basis = Points(dictionary[pivots], inducing.features[pivots])
         kernel_pulled = self.all_arms.kernel_entries(pulls.arms, basis).T  # (r, p)
         embedded = (
-            solve_triangular(factor, kernel_pulled, lower=True, check_finite=False) if len(pivots) else kernel_pulled
+            scipy.linalg.solve_triangular(factor, kernel_pulled, lower=True, check_finite=False)
+            if len(pivots)
+            else kernel_pulled
         )
         spectrum, rotation = np.linalg.eigh((embedded * pulls.counts[pulls.arms]) @ embedded.T)
         spectrum = np.maximum(spectrum, 0.0)
         scaled = rotation / np.sqrt(spectrum + self.regularization)
         transform = (
-            solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T if len(pivots) else scaled
+            scipy.linalg.solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T
+            if len(pivots)
+            else scaled
         )
         outputs = [self._loadings(transform, kernel_pulled, output) for output in pulls.outputs]
         (loadings, offset) = outputs[0]

@@ -26,7 +26,7 @@ result in upper bounds on scores.
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import ndtri
+import scipy
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.goals import Goals
@@ -89,6 +89,6 @@ def direction(number: int, objectives: int) -> Floats:
         root = (1.0 + root) ** (1.0 / (objectives + 1))
     steps = root ** -np.arange(1.0, objectives + 1.0)
     shares = np.modf(0.5 + (number + 1) * steps)[0]
-    normal: Floats = ndtri(0.5 + 0.5 * np.clip(shares, LEAST_SHARE, 1.0 - LEAST_SHARE))
+    normal: Floats = scipy.special.ndtri(0.5 + 0.5 * np.clip(shares, LEAST_SHARE, 1.0 - LEAST_SHARE))
     unit: Floats = normal / np.linalg.norm(normal)
     return unit

@@ -16,7 +16,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+import scipy
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.kernels import Kernel
@@ -112,10 +112,10 @@ def _scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level:
     # singular, and λI must exceed rounding errors, or the factorization fails
     gram = kernel.cross(atoms, atoms) / np.multiply.outer(roots, roots)
     ridge = level + len(atoms) * np.finfo(np.float64).eps * float(np.trace(gram))
-    factor = cholesky(gram + ridge * np.eye(len(atoms)), lower=True)
+    factor = scipy.linalg.cholesky(gram + ridge * np.eye(len(atoms)), lower=True)
     explained = np.empty(len(rows))
     for low in range(0, len(rows), _BLOCK):
         block = slice(low, low + _BLOCK)
-        solved = solve_triangular(factor, kernel.cross(atoms, rows[block]) / roots[:, None], lower=True)
+        solved = scipy.linalg.solve_triangular(factor, kernel.cross(atoms, rows[block]) / roots[:, None], lower=True)
         explained[block] = np.einsum("mn,mn->n", solved, solved)
     return np.asarray(np.maximum(diagonal - explained, 0.0) / level)

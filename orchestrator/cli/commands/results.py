@@ -21,8 +21,8 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_output
 from orchestrator.errors import RunError, UserError
 from orchestrator.history.overview import Overview, overview_at, read_overview
-from orchestrator.store import limited, snapshots
-from orchestrator.store.glance import glance
+from orchestrator.store import limited
+from orchestrator.store.glance import current_state, glance
 from orchestrator.store.limited import looks_like_run, reason_of
 from orchestrator.store.runs import Run, open_run
 from orchestrator.wording import moment, one_line
@@ -62,8 +62,7 @@ def best(
     configuration.
     """
     run = open_run(folder)
-    with run.store() as store:
-        _, state = snapshots.current(run, store)
+    state = current_state(run)
     best = state.best_known
     taken = state.refresh.recommended or best
     if best is None or taken is None:

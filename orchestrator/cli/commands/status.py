@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of, without_process
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
@@ -16,7 +17,9 @@ from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.history.status_text import as_plain
 from orchestrator.store import runs, snapshots
+from orchestrator.store.glance import glance
 from orchestrator.store.lease import Watch
+from orchestrator.store.store import Holding
 from orchestrator.wording import duration, is_wall_clock, plural, size_text
 from workers.checkpoints import checkpoints_in
 
@@ -38,15 +41,11 @@ def status(
     if trial is not None:
         _show_trial(run, trial, as_json)
         return
-    with run.store() as store:
-        # read the holder before the log: a session may close in between
-        holding = store.holding(run.name)
-        has_ended = Watch().is_held(holding) is False  # checked once: a remote one may be alive
-        created, state = snapshots.current(run, store)
+    name, state, holding, has_ended = _read(run)
     # long evaluations may log no event for hours, but the heartbeat shows a live process
     is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
     last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
-    now = status_of(created.name, state, last_sign)
+    now = status_of(name, state, last_sign)
     seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
     activity = f"{now.phase}, {seen}"
     # there is no later session
@@ -62,6 +61,18 @@ def status(
     if checkpoints.trials:
         folders = plural(checkpoints.trials, "trial")
         say(console, f"checkpoints   {size_text(checkpoints.size)} in the folders of {folders}")
+
+
+def _read(run: runs.Run) -> tuple[str, CampaignState, Holding, bool]:
+    """Return the campaign's name, its state, its holder, and whether the holder has ended."""
+    if (end := glance(run.store_url, run.name)) is not None:
+        return end.created.name, end.state, end.holding, Watch().is_held(end.holding) is False
+    with run.store() as store:
+        # read the holder before the log: a session may close in between
+        holding = store.holding(run.name)
+        has_ended = Watch().is_held(holding) is False  # checked once: a remote one may be alive
+        created, state = snapshots.current(run, store)
+        return created.name, state, holding, has_ended
 
 
 def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from hypothesis import settings
-from threadpoolctl import threadpool_limits
 
+from orchestrator.bandit.blas import limit_threads
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
@@ -52,5 +52,5 @@ def make_problem() -> Callable[..., Problem]:
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread() -> Iterator[None]:
     """Matrices this small only lose with more, and lose a lot on a busy machine."""
-    with threadpool_limits(1, user_api="blas"):
+    with limit_threads(1):
         yield

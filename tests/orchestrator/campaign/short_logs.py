@@ -17,7 +17,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.state import CampaignState, is_final
 from orchestrator.campaign.transitions import apply
-from orchestrator.store.migrations import rules_of_version_2
+from orchestrator.store.versions import rules_of_version_2
 from workers.messages import Failure, FailureKind
 
 

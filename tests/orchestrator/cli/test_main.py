@@ -353,7 +353,7 @@ for arguments in (["--version"], ["--help"]):
     assert {"numpy", "sqlalchemy", "pydantic"}.isdisjoint(sys.modules)
 for arguments in (["list", "runs"], ["status", run], ["best", run]):
     assert loaded(*arguments) == [], arguments
-    assert {"numpy", "orchestrator.settings.sections"}.isdisjoint(sys.modules), arguments
+    assert {"numpy", "sqlalchemy", "orchestrator.settings.sections"}.isdisjoint(sys.modules), arguments
 for command in ("export", "verify", "stop --help", "note"):
     name, *flags = command.split()
     assert loaded(name, *flags, *([] if flags else [run])) == [], command

@@ -28,7 +28,7 @@ from orchestrator.errors import UserError
 from orchestrator.history import export as exporting
 from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, Table, trial_columns
 from orchestrator.history.fold import History, fold, fold_tables
-from orchestrator.store.migrations import rules_of_version_2
+from orchestrator.store.versions import rules_of_version_2
 from tests.orchestrator.campaign.short_logs import created, dispatch, opening
 from tests.orchestrator.synthetic_log import SyntheticLog
 

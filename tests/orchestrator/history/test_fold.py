@@ -29,7 +29,7 @@ from orchestrator.history.fold import advance, begin, fold, fold_tables
 from orchestrator.history.status_text import as_plain
 from orchestrator.report.summary import summary_cards
 from orchestrator.settings.from_log import read_recorded
-from orchestrator.store.migrations import rules_of_version_2
+from orchestrator.store.versions import rules_of_version_2
 from orchestrator.wording import duration
 from tests.orchestrator.campaign.short_logs import batch, dispatch
 from tests.orchestrator.synthetic_log import SyntheticLog

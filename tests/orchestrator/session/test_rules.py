@@ -12,7 +12,7 @@ from orchestrator.campaign.events import SessionOpened
 from orchestrator.campaign.rules import Rules
 from orchestrator.session.rules import goals_of, rules_of
 from orchestrator.settings.loading import from_mapping, load
-from orchestrator.store.migrations import rules_of_version_2, upcast
+from orchestrator.store.versions import rules_of_version_2, upcast
 
 CONFIGS = sorted(set(Path("configs").glob("*.yaml")) - {Path("configs/population.yaml")})  # it needs a newer log
 SMALL: dict[str, Any] = {

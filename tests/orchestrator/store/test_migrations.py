@@ -14,9 +14,9 @@ from orchestrator.campaign.events import SessionClosed, StopRequested
 from orchestrator.cli.main import app
 from orchestrator.errors import StoreError
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.migrations import EVENT_VERSION, TABLES_VERSION
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from orchestrator.store.versions import EVENT_VERSION, TABLES_VERSION
 
 RECORDED = sorted(path for path in (Path(__file__).parent / "recorded").iterdir() if path.is_dir())
 
