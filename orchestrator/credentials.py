@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 HIDDEN = "***"
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _WITH_PASSWORD = re.compile(  # also for `//user: password@host`, which YAML reads as a mapping
-    r"(?P<head>[\w+.-]+://[^:/@?\s'\"]*(?:['\"]?:[ ]['\"]?|:))(?P<rest>[^\s'\"]*)"
+    # the first group makes the search linear: a long word is tried from its beginning only
+    r"(?<![\w+.-])(?P<head>[\w+.-]+://[^:/@?\s'\"]*(?:['\"]?:[ ]['\"]?|:))(?P<rest>[^\s'\"]*)"
 )
 _ONE_URL = re.compile(r"(?P<head>[\w+.-]+://[^:/@?]*:)(?P<rest>.*)", re.DOTALL)
 _SETTING = re.compile(  # keys in a URL's query, in libpq's `key=value key='value'` and in `--set`

@@ -5,6 +5,7 @@ stored. After a crash the log is folded with `apply`, and the next command is th
 of a command returns as an event. Nothing here does I/O, reads a clock or computes a posterior.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -36,6 +37,7 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.immutable import ImmutableQueue, as_queue, replace, with_items
 from orchestrator.campaign.learned import LearnedModel
+from orchestrator.campaign.rules import LONGEST_PAUSE_SECONDS
 from orchestrator.campaign.state import (
     Batch,
     CampaignState,
@@ -114,7 +116,8 @@ def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
 def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     """Open a session. The trials that were running are queued first, each with a new attempt.
 
-    Trials that a surviving worker holds continue.
+    Trials that a surviving worker holds continue. No retry waits longer than the longest pause,
+    even if the machine's clock was set back since the failure.
     """
     adopted = set(event.adopted)
     still_running = {trial: run for trial, run in state.running.items() if trial in adopted}
@@ -123,11 +126,13 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
         for trial, run in sorted(state.running.items())
         if trial not in adopted
     )
+    latest = event.time + LONGEST_PAUSE_SECONDS
+    waiting = [dataclasses.replace(queued, not_before=min(queued.not_before, latest)) for queued in state.backlog]
     return replace(
         state,
         rules=event.rules,
         session=Session(epoch=event.epoch, slots=event.slots, dispatched=len(still_running)),
-        backlog=as_queue(state.backlog).with_first(lost),
+        backlog=ImmutableQueue((*lost, *waiting)),
         running=MappingProxyType(still_running),
         computation=None,
         batch=replace(state.batch, stalled=""),

@@ -106,6 +106,15 @@ def test_free_worker_does_not_wait_for_a_paused_retry() -> None:
     assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 3, not_before=2.0),))
 
 
+def test_paused_retry_does_not_wait_for_a_clock_that_was_set_back() -> None:
+    state = fold(session(slots=1, time=7200.0), batch(0, [5]))
+    for attempt in (1, 2):
+        state = apply(state, dispatch((0, attempt), time=7200.0))
+        state = apply(state, failure(0, FailureKind.ERROR, False, attempt, time=7200.0))
+    state = apply(state, session(slots=1, time=3600.0, epoch=2))
+    assert isinstance(decide(state, now=3600.0 + LONGEST_PAUSE_SECONDS), Dispatch)
+
+
 def test_arm_that_kills_workers_is_quarantined_across_its_trials() -> None:
     state = fold(session(slots=3), batch(0, [5, 5, 5]), dispatch((0, 1), (1, 1), (2, 1)))
     for trial in (0, 1):
