@@ -1,11 +1,12 @@
 """When a campaign asks a strategy and refreshes its model: the options of strategies that choose
 with pending pulls."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from orchestrator.bandit.checks import require
 from orchestrator.bandit.options import DriftThreshold, MostPending, Options, RefreshGrowth, RefreshOverhead
-from orchestrator.bandit.strategy import ModeOption, Waiting, WaitOption
+from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick, Wait, Waiting, WaitOption
 
 
 @dataclass(frozen=True)
@@ -50,3 +51,28 @@ class PendingOptions(RefreshOptions):
     def never_waits(self) -> bool:
         """See `Waits`. True if nothing bounds the pending pulls."""
         return self.batch_size is None
+
+    def choose(
+        self,
+        pending: Sequence[int],
+        limit: int,
+        picks_left: Callable[[Sequence[int], int], int],
+        pick: Callable[[Sequence[int]], Pick],
+    ) -> Decision:
+        """Return picks one by one, as many as `limit` and `batch_size` allow.
+
+        Args:
+            pending: arms without a reward.
+            limit: the largest number of picks, >= 1.
+            picks_left: returns how many picks the arms allow, given `pending` and a limit.
+            pick: returns the next pick, given the pending arms and the picks before it.
+        """
+        free = limit if self.batch_size is None else self.batch_size - len(pending)
+        if free <= 0:
+            return Wait("a whole batch is pending")
+        pulls = list(pending)
+        picks: list[Pick] = []
+        for _ in range(picks_left(pending, min(limit, free))):
+            picks.append(pick(pulls))
+            pulls.append(picks[-1].arm)
+        return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")

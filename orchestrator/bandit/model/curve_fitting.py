@@ -27,6 +27,7 @@ from orchestrator.bandit.model.fitting import (
     SHAPES,
     inverse_and_half_log_determinant,
     lengthscale_gradient,
+    minimize,
     shorten,
     squared_distances,
 )
@@ -94,21 +95,10 @@ def fit_curves(
         start: the initial lengthscales and numbers of the search.
         span: the steps at t = 0 and t = 1.
     """
-    # imported here, because the import takes a fifth of a session's start, and the first fit
-    # happens while workers evaluate
-    from scipy.optimize import minimize
-
     objective = CurveObjective(given, span)
     lengthscales, numbers = start
     begin = np.concatenate((np.log(np.asarray(lengthscales) / given.layout.extents), _logarithms(numbers)))
-    solution = minimize(
-        objective.loss,
-        np.clip(begin, objective.lower, objective.upper),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=list(zip(objective.lower, objective.upper, strict=True)),
-        options={"maxiter": STEPS},
-    ).x
+    solution = minimize(objective.loss, begin, (objective.lower, objective.upper), STEPS)
     count = given.layout.parameter_count
     scales = np.exp(solution[:count]) * given.layout.extents
     return tuple(shorten(scale) for scale in scales.tolist()), _numbers(solution[count:], *span)

@@ -128,26 +128,32 @@ def chosen_for_fit(scores: Floats) -> Indices:
     return np.sort(descending[np.concatenate((np.arange(best), rest_evenly))])
 
 
-def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
-    """Return the fit that starts at `start`. `noise`: v if it is known, not fitted."""
+Loss = Callable[[Floats], tuple[float, Floats]]  # numbers (n,) → the value and its gradient (n,)
+
+
+def minimize(loss: Loss, start: Floats, bounds: tuple[Floats, Floats], steps: int) -> Floats:
+    """Return the numbers (n,) that L-BFGS-B finds from `start` (n,) in at most `steps` steps."""
     # imported here: it takes a fifth of a session's start, and the first fit happens during
     # evaluations
-    from scipy.optimize import minimize
+    from scipy import optimize
 
+    pairs = list(zip(*bounds, strict=True))
+    options = {"maxiter": steps}
+    start = np.clip(start, *bounds)
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=pairs, options=options)
+    solution: Floats = found.x
+    return solution
+
+
+def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
+    """Return the fit that starts at `start`. `noise`: v if it is known, not fitted."""
     objective = _Objective(evidence, layout, family, noise)
     at = np.log(np.asarray(start.lengthscales) / layout.extents)
     if noise is None:
         at = np.append(at, math.log(start.noise))
-    optimum = minimize(
-        objective.loss,
-        np.clip(at, objective.lower, objective.upper),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=list(zip(objective.lower, objective.upper, strict=True)),
-        options={"maxiter": STEPS},
-    )
-    lengthscales = np.exp(optimum.x[: layout.parameter_count]) * layout.extents
-    fitted = math.exp(float(optimum.x[-1])) if noise is None else noise
+    optimum = minimize(objective.loss, at, (objective.lower, objective.upper), STEPS)
+    lengthscales = np.exp(optimum[: layout.parameter_count]) * layout.extents
+    fitted = math.exp(float(optimum[-1])) if noise is None else noise
     return Fitted(tuple(shorten(scale) for scale in lengthscales.tolist()), shorten(fitted), evidence.results)
 
 

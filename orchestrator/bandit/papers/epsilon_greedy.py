@@ -20,7 +20,7 @@ from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.scheduling import PendingOptions
 from orchestrator.bandit.sparse.state import no_arm_left
 from orchestrator.bandit.sparse.verification import next_arm
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
+from orchestrator.bandit.strategy import Decision, Observation, Pick, Record
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,30 +53,16 @@ class EpsilonGreedy(PendingOptions, ExactStrategy[EpsilonGreedyState]):
     def ask(self, state: EpsilonGreedyState, pending: Sequence[int], limit: int) -> Decision:
         """Return as many arms as `limit` and `batch_size` allow."""
         wait = refusal(state, limit) or no_arm_left(state.base, pending)
-        if wait:
-            return wait
-        free = limit if self.batch_size is None else self.batch_size - len(pending)
-        if free <= 0:
-            return Wait("a whole batch is pending")
-        first = state.over + len(pending)
-        pulls = list(pending)
-        picks: list[Pick] = []
-        for pull in range(first, first + state.base.picks_left(pending, min(limit, free))):
-            draw = partial(self._draw, state, pull, pulls)
-            arm, reason = next_arm(state.base, pulls, self.verify, draw, state.moments)
-            picks.append(state.pick(arm, math.nan, reason))
-            pulls.append(arm)
-        return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
+        return wait or self.choose(pending, limit, state.base.picks_left, partial(self._pick, state))
 
-    def _draw(
-        self,
-        state: EpsilonGreedyState,
-        pull: int,
-        pending: Sequence[int],
-        blocked: Indices,
-    ) -> int:
-        """Return the arm of the pull with the index `pull`; never one of `blocked`."""
-        rng = np.random.default_rng([state.seed, pull])
+    def _pick(self, state: EpsilonGreedyState, pending: Sequence[int]) -> Pick:
+        draw = partial(self._draw, state, pending)
+        arm, reason = next_arm(state.base, pending, self.verify, draw, state.moments)
+        return state.pick(arm, math.nan, reason)
+
+    def _draw(self, state: EpsilonGreedyState, pending: Sequence[int], blocked: Indices) -> int:
+        """Return the arm of the next pull; never one of `blocked`."""
+        rng = np.random.default_rng([state.seed, state.over + len(pending)])
         base = state.base
         exploration = self.exploration if state.pulls.total else 1.0
         available = np.setdiff1d(np.arange(len(base.model.arms)), blocked, assume_unique=True)

@@ -8,7 +8,7 @@ arms' covariance matrix.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated
 
 import numpy as np
@@ -25,7 +25,7 @@ from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.strategy import SparseStrategy
 from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.beginning import begin_state
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Record, Wait
+from orchestrator.bandit.strategy import Decision, Observation, Pick, Record
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -88,23 +88,13 @@ class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
         wait = refusal(state, limit) or no_arm_left(state, pending)
         if wait:
             return wait
-        free = limit if self.batch_size is None else self.batch_size - len(pending)
-        if free <= 0:
-            return Wait("a whole batch is pending")
-        first = state.over + len(pending)
-        width = self.width_at(state)
-        unfinished = list(pending)
-        picks: list[Pick] = []
-        for pull in range(first, first + state.picks_left(pending, min(limit, free))):
-            picks.append(self._pick(state, pull, width, unfinished))
-            unfinished.append(picks[-1].arm)
-        return Choose(tuple(picks), "limit" if self.batch_size is None or limit < free else "batch size")
+        pick = partial(self._pick, state, self.width_at(state))
+        return self.choose(pending, limit, state.picks_left, pick)
 
-    def _pick(self, state: AsyncTSState, pull: int, width: float, pending: Sequence[int]) -> Pick:
-        """Return the argmax of the draw of the pull with the index `pull`. Ties go to the lowest
-        index."""
+    def _pick(self, state: AsyncTSState, width: float, pending: Sequence[int]) -> Pick:
+        """Return the argmax of the draw of the next pull. Ties go to the lowest index."""
         posterior = state.posterior
-        sample = posterior.mean + width * self._deviation(state, pull)
+        sample = posterior.mean + width * self._deviation(state, state.over + len(pending))
 
         def best(blocked: Indices) -> int:
             sample[blocked] = -np.inf
