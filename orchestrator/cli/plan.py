@@ -34,7 +34,7 @@ _SHOWN = 5  # the number of configurations to print
 def describe(settings: Settings, parts: Parts) -> str:
     """Describe a campaign in one line."""
     arms, dimensions = parts.problem.candidates.features.shape
-    workers = 1 if settings.workers.executor == "inline" else settings.workers.count
+    workers = _count_workers(settings)
     return (
         f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
         f"strategy {strategy_name(type(settings.strategy))}, "
@@ -42,6 +42,10 @@ def describe(settings: Settings, parts: Parts) -> str:
         + _goals(goals_of(settings))
         + (f"; {parts.description}" if parts.description else "")
     )
+
+
+def _count_workers(settings: Settings) -> int:
+    return 1 if settings.workers.executor == "inline" else settings.workers.count
 
 
 def _budget_text(budget: BudgetSettings) -> str:
@@ -203,7 +207,7 @@ def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
     memory = "" if workers.memory_gb is None else f", {workers.memory_gb:g} GB"
     return [
         ("ends after", " or ".join(ends)),
-        ("workers", f"{workers.count} ({workers.executor}{cluster})"),
+        ("workers", f"{_count_workers(settings)} ({workers.executor}{cluster})"),
         (
             "an evaluation",
             f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {retries}",

@@ -12,14 +12,17 @@ range, and indices of steps for choices. The features of the model are in the un
 one-hot vectors divided by √2.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from objectives.parameters import Choice
+from objectives.coding import draw
+from objectives.coding import values as values_of
+from objectives.constraints import is_conditional, order_parameters, without_inactive
+from objectives.parameters import Choice, Space
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.kernels import AnyKernel, Matern52
 from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
@@ -118,6 +121,7 @@ class Surrogate:
     best: Floats  # (p,), the best feasible result, or the best one if none is feasible
     absent: tuple[str, ...]  # conditional parameters that are inactive in the best result
     fitted: Fitted
+    space: Space  # empty for candidates from a table
     results: int
     left_out: int  # the number of early-stopped trials, which have no result
     _process: _Process
@@ -130,9 +134,6 @@ class Surrogate:
         means = self._center + self._spread * self._process.means(features)
         return means, self._spread * self._process.deviations(features)
 
-    def _predict_scores(self, positions: Floats) -> Floats:
-        return self._process.means(_encode_positions(self.dimensions, positions))
-
     def importance(self) -> tuple[Floats, Floats]:
         """Return the first-order and the total Sobol index (p,) of each parameter, for the model's
         mean over the whole space (Saltelli et al. 2010, table 2, estimators b and f).
@@ -142,24 +143,43 @@ class Surrogate:
         """
         count = len(self.dimensions)
         draws = _latin_hypercube(_SOBOL_POINTS, 2 * count)
-        first, second = (self._locate(half) for half in (draws[:, :count], draws[:, count:]))
-        values = self._predict_scores(first)  # a square could overflow on the user's scale
+        first = draws[:, :count]
+        second = draws[:, count:]
+        values = self._scores_at(first)  # a square could overflow on the user's scale
         variance = float(values.var())
         alone, total = np.zeros((2, count))
         if variance <= 1e-12:
             return alone, total
-        others = self._predict_scores(second)
+        others = self._scores_at(second)
         for parameter in range(count):
             changed = first.copy()
             changed[:, parameter] = second[:, parameter]
-            changes = self._predict_scores(changed) - values
+            changes = self._scores_at(changed) - values
             alone[parameter] = float(np.mean((others - others.mean()) * changes)) / variance
             total[parameter] = 0.5 * float(np.mean(changes**2)) / variance
         return np.clip(alone, 0.0, total), total
 
-    def _locate(self, shares: Floats) -> Floats:
-        columns = [dimension.at(column) for dimension, column in zip(self.dimensions, shares.T, strict=True)]
-        return np.stack(columns, axis=1)
+    def _scores_at(self, shares: Floats) -> Floats:
+        """Return the mean scores (n,) at `shares` (n, p), in [0, 1), of the parameters' axes."""
+        drawn = {axis.name: column for axis, column in zip(self.dimensions, shares.T, strict=True)}
+        if any(map(is_conditional, self.space.values())):
+            positions = self._existing(drawn)
+        else:
+            positions = [dimension.at(drawn[dimension.name]) for dimension in self.dimensions]
+        return self._process.means(_encode_positions(self.dimensions, np.stack(positions, axis=1)))
+
+    def _existing(self, drawn: Mapping[str, Floats]) -> list[Floats]:
+        """Return the positions (n,) of each parameter in configurations of the space, in which a
+        parameter exists only if its condition holds."""
+        zeros = np.zeros_like(next(iter(drawn.values())))  # for parameters that do not vary
+        codes = [draw(self.space[name], drawn.get(name, zeros)) for name in self.space]
+        order = order_parameters(self.space)
+        existing = without_inactive(self.space, order, np.stack(codes, axis=1))
+        columns = dict(zip(self.space, existing.T, strict=True))
+        return [
+            np.array(parameter_axis(name, values_of(parameter, columns[name]).tolist(), parameter).positions)
+            for name, parameter in ((d.name, self.space[d.name]) for d in self.dimensions)
+        ]
 
 
 def _latin_hypercube(points: int, dimensions: int) -> Floats:
@@ -195,6 +215,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         best=positions[best],
         absent=_absent_parameters(history, dimensions, rows[best]),
         fitted=fitted,
+        space=history.settings.space,
         results=len(rows),
         left_out=history.campaign.totals.stopped,
         _process=process,

@@ -2,14 +2,18 @@
 data."""
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from objectives.parameters import Choice, Range, Space
 from orchestrator.report.curves import learning_curves
 from orchestrator.report.landscape import landscape
 from orchestrator.report.parallel import parallel_coordinates
 from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
+from tests.histories import history_of
+from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
@@ -25,6 +29,21 @@ def test_importance_ranks_the_parameters_as_the_objective_does(direction: str) -
     assert max(shares, key=lambda name: shares[name]) == "learning_rate"
     assert min(shares, key=lambda name: shares[name]) == "batch_size"
     assert shares["batch_size"] < 0.02
+
+
+def test_importance_of_conditional_parameters_is_over_existing_configurations(tmp_path: Path) -> None:
+    space: Space = {
+        "model": Choice(["a", "b"]),
+        "x": Range(0.0, 1.0, when={"model": "a"}),
+        "y": Range(0.0, 1.0, when={"model": "b"}),
+    }
+    result = tune_here(tmp_path, lambda model, x=0.0, y=0.0: x or 0.0, space, evaluations=80)
+    surrogate = fit_surrogate(history_of(result))
+    assert surrogate is not None
+    alone, total = surrogate.importance()
+    # with M = 1 for model a: Var(Mx) = 5/48, Var(E[Mx | M]) = 1/16, Var(E[Mx | x]) = 1/48
+    assert alone == pytest.approx([0.6, 0.2, 0.0], abs=0.1)
+    assert total == pytest.approx([0.8, 0.4, 0.0], abs=0.1)
 
 
 def test_surrogate_predicts_the_noise_free_value_within_its_band() -> None:
