@@ -203,6 +203,8 @@ def check_writable(settings: "Settings") -> None:
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise RunError(f"runs must be a folder that can be created and written, got {root}: {there} cannot be written")
     if settings.store != "sqlite":
+        from orchestrator.store.event_store import EventStore
+
         EventStore(settings.store).close()
 
 
