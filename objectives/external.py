@@ -128,7 +128,7 @@ def check_signature(
     for name, argument in named.items():
         if name in conditional and argument.default is argument.empty:
             raise ObjectiveError(
-                f"{origin} must give {name!r} a default: it is left out if its condition does not hold"
+                f"{origin} must give {name!r} a default: the parameter is omitted if its condition does not hold"
             )
         if argument.default is argument.empty and name not in required and name not in SUPPLIED:
             similar = did_you_mean(name, required - named.keys())

@@ -107,8 +107,8 @@ def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
     places += ["notify.webhook"] if webhook and "${" not in webhook else []
     if places:
         raise UserError(
-            f"{places[0]} must not hold a secret on Kubernetes, where the file is a ConfigMap that many can read: "
-            f"write ${{VAR}} in its place, and VAR into the Secret {run}-store"
+            f"{places[0]} must not hold a secret on Kubernetes, because many can read the ConfigMap of the campaign "
+            f"file: write ${{VAR}} instead, and put VAR into the Secret {run}-store"
         )
 
 

@@ -70,7 +70,7 @@ class RecordedReports:
         self._repeated.pop((outcome.trial, outcome.attempt), None)
 
     def _repeated_step(self, trial: int, attempt: int, first: int, trainings: Trainings) -> int:
-        """Return the last step whose report the attempt repeats.
+        """Return the last step that a previous attempt has already reported.
 
         An attempt that continues from a checkpoint repeats steps; its `first` report shows whether
         it continues. The reports of a restarted training are recorded again.

@@ -244,7 +244,7 @@ class GPThreDS(RkhsOptions):
         return error <= self.margin(state.epoch) * math.sqrt(visit.since)
 
     def _belief(self, state: ThresholdState) -> tuple[Floats, Floats]:
-        """Return mean and variance (1/λ scale) of the grid's arms (n,) by the visit's rewards."""
+        """Return mean and variance (1/λ scale) of the grid's arms (n,), given the visit's rewards."""
         visit = state.progress.visit
         points = np.union1d(visit.grid, visit.pulls.arms)
         local = Pulls.of(visit.pulls.counts[points], visit.pulls.reward_sums[points])

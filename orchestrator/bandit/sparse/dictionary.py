@@ -41,14 +41,14 @@ def inclusion_probabilities(pulls: Pulls, variance: Floats, oversampling: float,
     `variance` (p,): the arms' variances σ̃²_fb at the start of the batch (see the proof of Theorem
     1).
 
-    * `pulls`: each pull enters with p = min(1, q̄ σ̃²_fb), and duplicates count once, so an arm
-      with n pulls enters with 1 − (1 − p)ⁿ.
-    * `arms`: an arm enters with min(1, q̄ n σ̃²_fb), where n σ̃² is the leverage score of the arm
-      if its n pulls are one row √n φ(x). The probability is never less than with `pulls`, and the
-      bound on the expected size of the dictionary, q̄ Σ σ̃² over the pulls, is the same. The
+    * `pulls`: each pull enters with probability p = min(1, q̄ σ̃²_fb), and duplicates count once, so
+      an arm with n pulls enters with probability 1 − (1 − p)ⁿ.
+    * `arms`: an arm enters with probability min(1, q̄ n σ̃²_fb), where n σ̃² is its leverage score
+      if its n pulls are one row √n φ(x). The probability is at least that of `pulls`, and the bound
+      on the expected size of the dictionary, q̄ Σ σ̃² over the pulls, is the same. The
       authors' released code uses this rule.
-    * `stable`: like `arms`. With a `variance` from `without_own_pulls`, a probability is never
-      less, is 1 for an arm with many pulls, and hardly depends on whether the arm is an atom.
+    * `stable`: like `arms`. With a `variance` from `without_own_pulls`, no probability is
+      smaller, it is 1 for an arm with many pulls, and it hardly depends on whether the arm is an atom.
     """
     if resampling != "pulls":
         return np.minimum(1.0, oversampling * pulls.counts[pulls.arms] * variance)
@@ -99,8 +99,8 @@ def resparsify(
 
 def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: int) -> Indices:
     """Return a dictionary (m,), ascending, of pairs of a trial and a step with these codes
-    `numbers` (N,), as with `stable`: a pair enters with min(1, q̄ σ̃²), where σ̃² is its `variance`
-    (N,), and `limit` bounds the expected size. If nothing was drawn, it has the pair with the
+    `numbers` (N,), as with `stable`: a pair enters with probability min(1, q̄ σ̃²), σ̃² its `variance`
+    (N,). `limit` bounds the expected size. If no pair is drawn, the result is the pair with the
     largest variance. Raises ValueError if there are no pairs."""
     if not len(numbers):
         raise ValueError("a dictionary needs at least one value of a learning curve, got none")
