@@ -35,13 +35,13 @@ def named_strategy(
         ValueError: if the choice or an option is not allowed.
     """
     made: str | type[Any] | AnyStrategy = choice() if isinstance(choice, Calibrated) else choice
-    if not isinstance(made, str | type):
-        return _check_object(made, options)
-    cls = _strategy_class(made)
-    strategy: AnyStrategy = _build(cls, options) if options else cls(**with_preset(cls, {}))
-    if isinstance(strategy, PBT):
+    cls: type[Any] = _strategy_class(made) if isinstance(made, str | type) else type(made)
+    if issubclass(cls, PBT):
         rule = "the strategy pbt copies checkpoints, which only a campaign can do"
         raise ValueError(f"{rule}: use `tune` or `bbkb run`")
+    if not isinstance(made, str | type):
+        return _check_object(made, options)
+    strategy: AnyStrategy = _build(cls, options) if options else cls(**with_preset(cls, {}))
     if isinstance(warm_start_of(strategy), DataStart):
         raise ValueError("the warm start data is for campaign files, which are read; give existing=(indices, rewards)")
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):

@@ -19,6 +19,7 @@ from objectives.perturbing import perturb
 from objectives.sampling import make_candidates
 from objectives.space import SearchSpace
 from orchestrator.api import Campaign, Result, load, tune
+from orchestrator.ask_tell.space import Optimizer
 from orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from orchestrator.history.ancestry import depths, schedule
 from orchestrator.history.status_text import population_text
@@ -219,6 +220,12 @@ def test_function_without_reports_or_checkpoints_is_refused(tmp_path: Path, func
     sections = {"workers": {"executor": "inline"}, "runs": str(tmp_path)}
     with pytest.raises(Exception, match=message):
         tune(function, SPACE, direction="maximize", evaluations=50, strategy=PBT, progress=False, settings=sections)
+
+
+@pytest.mark.parametrize("strategy", ["pbt", strategies.PBT, strategies.PBT(population=6)])
+def test_optimizer_refuses_a_population(strategy: Any) -> None:
+    with pytest.raises(ValueError, match="which only a campaign can do"):
+        Optimizer({"x": Range(0.0, 1.0)}, direction="maximize", strategy=strategy)
 
 
 def test_perturbed_values_are_neighbors_within_their_ranges() -> None:
