@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from bbkb import Range, tune
+from bbkb import Range
 from objectives.objective import Report
 from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.strategies import STRATEGIES
@@ -20,6 +20,7 @@ from orchestrator.history.reading import read_history
 from orchestrator.report.page import render
 from orchestrator.serve import views
 from orchestrator.store.runs import open_run
+from tests.orchestrator.quick import tune_here
 
 MOST, LEAST = sys.float_info.max, 5e-324
 FIELDS: dict[str, Callable[[float], float]] = {
@@ -57,14 +58,10 @@ def test_campaign_with_any_values_finishes_and_is_drawn(
     tmp_path: Path, field: str, direction: Literal["minimize", "maximize"]
 ) -> None:
     function = FIELDS[field]
-    result = tune(
-        lambda x, y: function(x),
-        {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}},
-        evaluations=30,
-        direction=direction,
-        progress=False,
-        settings={"runs": str(tmp_path), "workers": {"executor": "inline"}, "candidates": {"size": 200}},
-    )
+    space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
+    settings = {"candidates": {"size": 200}, "strategy": {"name": "bbkb"}}
+    arguments = {"evaluations": 30, "direction": direction}
+    result = tune_here(tmp_path, lambda x, y: function(x), space, settings, **arguments)
     history = read_history(open_run(result.folder))
     assert len(history.succeeded) == 30
     assert "<html" in render(history, "t")
@@ -80,9 +77,7 @@ def test_reports_and_results_of_the_largest_floats_in_both_directions_end_no_cam
             report(sign * largest if step != 2 else 5e-324, step, aside=-largest)
         return sign * largest
 
-    settings = {"runs": str(tmp_path), "workers": {"executor": "inline"}}
-    result = tune(
-        value, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize", progress=False, settings=settings
-    )
+    settings = {"strategy": {"name": "bbkb"}}
+    result = tune_here(tmp_path, value, settings=settings, evaluations=20, direction="minimize")
     assert result.outcome == "finished"
     assert result.report.is_file()

@@ -11,7 +11,6 @@ import pytest
 
 from objectives.objective import Report
 from objectives.parameters import Range
-from orchestrator.api import Result, tune
 from orchestrator.history.export import trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
@@ -45,14 +44,13 @@ def train(lr: float, folder: Path, report: Any) -> float:
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory) -> History:
     settings = {
-        "workers": {"executor": "inline"},
-        "runs": str(tmp_path_factory.mktemp("runs")),
+        "strategy": {"name": "bbkb"},
         "early_stopping": {"rule": "model", "last_step": STEPS, "first_trials": 12, "first_steps": 3},
         "budget": {"steps": 12 * STEPS},
     }
     space = {"lr": Range(1e-4, 1.0, log=True)}
-    result: Result = tune(train, space, direction="minimize", evaluations=200, progress=False, settings=settings)
-    return history_of(result)
+    folder = tmp_path_factory.mktemp("runs")
+    return history_of(tune_here(folder, train, space, settings, direction="minimize", evaluations=200))
 
 
 def test_learning_curves_have_a_band_from_the_latest_value_to_the_forecast(history: History) -> None:

@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from objectives.parameters import Range
-from orchestrator.api import Result, tune
+from orchestrator.api import Result
 from orchestrator.campaign.events import CheckpointsRemoved, TrialsContinued
 from orchestrator.cli.main import app
 from orchestrator.errors import ConfigError
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.orchestrator.quick import tune_here
 
 STEPS = 27
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
@@ -37,14 +38,20 @@ def train(lr: float, width: float, folder: Path, report: Any) -> float:
     return value
 
 
-def run(tmp_path: Path, trains: Any = train, **rule: Any) -> Result:
+def run(
+    tmp_path: Path,
+    trains: Any = train,
+    trainings: int = 20,
+    resume: Path | None = None,
+    **rule: Any,
+) -> Result:
     settings = {
-        "workers": {"executor": "inline"},
-        "runs": str(tmp_path / "runs"),
+        "strategy": {"name": "bbkb"},
         "early_stopping": {"rule": "model", "last_step": STEPS, **rule},
-        "budget": {"steps": 20 * STEPS},
+        "budget": {"steps": trainings * STEPS},
     }
-    return tune(trains, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings)
+    resumed = {} if resume is None else {"resume": resume}
+    return tune_here(tmp_path / "runs", trains, SPACE, settings, evaluations=400, **resumed)
 
 
 def test_checkpoints_are_kept_of_the_most_promising_stopped_trials(tmp_path: Path) -> None:
@@ -88,13 +95,7 @@ def test_files_that_a_kill_left_are_removed_by_the_next_session(tmp_path: Path) 
     removed = [trial for event in events if isinstance(event, CheckpointsRemoved) for trial in event.trials]
     leftover = result.folder / "trials" / f"{removed[0]:06d}" / "epoch.json"
     leftover.write_text("5")  # as after a kill between the event and the removal
-    settings = {
-        "workers": {"executor": "inline"},
-        "runs": str(tmp_path / "runs"),
-        "early_stopping": {"rule": "model", "last_step": STEPS, "keep_checkpoints": 5},
-        "budget": {"steps": 21 * STEPS},
-    }
-    tune(train, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings, resume=result.folder)
+    run(tmp_path, trainings=21, resume=result.folder, keep_checkpoints=5)
     assert not leftover.exists()
 
 

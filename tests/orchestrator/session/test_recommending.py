@@ -28,6 +28,7 @@ from orchestrator.settings.loading import load
 from orchestrator.store.runs import open_run
 from orchestrator.wording import short_text
 from tests.histories import history_of
+from tests.orchestrator.quick import tune_here
 
 
 def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: float | None = None) -> Result:
@@ -149,14 +150,9 @@ def test_recommendation_is_never_a_configuration_that_was_only_stopped_early(
             report(value, step)
         return value
 
-    settings = {
-        "seed": seed,
-        "runs": str(tmp_path),
-        "workers": {"executor": "inline"},
-        "early_stopping": rule,
-    }
+    settings = {"seed": seed, "early_stopping": rule, "strategy": {"name": "bbkb"}}
     space: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
-    result = tune(trained, space, evaluations=40, direction="maximize", progress=False, settings=settings)
+    result = tune_here(tmp_path, trained, space, settings, evaluations=40)
     rows, events = history_of(result).trials, open_run(result.folder).events()
     finished: set[int] = set()
     for event in events:

@@ -20,6 +20,7 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.resumed import with_recorded
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from orchestrator.store.runs import open_run
+from tests.orchestrator.quick import tune_here
 
 MODULE = """
 def silent(x, **more):
@@ -252,12 +253,8 @@ def test_first_trial_that_is_stopped_after_nothing_but_nan_leaves_the_search_goi
             report(float("nan") if len(calls) == 1 else x * step, step)
         return 8.0 * x
 
-    settings = {
-        "early_stopping": {"rule": "model", "last_step": 8},
-        "workers": {"executor": "inline"},
-        "runs": str(tmp_path / "runs"),
-    }
-    result = tune(trained, {"x": Range(0, 1)}, evaluations=8, direction="maximize", settings=settings, progress=False)
+    settings = {"early_stopping": {"rule": "model", "last_step": 8}, "strategy": {"name": "bbkb"}}
+    result = tune_here(tmp_path, trained, settings=settings, evaluations=8)
     assert result.best.status == "succeeded"
     first = [row["value"] for row in result.rows(reports=True) if row["trial"] == 0]
     assert math.isnan(first[0])
