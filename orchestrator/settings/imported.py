@@ -13,6 +13,7 @@ from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.settings.file import Tree
 from orchestrator.settings.sections import Section
+from orchestrator.wording import plural
 
 
 class KnownResult(Section):
@@ -50,7 +51,10 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
     if must_exist and (is_sqlite or not is_url) and not path.is_file():
         raise UserError(f"{path} must be the file of an Optuna storage: file not found")
     try:
-        if not is_url:
+        if not is_url and path.is_file():
+            with path.open("rb") as file:
+                is_sqlite = file.read(13) == b"SQLite format"
+        if not is_url and not is_sqlite:
             return JournalStorage(JournalFileBackend(str(path)))
         return RDBStorage(f"sqlite:///{path}" if is_sqlite else url)
     except (SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
@@ -83,7 +87,9 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Give
     results = _finite((trial.params, trial.value) for trial in trials)
     if not results:
         raise UserError(f"study {study_name!r} must have a trial that is complete, got none")
-    return GivenResults(source=f"Optuna study {study_name!r} in {redact(url)}", results=results)
+    omitted = len(study.get_trials(deepcopy=False)) - len(results)
+    without = f" ({plural(omitted, 'incomplete trial')} omitted)" if omitted else ""
+    return GivenResults(source=f"Optuna study {study_name!r} in {redact(url)}{without}", results=results)
 
 
 def read_tune(folder: Path, metric: str | None) -> GivenResults:

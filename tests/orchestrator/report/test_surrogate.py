@@ -33,7 +33,7 @@ def test_importance_ranks_the_parameters_as_the_objective_does(direction: str) -
 
 def test_importance_of_conditional_parameters_is_over_existing_configurations(tmp_path: Path) -> None:
     space: Space = {
-        "model": Choice(["a", "b"]),
+        "model": Choice(("a", "b")),
         "x": Range(0.0, 1.0, when={"model": "a"}),
         "y": Range(0.0, 1.0, when={"model": "b"}),
     }

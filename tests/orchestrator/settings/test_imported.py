@@ -76,13 +76,13 @@ def run(tree: dict[str, Any], tmp_path: Path) -> Result:
     return campaign.run(progress=False)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
+@pytest.mark.parametrize("kind", ["sqlite", "path", "journal"])
 def test_study_is_existing_data_and_trials_outside_the_space_are_counted(tmp_path: Path, kind: str) -> None:
     file = tmp_path / "study"
-    if kind == "sqlite":
-        url, storage = f"sqlite:///{file}", f"sqlite:///{file}"
-    else:
-        url, storage = str(file), JournalStorage(JournalFileBackend(str(file)))
+    url = f"sqlite:///{file}" if kind == "sqlite" else str(file)
+    storage: Any = f"sqlite:///{file}"
+    if kind == "journal":
+        storage = JournalStorage(JournalFileBackend(str(file)))
     study = study_in(storage)
     complete = [trial for trial in study.trials if trial.state is optuna.trial.TrialState.COMPLETE]
     inside = [trial for trial in complete if trial.params["x"] <= 1.0]
@@ -92,7 +92,8 @@ def test_study_is_existing_data_and_trials_outside_the_space_are_counted(tmp_pat
     assert existing is not None
     assert list(existing.values) == [trial.value for trial in inside]
     assert existing.unmatched == len(complete) - len(inside)
-    assert "Optuna study 'earlier'" in existing.source
+    assert existing.source.startswith("Optuna study 'earlier'")
+    assert existing.source.endswith("(1 incomplete trial omitted)")
     assert len(result) == 4
     assert min(trial.value or 0.0 for trial in inside) not in [row["value"] for row in result.rows()]
 
