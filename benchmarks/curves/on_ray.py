@@ -26,7 +26,7 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.trainings import STEPS, Rows, load_rows
 from benchmarks.tables import Cell, Table, write
 from objectives.datasets import DataSource
-from objectives.objective import Candidates, HasFolder, Parameters, Report
+from objectives.objective import Candidates, Evaluation, HasFolder, Parameters, Report
 from orchestrator.history.reading import read_history
 from orchestrator.store.runs import open_run
 
@@ -34,7 +34,7 @@ PROBLEMS = "boosting-cancer,linear-digits,perceptron-digits"
 Row = tuple[Cell, ...]
 KILLS = (0.25, 0.6)  # shares of the budget after which the coordinator is killed
 COLUMNS = (
-    "problem", "seed", "sessions", "regret", "begun", "to the end", "reports", "wrong", "missing",
+    "problem", "seed", "sessions", "regret", "begun", "to the end", "failed", "reports", "wrong", "missing",
 )  # fmt: skip
 _COORDINATOR = "ray::Orchestrator"
 _DEADLINE = 1200.0  # seconds of a session
@@ -68,7 +68,7 @@ class Training:
     def candidates(self) -> Candidates:
         return arms_of(self.recorded)
 
-    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> float:
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """The last value. The file `step` in the trial's folder is the checkpoint: the steps before
         it are trained again, but not reported again."""
         checkpoint = report.folder / "step" if isinstance(report, HasFolder) and report.folder else None
@@ -81,7 +81,7 @@ class Training:
                 (checkpoint.parent / "next").write_text(str(step))
                 (checkpoint.parent / "next").replace(checkpoint)
             report(value, step)
-        return value
+        return Evaluation(value)
 
     def _values(self, parameters: Parameters) -> Iterator[float]:
         """The values of the training; the least recorded one from the step at which it diverges."""
@@ -174,6 +174,7 @@ def _account(run: str, folder: Path, problem: CurveProblem, seed: int) -> Row:
         problem.regret(float(curves[best][-1])),
         len(reports),
         sum(step == len(curves[trial]) for trial, (step, _) in latest.items()),
+        sum(row.status == "failed" for row in history.trials),
         len(pairs),
         sum(not math.isclose(*pair, rel_tol=1e-6, abs_tol=1e-9) for pair in pairs),
         sum(step - len(reports[trial]) for trial, (step, _) in latest.items()),

@@ -18,7 +18,7 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting, search
 from benchmarks.curves.trainings import STEPS, Rows
 from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError
+from objectives.objective import Evaluation, ObjectiveError
 from objectives.parameters import Range
 
 ENDS, DIVERGES = 4, 6
@@ -119,7 +119,7 @@ def test_training_on_ray_reports_the_recorded_values_from_its_checkpoint_on(
     configuration = on_ray.arms_of(short).parameters(arm)
     expected = list(enumerate(short.curve(configuration).tolist(), start=1))
     whole = Recorder(tmp_path)
-    assert training.evaluate(configuration, 0, whole) == expected[-1][1]
+    assert training.evaluate(configuration, 0, whole) == Evaluation(expected[-1][1])
     assert whole.reports == expected
     (tmp_path / "step").write_text("3")
     continued = Recorder(tmp_path)
