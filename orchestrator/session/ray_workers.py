@@ -1,6 +1,8 @@
 """Converts the section `workers` for the Ray executor: the placement of evaluations and the initial
 workers."""
 
+import sys
+
 from objectives.objective import HasPreparation
 from orchestrator.session.resources import Resources, limits_of
 from orchestrator.settings.model import Settings
@@ -31,8 +33,11 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
     )
 
 
-def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
+def first_workers(settings: Settings, campaign: str, cores: int | None = None) -> FirstWorkers | None:
     """Return the workers that start before there are attempts for them.
+
+    `cores` are those of this machine if all workers run on it: the coordinator starts on one of
+    them, and more processes would delay it. The other workers start with their attempts.
 
     None if evaluations are Ray tasks (Ray keeps processes ready for them), if parameters determine
     the resources of a trial, or if an evaluation takes several machines.
@@ -42,7 +47,7 @@ def first_workers(settings: Settings, campaign: str) -> FirstWorkers | None:
     if workers.kind == "task" or workers.is_gang or workers.sized_by:
         return None
     return FirstWorkers(
-        count=min(workers.count, settings.budget.evaluations),
+        count=min(workers.count, settings.budget.evaluations, max(1, (cores or sys.maxsize) - 1)),
         slots=workers.count,
         limits=limits_of(settings),
         placement=placement_of(settings, campaign, None),

@@ -10,6 +10,7 @@ This module imports little, so that the first workers start before the remaining
 a second or two.
 """
 
+import gc
 import threading
 import time
 from concurrent.futures import Future
@@ -112,12 +113,14 @@ class Orchestrator:
         allocation = None if self._first is None or is_restarted else start_workers(self._first)
         try:
             # this takes a second, so workers start first
+            gc.disable()  # an import makes objects that stay
             from orchestrator.running.coordinator.starting import (
                 Begun,
                 begin,
                 publish,
             )
 
+            gc.enable()
             begun = begin(
                 self._folder, self._settings, self._length, is_restarted, self._build_parts, allocation=allocation
             )

@@ -28,7 +28,7 @@ import orchestrator
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
 from orchestrator.running.coordinator.environment import named_cluster, require_token
-from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, postponing
+from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores, postponing
 from orchestrator.wording import plural
 from workers.on_ray.places import NamedNode
 from workers.on_ray.ray_settings import RAY_SETTINGS
@@ -138,10 +138,10 @@ def _take_kept(named: str | None, cpus: int) -> Cluster | None:
 
 
 def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:
-    cores = _cores()
+    here = cores()
     logical_cpus = _logical_cpus(workers, cpus)
     token = require_token()
-    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * cores))
+    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * here))
     try:
         # None: start the dashboard, unless a busy machine is too slow for it
         with postponing():
@@ -158,9 +158,7 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
             f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
             "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
         ) from error
-    notes = (
-        [f"{logical_cpus} CPUs asked for, {cores} cores here: evaluations share them"] if logical_cpus > cores else []
-    )
+    notes = [f"{logical_cpus} CPUs asked for, {here} cores here: evaluations share them"] if logical_cpus > here else []
     notes += _close_to_others(context)
     return Cluster(
         address=_gcs_address(),
@@ -347,13 +345,7 @@ def _graphics_processors() -> int:
 
 
 def _logical_cpus(workers: int, cpus: float) -> int:
-    return max(_cores(), math.ceil(workers * cpus))
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use, as limited by its CPU affinity (set by
-    containers and batch systems)."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(cores(), math.ceil(workers * cpus))
 
 
 def _silence_raylets() -> None:

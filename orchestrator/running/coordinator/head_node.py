@@ -53,6 +53,16 @@ class HeadNode(ray_node.Node):
         while self._postponed:
             self._postponed.pop(0)()
 
+    def kill_all_processes(self, *arguments: Any, **options: Any) -> None:
+        """End all processes, and those of the dashboard, which have nothing to save, at once.
+
+        Ray gives each of them a second.
+        """
+        for kind in ("dashboard", "monitor", "log_monitor"):
+            if kind in self.all_processes:
+                self.all_processes[kind][0].process.kill()
+        super().kill_all_processes(*arguments, **options)
+
     def start_api_server(self, **options: Any) -> None:
         """Postpone the start of the dashboard."""
         self._postponed.append(partial(super().start_api_server, **options))
@@ -116,6 +126,7 @@ class LateDashboard:
             if url is None
             else f"the Ray dashboard is at {url}{self._asks}"
         )
+        _import_report()
         self._ended.wait()
 
 
@@ -128,6 +139,19 @@ def postponing() -> Iterator[None]:
         yield
     finally:
         vars(ray_node)["Node"] = before
+
+
+def _import_report() -> None:
+    """Import what a report needs, while evaluations run: nothing waits for it then."""
+    import scipy.optimize  # noqa: F401
+
+    import orchestrator.report.page  # noqa: F401
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use, as limited by its CPU affinity (set by
+    containers and batch systems)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _free_ports(count: int) -> list[int]:

@@ -13,6 +13,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, RunError
 from orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.running.coordinator.handover import forget_store, leave_store
+from orchestrator.running.coordinator.head_node import cores
 from orchestrator.running.coordinator.starting import ending_since
 from orchestrator.session.build import Parts
 from orchestrator.session.ray_workers import first_workers
@@ -80,7 +81,7 @@ class RemoteSession:
             run.name,
             json.dumps(settings.resolved()),
             length,
-            first_workers(settings, run.name),
+            first_workers(settings, run.name, None if is_detached else cores()),
             bool(built),
         )
         if built:

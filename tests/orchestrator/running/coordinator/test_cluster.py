@@ -19,7 +19,7 @@ import workers
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator import cluster
 from orchestrator.running.coordinator.cluster import connect, disconnect
-from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard
+from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -270,7 +270,7 @@ def test_workers_need_no_hook_in_the_folder_of_this_installation(monkeypatch: py
     assert cluster._runtime_env() is None
 
 
-@pytest.mark.parametrize(("said", "used"), [("", str(4 * cluster._cores())), ("1", "1")])
+@pytest.mark.parametrize(("said", "used"), [("", str(4 * cores())), ("1", "1")])
 @pytest.mark.usefixtures("without_connection")
 def test_processes_start_concurrently_unless_the_user_limits_them(
     said: str, used: str, monkeypatch: pytest.MonkeyPatch
