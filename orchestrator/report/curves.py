@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.history.fold import History
 from orchestrator.history.remarks import training_remark
 from orchestrator.history.rows import TrialRow
@@ -188,7 +189,7 @@ def _decisions(history: History) -> list[tuple[object, str]]:
     reporting = history.reporting.values()
     stopped = [row for row in reporting if row.status == "stopped"]
     causes = Counter(row.training.stop_cause for row in stopped if row.training.stop_cause)
-    why = ", ".join(f"{count} × {cause}" for cause, count in causes.most_common())
+    why = ", ".join(f"{count} {''.join(stop_words(cause))}" for cause, count in causes.most_common())
     continued = sum(row.training.continuations > 0 for row in reporting)
     rule = history.campaign.rules.training
     spared = [] if rule is None else [row.trial for row in reporting if rule.is_witness(row.trial)]
@@ -196,7 +197,7 @@ def _decisions(history: History) -> list[tuple[object, str]]:
     parts = (
         (True, f"{plural(len(stopped), 'trial')} stopped{f' ({why})' if why else ''}"),
         (continued, f"{continued} continued after a stop"),
-        (spared, f"{noun_and_numbers('trial', spared[:5])} spared as {witnesses}"),
+        (spared, f"{noun_and_numbers('trial', spared[:5])} trained to the end as {witnesses}"),
     )
     return [(stopped, f"{'; '.join(text for is_shown, text in parts if is_shown)}.")]
 

@@ -1,7 +1,7 @@
 """The causes for stopping a running trial, and the step at which its worker ends an attempt."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,11 +23,20 @@ class StopCause(StrEnum):
     SPENT = "the rest of the budget completes no training"
 
 
+# the texts that are displayed in place of those in logs
+_DISPLAYED: Mapping[str, str] = {
+    StopCause.PAUSE: "paused: the model chooses which trials continue",
+    StopCause.FINISH: "the remaining budget is for the best trials",
+    StopCause.SPENT: "the remaining budget completes no training",
+}
+
+
 def stop_words(cause: str) -> tuple[str, str]:
     """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
     is_pause = cause in (StopCause.PAUSE, StopCause.POPULATION)
     word = "paused" if is_pause else "stopped early"
-    return word, cause and f": {cause.removeprefix(f'{word}: ')}"
+    shown = _DISPLAYED.get(cause, cause)
+    return word, cause and f": {shown.removeprefix(f'{word}: ')}"
 
 
 @dataclass(frozen=True, slots=True)

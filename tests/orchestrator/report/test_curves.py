@@ -78,7 +78,7 @@ def test_learning_curves_caption_counts_stops_by_cause_and_continued_trials(hist
     stopped = [row for row in history.trials if row.status == "stopped"]
     short = sum(row.training.stop_cause == "short first training" for row in stopped)
     assert f"{len(stopped)} trials stopped (" in figure.caption
-    assert f"{short} × short first training" in figure.caption
+    assert f"{short} stopped early: short first training" in figure.caption
     assert f"{sum(row.training.continuations > 0 for row in history.trials)} continued after a stop" in figure.caption
 
 

@@ -44,7 +44,7 @@ AGAIN = ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
         (
             TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE),
             "INFO",
-            "paused after 4 s on host:7, at step 7: the model chooses which trial goes on",
+            "paused after 4 s on host:7, at step 7: the model chooses which trials continue",
         ),
     ],
 )
