@@ -97,7 +97,7 @@ def axis(title: str, **options: object) -> Spec:
         "linecolor": "--line",
         "zeroline": False,
         "automargin": True,
-        "exponentformat": "power",
+        "minexponent": 7,
         "tickangle": 0,
     }
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}

@@ -275,7 +275,7 @@ def _heights(
             "thickness": 12,
             "outlinewidth": 0,
             "tickfont": FONT,
-            "exponentformat": "power",
+            "minexponent": 7,
         },
         "hovertemplate": "<b>%{z:.5g}</b><extra></extra>",
     }

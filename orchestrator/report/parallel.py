@@ -85,7 +85,7 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
             "thickness": 14,
             "outlinewidth": 0,
             "tickfont": FONT,
-            "exponentformat": "power",
+            "minexponent": 7,
         },
     }
 

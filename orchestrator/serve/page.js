@@ -172,7 +172,7 @@ function drawBest() {
   const few = points.length <= 300;
   const [feasible, infeasible] = [points.filter((point) => point[3]), points.filter((point) => !point[3])];
   const marks = (name, some, marker) => ({ type: points.length > 2000 ? "scattergl" : "scatter", mode: "markers", name, x: some.map((point) => point[0]), y: some.map((point) => point[1]), text: some.map((point) => `trial ${point[2]}`), hovertemplate: "<b>%{y}</b><br>%{text}<extra></extra>", marker });
-  const axis = (title, more) => ({ title: { text: title, standoff: 10, font: { size: 13, color: "--muted" } }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, exponentformat: "power", ...more });
+  const axis = (title, more) => ({ title: { text: title, standoff: 10, font: { size: 13, color: "--muted" } }, gridcolor: "--grid", linecolor: "--line", zeroline: false, automargin: true, minexponent: 7, ...more });
   const font = { family: "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", size: 13, color: "--ink" };
   const spec = {
     data: [
