@@ -28,22 +28,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from orchestrator.bandit.strategy import is_grown
-from orchestrator.campaign.commands import (
-    Ask,
-    Await,
-    Begin,
-    Close,
-    Command,
-    Dispatch,
-    Finish,
-    GiveUp,
-    Grow,
-    Pause,
-    QueuedAttempt,
-    RemoveCheckpoints,
-    Stop,
-    Tell,
-)
+from orchestrator.campaign import commands
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
@@ -72,10 +57,10 @@ class _View:
         return isinstance(self.plan, Hopeless)
 
 
-_Rule = Callable[[_View], Command | None]
+_Rule = Callable[[_View], commands.Command | None]
 
 
-def decide(state: CampaignState, now: float) -> Command:
+def decide(state: CampaignState, now: float) -> commands.Command:
     """Return the next command of an open session.
 
     Args:
@@ -87,7 +72,7 @@ def decide(state: CampaignState, now: float) -> Command:
     return _first(STOPPING, _View(state, now))
 
 
-def _first(rules: Iterable[_Rule], view: _View) -> Command:
+def _first(rules: Iterable[_Rule], view: _View) -> commands.Command:
     """Return the command of the first rule that returns one."""
     for rule in rules:
         if (command := rule(view)) is not None:
@@ -95,13 +80,13 @@ def _first(rules: Iterable[_Rule], view: _View) -> Command:
     raise AssertionError("the last rule always has a command")
 
 
-def _stop(view: _View) -> Command | None:
+def _stop(view: _View) -> commands.Command | None:
     """Stop if a budget is spent, the target is reached, or all evaluations fail."""
     reason = _stop_reason(view.state, view.now)
-    return Stop(reason) if reason else None
+    return commands.Stop(reason) if reason else None
 
 
-def _dispatch(view: _View) -> Command | None:
+def _dispatch(view: _View) -> commands.Command | None:
     """Dispatch queued attempts to free slots."""
     state = view.state
     room = min(_room(state), state.unspent)
@@ -109,45 +94,45 @@ def _dispatch(view: _View) -> Command | None:
         return None
     waiting = (attempt for attempt in _queue(view) if attempt.not_before <= view.now)
     ready = tuple(itertools.islice(waiting, room))
-    return Dispatch(ready) if ready else None
+    return commands.Dispatch(ready) if ready else None
 
 
-def _wait_for_computation(view: _View) -> Command | None:
+def _wait_for_computation(view: _View) -> commands.Command | None:
     """Wait for the strategy: it computes one thing at a time."""
     return _wait(view) if view.state.computation else None
 
 
-def _replace_members(view: _View) -> Command | None:
+def _replace_members(view: _View) -> commands.Command | None:
     """Remove the checkpoints of trials that new members of the population have replaced."""
     trainings = view.state.trainings
     replaced = (copied.replaces for copied in trainings.population.copied.values())
     trials = tuple(trial for trial in replaced if trial in trainings.paused)
-    return RemoveCheckpoints(trials) if trials else None
+    return commands.RemoveCheckpoints(trials) if trials else None
 
 
-def _give_up_budget(view: _View) -> Command | None:
+def _give_up_budget(view: _View) -> commands.Command | None:
     """If the remaining budget cannot complete any trial, learn the last results and stop."""
     state = view.state
     if not view.is_hopeless:
         return None
     if state.finished and state.rules.strategy.is_asynchronous:
         return _learn(state)
-    return _wait(view) if state.running else Stop(StopReason.STEPS_SPENT)
+    return _wait(view) if state.running else commands.Stop(StopReason.STEPS_SPENT)
 
 
-def _begin(view: _View) -> Command | None:
+def _begin(view: _View) -> commands.Command | None:
     """Learn existing results before any trial is chosen."""
     state = view.state
-    return None if state.results.existing.not_learned is None else Begin(state.existing_observations)
+    return None if state.results.existing.not_learned is None else commands.Begin(state.existing_observations)
 
 
-def _grow(view: _View) -> Command | None:
+def _grow(view: _View) -> commands.Command | None:
     """Append the candidates that the strategy requested."""
     state = view.state
-    return Grow(state.pending) if state.refresh.wants_growth and state.remaining else None
+    return commands.Grow(state.pending) if state.refresh.wants_growth and state.remaining else None
 
 
-def _complete(view: _View) -> Command | None:
+def _complete(view: _View) -> commands.Command | None:
     """Use the last part of the budget to continue stopped trials to their end.
 
     If a refresh is due, it comes first, because its results may change this choice.
@@ -157,10 +142,10 @@ def _complete(view: _View) -> Command | None:
         return None
     if view.state.finished and _is_learning_due(view.state):
         return _learn(view.state)
-    return Finish(trials) if trials else _wait(view) or _close(view)
+    return commands.Finish(trials) if trials else _wait(view) or _close(view)
 
 
-def _learn_everything(view: _View) -> Command | None:
+def _learn_everything(view: _View) -> commands.Command | None:
     """Learn a whole batch, or the last results, so that the final model contains all of them."""
     state = view.state
     if state.running or state.backlog or not state.finished:
@@ -170,7 +155,7 @@ def _learn_everything(view: _View) -> Command | None:
     return None if has_more else _learn(state)
 
 
-def _refresh_or_ask(view: _View) -> Command | None:
+def _refresh_or_ask(view: _View) -> commands.Command | None:
     """In asynchronous mode, let the strategy learn or choose if more picks are needed."""
     state = view.state
     if not state.rules.strategy.is_asynchronous:
@@ -184,19 +169,19 @@ def _refresh_or_ask(view: _View) -> Command | None:
         return None
     if state.finished and _is_learning_due(state):
         return _learn(state)
-    return None if state.batch.stalled else Ask(state.pending, picks)
+    return None if state.batch.stalled else commands.Ask(state.pending, picks)
 
 
-def _ask_for_batch(view: _View) -> Command | None:
+def _ask_for_batch(view: _View) -> commands.Command | None:
     """In batch mode, ask for a batch after the previous one, or for its next part in time."""
     state = view.state
     if state.rules.strategy.is_asynchronous or state.batch.stalled or not state.remaining:
         return None
     is_busy = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
-    return None if is_busy else Ask(state.pending, min(state.remaining, MOST_PICKS))
+    return None if is_busy else commands.Ask(state.pending, min(state.remaining, MOST_PICKS))
 
 
-def _wait(view: _View) -> Command | None:
+def _wait(view: _View) -> commands.Command | None:
     """Wait for an outcome or a computation, or until a queued attempt may be retried.
 
     Attempts past their deadline are cancelled first.
@@ -208,12 +193,12 @@ def _wait(view: _View) -> Command | None:
     if (overdue := _overdue(state, view.now)) is not None:
         return overdue
     if state.running or state.computation or not state.backlog:
-        return Await()
+        return commands.Await()
     later = [attempt.not_before for attempt in state.backlog if attempt.not_before > view.now]
-    return Pause(min(later, default=view.now) - view.now)
+    return commands.Pause(min(later, default=view.now) - view.now)
 
 
-def _learn_last_results(view: _View) -> Command | None:
+def _learn_last_results(view: _View) -> commands.Command | None:
     """Learn the results that arrived after a budget was spent, for the recommendation.
 
     Part of a batch is not learned, because a resume could not continue the same batch.
@@ -221,25 +206,25 @@ def _learn_last_results(view: _View) -> Command | None:
     state = view.state
     is_spent = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
     is_learned = state.finished and is_spent and state.rules.strategy.is_asynchronous
-    return Tell(tuple(state.finished)) if is_learned else None
+    return commands.Tell(tuple(state.finished)) if is_learned else None
 
 
-def _close_stopped(view: _View) -> Command:
+def _close_stopped(view: _View) -> commands.Command:
     """Close a stopped session."""
     session = view.state.session
     if session.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(view.state)
     if session.stop_reason is StopReason.INTERRUPTED:
         reason = "stopped on request, after its running evaluations"
-        return Close(SessionOutcome.INTERRUPTED, reason)
-    return Close(SessionOutcome.FINISHED, session.stop_reason or "")
+        return commands.Close(SessionOutcome.INTERRUPTED, reason)
+    return commands.Close(SessionOutcome.FINISHED, session.stop_reason or "")
 
 
-def _close(view: _View) -> Command:
+def _close(view: _View) -> commands.Command:
     """Close a session that has no work left."""
     state = view.state
     if state.totals.succeeded or state.totals.stopped:
-        return Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
+        return commands.Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
     return _close_fruitless(state)
 
 
@@ -262,7 +247,7 @@ RUNNING: tuple[_Rule, ...] = (
 STOPPING: tuple[_Rule, ...] = (_wait, _learn_last_results, _close_stopped)
 
 
-def _learn(state: CampaignState) -> Command:
+def _learn(state: CampaignState) -> commands.Command:
     """Learn all results, after removing the checkpoints that are no longer needed.
 
     The strategy then does not count these trials as stopped.
@@ -273,8 +258,8 @@ def _learn(state: CampaignState) -> Command:
         keep = rule.keep_checkpoints
         sign = state.rules.sign
         if trials := state.trainings.superfluous(keep, sign, unlearned):
-            return RemoveCheckpoints(trials)
-    return Tell(tuple(state.finished))
+            return commands.RemoveCheckpoints(trials)
+    return commands.Tell(tuple(state.finished))
 
 
 def _trials_to_complete(view: _View) -> tuple[int, ...]:
@@ -296,7 +281,7 @@ def _trials_to_complete(view: _View) -> tuple[int, ...]:
     return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
 
 
-def _queue(view: _View) -> Iterator[QueuedAttempt]:
+def _queue(view: _View) -> Iterator[commands.QueuedAttempt]:
     """Yield the queued attempts that may be dispatched.
 
     If the remaining budget is reserved, these are only the attempts of the reserved trials.
@@ -380,7 +365,7 @@ def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
     return state.results.gains.stop_reason(rules.stop_when, ended, state.session.slots)
 
 
-def _overdue(state: CampaignState, now: float) -> GiveUp | None:
+def _overdue(state: CampaignState, now: float) -> commands.GiveUp | None:
     """Return the attempts past the deadline set by `workers.timeout_factor` and past durations."""
     factor = state.rules.deadlines.factor
     if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
@@ -389,18 +374,18 @@ def _overdue(state: CampaignState, now: float) -> GiveUp | None:
     late = tuple(trial for trial, run in state.running.items() if now - run.since > deadline)
     if not late:
         return None
-    return GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")
+    return commands.GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")
 
 
-def _close_fruitless(state: CampaignState) -> Close:
+def _close_fruitless(state: CampaignState) -> commands.Close:
     reason = state.batch.stalled
     if reason and state.remaining and not state.totals.chosen:
         rule = "the strategy must choose at least one candidate before there is any result"
-        return Close(SessionOutcome.FAILED, f"{rule}, got none, for the reason {reason!r}: correct its `ask`")
+        return commands.Close(SessionOutcome.FAILED, f"{rule}, got none, for the reason {reason!r}: correct its `ask`")
     if not state.session.failed:  # the session had no work
-        return Close(
+        return commands.Close(
             SessionOutcome.FAILED, f"none of {state.totals.failed} evaluations succeeded, and the budget is spent"
         )
     first = state.session.first_failure or "no message"
     reason = f"all {state.session.failed} evaluations of this session failed; the first one with {first}"
-    return Close(SessionOutcome.FAILED, reason)
+    return commands.Close(SessionOutcome.FAILED, reason)

@@ -202,9 +202,8 @@ def status_of(
 ) -> Status:
     """Summarize `state`. `now` adds the time since the last event, and running evaluations."""
     session = state.session
-    since = 0.0
-    if now is not None and session.is_open:
-        since = max(0.0, now - state.clock.last_time)
+    last = state.clock.last_time
+    since = max(0.0, now - last) if now is not None and session.is_open else 0.0
     return Status(
         name=name,
         phase=session.phase,
@@ -260,9 +259,8 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
 
 def _best_status(state: CampaignState) -> BestStatus:
     best = state.best_known
-    is_maximized = state.rules.is_maximized
     return BestStatus(
-        direction="maximized" if is_maximized else "minimized",
+        direction="maximized" if state.rules.is_maximized else "minimized",
         value=None if best is None else best.value,
         trial=None if best is None else best.trial,
         arm=None if best is None else best.arm,
@@ -293,7 +291,7 @@ def _workers_status(state: CampaignState, since: float) -> WorkersStatus:
         epoch=state.session.epoch,
         set_aside=state.failures.quarantined,
         utilization=min(1.0, busy / capacity) if capacity > 0 else 0.0,
-        idle_seconds=_idle_seconds(state, since, capacity - busy, 0.001 * capacity),
+        idle_seconds=idle_seconds(state, since),
         least_seconds=_least_seconds(state),
     )
 
@@ -341,7 +339,7 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
 
 def _population_status(state: CampaignState) -> PopulationStatus:
     trainings = state.trainings
-    last_step = trainings.end(None if state.rules.training is None else state.rules.training.last_step)
+    rule = state.rules.training
     queued = (attempt.trial for attempt in state.backlog)
     steps = [trainings.step(trial) for trial in (*state.running, *trainings.paused, *queued)]
     if state.totals.succeeded:
@@ -350,7 +348,7 @@ def _population_status(state: CampaignState) -> PopulationStatus:
     return PopulationStatus(
         members=state.totals.chosen - state.totals.failed - copies,
         steps=(min(steps, default=0), max(steps, default=0)),
-        last_step=last_step,
+        last_step=trainings.end(None if rule is None else rule.last_step),
         copies=copies,
     )
 
@@ -363,9 +361,8 @@ def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ..
 
 def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
     """Return all worker-seconds and those spent evaluating, `since` seconds after an event."""
-    is_open = state.session.is_open
     now = state.clock.last_time + since
-    running = state.running.values() if is_open else ()
+    running = state.running.values() if state.session.is_open else ()
     under_way = sum(max(0.0, now - run.since) for run in running)
     return state.clock.capacity_seconds + since * state.session.slots, state.clock.busy_seconds + under_way
 
@@ -373,14 +370,10 @@ def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
     """Return idle worker-seconds by cause, `since` seconds after an event; not negligible ones."""
     capacity, busy = _work_seconds(state, since)
-    return _idle_seconds(state, since, capacity - busy, 0.001 * capacity)
-
-
-def _idle_seconds(state: CampaignState, since: float, idle: float, least: float) -> dict[str, float]:
     by_cause = state.clock.idle.plus(idle_cause(state), since * state.free).by_cause()
     known = {**by_cause, **asdict(state.clock.transit)}
-    causes = {**known, "other": idle - sum(known.values())}
-    return {cause: seconds for cause, seconds in causes.items() if seconds > least}
+    causes = {**known, "other": capacity - busy - sum(known.values())}
+    return {cause: seconds for cause, seconds in causes.items() if seconds > 0.001 * capacity}
 
 
 def _least_seconds(state: CampaignState) -> float:
