@@ -179,14 +179,20 @@ def _numeric_axis(
     scale = math.log10 if is_log else float
     scaled = [clip(scale(number)) for number in [*present, *bounds]]
     low, high = widened(min(scaled), max(scaled))
-    ticks = log_ticks(low, high) if is_log else linear_ticks(low, high)
-    if not is_log and all(isinstance(value, int) for value in present):
-        ticks = {at: text for at, text in ticks.items() if at.is_integer()}
+    ticks = log_ticks(low, high) if is_log else _linear_ticks(low, high, present)
     if len(present) < len(values):
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}
     positions = round_values(low if value is None else clip(scale(value)) for value in values)
     return ParameterAxis(name, positions, (low, high), ticks)
+
+
+def _linear_ticks(low: float, high: float, present: Sequence[float]) -> dict[float, str]:
+    """Return the ticks of a linear axis, at whole numbers if all values are whole."""
+    ticks = linear_ticks(low, high)
+    if not all(isinstance(value, int) for value in present):
+        return ticks
+    return {at: text for at, text in ticks.items() if at.is_integer()}
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:
