@@ -9,7 +9,6 @@ from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.health import warnings, warnings_of_trainings
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.campaign.trainings.reports import Forecast
-from orchestrator.wording import plural
 
 _RUNNING_SHOWN = 8
 
@@ -147,14 +146,6 @@ class PopulationStatus:
     steps: tuple[int, int]  # the least and the largest step of a member
     last_step: int | None  # of a whole training; None if it is unknown
     copies: int  # checkpoints that were copied, each by a new member
-
-    @property
-    def progress(self) -> str:
-        """The steps of the members, and the number of copies."""
-        least, largest = self.steps
-        steps = f"step {least}" if least == largest else f"steps {least} to {largest}"
-        of_all = "" if self.last_step is None else f" of {self.last_step}"
-        return f"{steps}{of_all}, {plural(self.copies, 'copied checkpoint')}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

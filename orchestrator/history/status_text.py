@@ -85,8 +85,20 @@ def goals_text(goals: GoalsStatus) -> str:
 
 def population_text(status: Status) -> str:
     """Return the members of a population, their steps and copies; empty without one."""
+    return ", ".join(population_parts(status))
+
+
+def population_parts(status: Status) -> tuple[str, ...]:
+    """Return the number of members of a population, and their steps and copies; empty without
+    one."""
     population = status.population
-    return "" if population is None else f"{plural(population.members, 'member')}, {population.progress}"
+    if population is None:
+        return ()
+    least, largest = population.steps
+    steps = f"step {least}" if least == largest else f"steps {least} to {largest}"
+    of_all = "" if population.last_step is None else f" of {population.last_step}"
+    copies = plural(population.copies, "copied checkpoint")
+    return plural(population.members, "member"), f"{steps}{of_all}, {copies}"
 
 
 def progress(status: Status) -> str:

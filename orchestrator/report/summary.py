@@ -12,7 +12,7 @@ from orchestrator.bandit.strategy import Record
 from orchestrator.campaign.events import ModelRefreshed
 from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
-from orchestrator.history.status_text import expected_gain, idle_text
+from orchestrator.history.status_text import expected_gain, idle_text, population_parts
 from orchestrator.report.figure import short
 from orchestrator.wording import duration, one_line, plural
 
@@ -147,9 +147,8 @@ def _fit_of(refresh: ModelRefreshed) -> Record | None:
 def goal_cards(history: History) -> list[Card]:
     """Return cards for the front of several objectives, for the share of feasible results, and for
     a population."""
-    population = history.status().population
-    if population is not None:
-        return [Card("Population", plural(population.members, "member"), population.progress)]
+    if population := population_parts(history.status()):
+        return [Card("Population", *population)]
     now = history.status().goals
     if now is None:
         return []
