@@ -8,6 +8,7 @@ from orchestrator import files
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History
 from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values
+from orchestrator.report.notebook import plotly_figure
 
 IMAGES = (".png", ".svg", ".pdf")
 _TITLE = "Best value so far"
@@ -54,7 +55,7 @@ def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
         title=_TITLE,
         caption=f"The best value among the first evaluations of each run, {direction}.",
         traces=lines,
-        layout=layout(xaxis, axis("best value"), height=420, showlegend=True),
+        layout=layout(xaxis, axis(_axis(runs)), height=420, showlegend=True),
     )
 
 
@@ -84,14 +85,8 @@ def _axis(runs: Sequence[tuple[str, History]]) -> str:
 
 
 def _page(runs: Sequence[tuple[str, History]]) -> str:
-    import plotly.graph_objects as go  # it takes a second
-
-    curves = [(label(name), *best_steps(history)) for name, history in runs]
-    lines = [go.Scatter(x=x, y=y, name=name, mode="lines", line={"shape": "hv"}) for name, x, y in curves]
-    layout = go.Layout(
-        title=_TITLE, xaxis={"title": {"text": _EVALUATIONS}}, yaxis={"title": {"text": _axis(runs)}}, showlegend=True
-    )
-    page: str = go.Figure(lines, layout).to_html(include_plotlyjs=True)
+    (course,) = best_courses(runs)
+    page: str = plotly_figure(course).to_html(include_plotlyjs=True)
     return page
 
 

@@ -92,14 +92,8 @@ def _round(value: float, digits: int) -> float:
 
 def axis(title: str, **options: object) -> Spec:
     """Return an axis. The title contains the unit in brackets; `options` are plotly's."""
-    look = {
-        "gridcolor": "--grid",
-        "linecolor": "--line",
-        "zeroline": False,
-        "automargin": True,
-        "minexponent": 7,
-        "tickangle": 0,
-    }
+    colors = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False}
+    look = {**colors, "automargin": True, "minexponent": 7, "tickangle": 0}
     return {"title": {"text": title, "standoff": 10, "font": {"size": 13, "color": "--muted"}}, **look, **options}
 
 

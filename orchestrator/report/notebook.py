@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 def course_plot(history: History) -> "plotly.graph_objects.Figure":
     """Draw all values and the best value so far. Raises RunError if no trial has succeeded."""
-    return _plotly_figure(history, best_so_far(history))
+    return _drawn(history, best_so_far(history))
 
 
 def parallel_plot(history: History) -> "plotly.graph_objects.Figure":
     """Draw parallel coordinates of the parameters. Raises RunError if no trial has succeeded."""
-    return _plotly_figure(history, parallel_coordinates(history))
+    return _drawn(history, parallel_coordinates(history))
 
 
 def importance_plot(history: History) -> "plotly.graph_objects.Figure":
@@ -36,17 +36,22 @@ def importance_plot(history: History) -> "plotly.graph_objects.Figure":
             f"the importance of parameters needs {FIRST_FIT} results that differ, "
             f"of parameters that vary; {history.created.name} has {plural(len(history.succeeded), 'result')}"
         )
-    return _plotly_figure(history, importance(surrogate, *surrogate.importance()))
+    return plotly_figure(importance(surrogate, *surrogate.importance()))
 
 
-def _plotly_figure(history: History, figure: Figure | None) -> "plotly.graph_objects.Figure":
-    """Convert a figure of the report, with the colors of the light scheme."""
+def _drawn(history: History, figure: Figure | None) -> "plotly.graph_objects.Figure":
     if figure is None:
         raise RunError(f"nothing to draw: no trial of {history.created.name} has succeeded")
+    return plotly_figure(figure)
+
+
+def plotly_figure(figure: Figure) -> "plotly.graph_objects.Figure":
+    """Convert a figure of the report, with the colors of the light scheme."""
     import plotly.graph_objects  # it takes a quarter of a second
 
-    title = {"title": {"text": figure.title}}
-    spec = {"data": _with_colors(figure.traces), "layout": _with_colors({**figure.layout, **title})}
+    margin = {**figure.layout["margin"], "t": 72}  # for title and legend
+    layout = {**figure.layout, "title": {"text": figure.title}, "margin": margin}
+    spec = {"data": _with_colors(figure.traces), "layout": _with_colors(layout)}
     return plotly.graph_objects.Figure(spec)
 
 
