@@ -13,7 +13,7 @@ from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.recalibration import calibrate, calibration_record, restore_calibration
 from orchestrator.bandit.sparse.recommendation import recommendation
-from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.state import SparseState, recorded_start
 from orchestrator.bandit.strategy import Observation, Pick, Posterior, Record
 
 # from this number of first pulls on, one factorization is faster than an update for each pull
@@ -122,7 +122,8 @@ class ExactState:
 
     def with_start(self, initial: Sequence[int]) -> Self:
         """Return this state with the recorded arms of the warm start."""
-        return self._with(replace(self.base, initial=tuple(int(arm) for arm in initial)), self.belief)
+        arms = recorded_start(initial, len(self.base.model.arms))
+        return self._with(replace(self.base, initial=arms), self.belief)
 
     def posterior(self, width: float) -> Posterior:
         """Return the belief over all arms, for display; `width`: factor on σ of the 1/λ scale."""

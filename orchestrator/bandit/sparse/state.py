@@ -293,6 +293,14 @@ class SparseState:
         )
 
 
+def recorded_start(initial: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the recorded arms of the warm start. Raises ValueError if one is not below `count`."""
+    arms = tuple(int(arm) for arm in initial)
+    if arms and not 0 <= min(arms) <= max(arms) < count:
+        raise ValueError(f"a warm start must have arms from 0 to {count - 1}, got {min(arms)} to {max(arms)}")
+    return arms
+
+
 def initial_state(
     model: SparseModel,
     initial: tuple[int, ...],

@@ -25,7 +25,7 @@ from orchestrator.bandit.sparse.recalibration import (
     restore_calibration,
 )
 from orchestrator.bandit.sparse.recommendation import recommendation
-from orchestrator.bandit.sparse.state import SparseState
+from orchestrator.bandit.sparse.state import SparseState, recorded_start
 from orchestrator.bandit.sparse.verification import estimate
 from orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
 
@@ -132,11 +132,9 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         dictionary: Indices = read_only(record["dictionary"], np.intp)
         # records of version 0.2.0 and earlier lack values that the strategy did not use
         gain = record.get("information_gain", 0.0)
-        initial = record.get("initial", state.initial)
         after = restore_calibration(self._observe(state, observations), self.model, record)
-        return replace(
-            after, dictionary=dictionary, information_gain=float(gain), initial=tuple(int(arm) for arm in initial)
-        )
+        initial = recorded_start(record.get("initial", state.initial), len(after.model.arms))
+        return replace(after, dictionary=dictionary, information_gain=float(gain), initial=initial)
 
     def recommend(self, state: S) -> int | None:
         """See `Recommends`: the pulled arm with the largest estimate if rewards are noisy."""

@@ -75,14 +75,21 @@ def test_deep_nesting_is_a_value_error(tmp_path: Path, kind: Any) -> None:
         kind.load(tmp_path / "deep.json")
 
 
-def test_array_that_no_memory_holds_and_a_long_text_are_short_value_errors(tmp_path: Path) -> None:
+def test_huge_array_long_text_and_unknown_arm_are_short_value_errors(tmp_path: Path) -> None:
     file = saved(tmp_path, CandidateOptimizer)
+    optimizer = CandidateOptimizer.load(file)
+    optimizer.ask(1)
+    optimizer.save(file)
     whole = json.loads(file.read_text())
     header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (10000000000000, 1)}"
     huge = b"\x93NUMPY\x01\x00" + (len(header) + 1).to_bytes(2, "little") + header + b"\n"
+    unknown_arm = json.loads(json.dumps(whole["log"]))
+    refreshed = next(body for kind, body in unknown_arm if kind == "model_refreshed")
+    refreshed["record"]["initial"] = [0, 10**30]
     for changed in (
         {"arms": {**whole["arms"], "features": base64.b64encode(huge).decode()}},
         {"log": [["a" * 100_000, {}]]},
+        {"log": unknown_arm},
     ):
         file.write_text(json.dumps({**whole, **changed}))
         with pytest.raises(ValueError, match="is not a saved CandidateOptimizer") as refused:
