@@ -152,14 +152,14 @@ function showCampaigns({ campaigns }) {
 
 // ---- one campaign
 
-const results = { points: [], improvements: [], end: 0, axis: "", caption: "" };
+const results = { points: [], improvements: [], count: 0, end: 0, axis: "", caption: "" };
 let maximize = true;
 
 function takeResults(sent) {
   if (sent.from === 0) results.points = sent.points;
   else results.points = results.points.filter(([place]) => place <= sent.from).concat(sent.points);
   if (results.points.length > 4000) results.points = results.points.filter((_, index, all) => index % 2 || index > all.length - 500);
-  for (const part of ["improvements", "end", "axis", "range", "caption"]) results[part] = sent[part];
+  for (const part of ["improvements", "count", "end", "axis", "range", "caption"]) results[part] = sent[part];
 }
 
 function drawBest() {
