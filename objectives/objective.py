@@ -37,18 +37,29 @@ class EvaluationStopped(BaseException):
 class Report(Protocol):
     """The function with which an objective reports an intermediate value."""
 
-    def __call__(self, /, value: float, step: int | None = None, **metrics: float) -> None:
+    def __call__(
+        self, /, value: float | Mapping[str, float], step: int | None = None, **metrics: float
+    ) -> None:  # fmt: skip
         """Record an intermediate value.
 
         Args:
-            value: on the scale of the objective; NaN and infinite values are also recorded.
+            value: on the scale of the objective; NaN and infinite values are also recorded. Or a
+                mapping of metrics, as the function returns it, with the first objective's metric.
             step: its index, such as the epoch; None: the next one, counted from 0.
-            metrics: other numbers of this step by name, for display; nothing is learned from them.
+            metrics: other numbers of this step by name. The search learns from those that are
+                objectives or constraints; the others are for display.
 
         Raises:
             EvaluationStopped: if the campaign stops this trial early.
             ValueError: if a value or a metric is not a number, or there are too many metrics.
         """
+
+
+@runtime_checkable
+class TakesMetrics(Protocol):
+    """A `Report` that takes a mapping of metrics as its value."""
+
+    value_name: str  # the metric that is the value; `value` unless the first objective names one
 
 
 @runtime_checkable

@@ -5,7 +5,15 @@ import math
 from dataclasses import dataclass
 
 from objectives.machines import gives_value
-from objectives.objective import Evaluation, HasPreparation, InvalidValueError, Objective, Parameters, Report
+from objectives.objective import (
+    Evaluation,
+    HasPreparation,
+    InvalidValueError,
+    Objective,
+    Parameters,
+    Report,
+    TakesMetrics,
+)
 from objectives.returned import MissingValueError
 
 VALUE = "value"  # the metric name of an objective's own value
@@ -33,6 +41,8 @@ class WithMetrics:
         """See `Objective`. Raises InvalidValueError if a metric is missing or not finite."""
         if not gives_value(report):
             return self.inner.evaluate(parameters, seed, report)
+        if isinstance(report, TakesMetrics):
+            report.value_name = self.first
         try:
             evaluation = self.inner.evaluate(parameters, seed, report)
             returned = {**evaluation.metrics, VALUE: evaluation.value}

@@ -47,6 +47,7 @@ class Reports:
         self.write_output = write_output
         self.machine = machine
         self.is_stopped = False
+        self.value_name = "value"  # the metric of a mapping that is the value
         self.last_value: float | None = None  # the newest finite value
         self._publish = publish
         self._kept = kept
@@ -55,17 +56,23 @@ class Reports:
         self._last: Reported | None = None
         self._count = 0
 
-    def __call__(self, /, value: float, step: int | None = None, **metrics: float) -> None:
-        """Record `value`, which may be NaN or infinite, because a diverging training may report it.
+    def __call__(
+        self, /, value: float | Mapping[str, float], step: int | None = None, **metrics: float
+    ) -> None:  # fmt: skip
+        """Record `value`, which may be NaN or infinite, because a diverging training may report it. A
+        mapping contains the value as `value_name`, and further metrics.
 
         Raises EvaluationStopped if the campaign stops this trial early, and InvalidValueError if
         `value` or one of `metrics` is not a number, or `step` is not a whole number.
         """
         if isinstance(value, Mapping):
-            raise InvalidValueError(
-                "report takes the value first and further numbers by name, as in report(0.9, step, loss=0.3), and got "
-                f"a mapping: {excerpt(value)}"
-            )
+            if self.value_name not in value:
+                raise InvalidValueError(
+                    f"a reported mapping must have {self.value_name!r}, the metric that the search "
+                    f"optimizes (first), got {excerpt(value)}"
+                )
+            metrics = {**value, **metrics}
+            value = metrics.pop(self.value_name)
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else _whole_step(step)
         reported = Reported(at, number, _check_metrics(metrics) if metrics else ())

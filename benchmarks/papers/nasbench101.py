@@ -87,7 +87,7 @@ def initial_evaluations(cells: CellSet, seed: int, request: Request) -> Path:
     return path
 
 
-def _ignore_report(value: float, step: int | None = None, **metrics: float) -> None: ...
+def _ignore_report(value: object, step: int | None = None, **metrics: float) -> None: ...
 
 
 NASBENCH101 = Experiment(

@@ -154,6 +154,17 @@ def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
         raise ValueError(f"{what} must be numbers (n,), got {excerpt(values)}") from None
 
 
+def check_report(value: object, names: Sequence[str]) -> tuple[float, Mapping[str, float]]:
+    """Return the value of a report and its further metrics among `names`; the first one is that of
+    the value. A number is the value alone."""
+    if not isinstance(value, Mapping):
+        return float(check_numbers(value, "value").reshape(())), {}  # type: ignore[arg-type]
+    if names[0] not in value:
+        raise ValueError(f"a report must have the metric {names[0]}, got {excerpt(value)}")
+    numbers = {name: float(check_numbers(value[name], name).reshape(())) for name in names if name in value}
+    return numbers.pop(names[0]), numbers
+
+
 def check_existing(existing: object, size: int) -> list[ArmResult]:
     """Return existing results: indices (n,) and rewards (n,), n ≥ 1, without failures."""
     if not isinstance(existing, tuple | list) or len(existing) != 2:

@@ -15,7 +15,7 @@ from orchestrator.ask_tell.memory import MemoryCampaign
 from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Observation, StrategyState, begin
 from orchestrator.campaign.events import ModelRefreshed
-from orchestrator.campaign.trainings.reports import Forecast
+from orchestrator.campaign.trainings.reports import Forecast, forecast_of
 
 INIT = 0  # streams of random numbers; saved optimizers depend on them
 TELL = 1
@@ -107,9 +107,8 @@ class Learner:
         trials = [trial for trial in state.trainings.curves if trial in open_trials]
         if not trials or state.rules.training is None or not isinstance(self.strategy, LearnsCurves):
             return ()
-        sign = state.rules.sign
         return tuple(
-            Forecast(trial=each.trial, mean=sign * each.mean, low=sign * each.low, high=sign * each.high)
+            forecast_of(each.trial, each.bands, state.rules.goals)
             for each in self.strategy.predict_trials(self.model, trials)
         )
 
@@ -124,6 +123,9 @@ class Learner:
             if each.reward is not None:
                 learned = (output.reward_sums.item(each.arm) for output in self.model.pulls.outputs)
                 before = sums.get(each.arm) or learned
-                sums[each.arm] = [sum(pair) for pair in zip(before, (each.reward, *each.further), strict=True)]
+                # a stopped trial has no further rewards
+                further = each.further or (0.0,) * self._campaign.rules.goals.for_strategy.further
+                pairs = zip(before, (each.reward, *further), strict=True)
+                sums[each.arm] = [sum(pair) for pair in pairs]
                 if not all(map(math.isfinite, sums[each.arm])):
                     raise RewardSumError(each.arm)

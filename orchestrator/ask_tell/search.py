@@ -9,6 +9,7 @@ and forecast, so a loaded search continues exactly as the saved one would have.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Self
 
 import numpy as np
@@ -139,20 +140,23 @@ class Search:
         for trial, result in zip(trials, results, strict=True):
             self.campaign.end(trial, result)
 
-    def report(self, arm: int, step: int, value: float) -> bool:
-        """Record the value of the arm's trial at a step. Return False if the trial is stopped
-        now."""
-        trial = self.record(arm, step, value)
+    def report(self, arm: int, step: int, value: float, metrics: Mapping[str, float]) -> bool:
+        """Record the value and further metrics of the arm's trial at a step. Return False if the
+        trial is stopped now."""
+        trial = self.record(arm, step, value, metrics)
         cause = stop_cause(self.campaign.state, trial)
         if cause is not None:
             self.campaign.stop(trial, cause)
         return cause is None
 
-    def record(self, arm: int, step: int, value: float) -> int:
-        """Record the value of the arm's trial at a step. Return the trial."""
+    def record(
+        self, arm: int, step: int, value: float, metrics: Mapping[str, float] = MappingProxyType({})
+    ) -> int:  # fmt: skip
+        """Record the value and further metrics of the arm's trial at a step. Return the trial."""
         (trial,) = self.campaign.start([arm], PENDING)
         report = StepReport(trial, self.campaign.attempt(trial), step, value)
-        self.take(ReportsArrived(time=0.0, reports=(report,)))
+        further = ((trial, step, dict(metrics)),) if metrics else ()
+        self.take(ReportsArrived(time=0.0, reports=(report,), metrics=further))
         return trial
 
     def stop(self, arm: int) -> None:

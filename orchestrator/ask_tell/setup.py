@@ -138,14 +138,12 @@ class SearchSetup:
         is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
         needs = "needs steps, the step at which a training ends; got"
         able = "needs a strategy whose model learns curves, such as bbkb with its default preset"
-        single = "needs one objective and no constraints; leave out steps, and tell final values only"
         is_flag = isinstance(self.checkpoints, bool)
         return (
             (not has_steps and self.first_trials, f"first_trials {needs} {self.first_trials}"),
             (not has_steps and self.checkpoints is not True, f"checkpoints {needs} {self.checkpoints!r}"),
             (not is_flag, f"checkpoints must be True or False, got {self.checkpoints!r}"),
             (has_steps and not is_able, f"steps {able}; leave out steps, got {self.strategy!r}"),
-            (has_steps and not self.goals.is_single, f"steps {single}"),
         )
 
 

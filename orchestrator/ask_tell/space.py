@@ -14,7 +14,14 @@ from objectives.conditions import Scalar
 from objectives.goals import Constraint, Direction, Objective
 from objectives.objective import Candidates
 from orchestrator.ask_tell.base import AskTell, exclusive
-from orchestrator.ask_tell.checks import check_direction, check_limit, check_metrics, check_numbers, check_seed
+from orchestrator.ask_tell.checks import (
+    check_direction,
+    check_limit,
+    check_metrics,
+    check_numbers,
+    check_report,
+    check_seed,
+)
 from orchestrator.ask_tell.learner import RewardSumError
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.older import Front, accepts_options, warn
@@ -192,7 +199,12 @@ class Optimizer(AskTell):
         self._tell(failed, [None] * len(failed))
 
     @exclusive
-    def report(self, configuration: Mapping[str, Scalar], value: float, step: int) -> bool:
+    def report(
+        self,
+        configuration: Mapping[str, Scalar],
+        value: float | Mapping[str, float],
+        step: int,
+    ) -> bool:
         """Report a value of a training before its end, and return whether the training continues.
 
         The model learns the values of all trainings. With `steps`, a training is stopped in three
@@ -207,7 +219,8 @@ class Optimizer(AskTell):
             configuration: a configuration returned by `ask`, or any other of the space; at most one
                 training of each at a time.
             value: the value at the step, on the scale of `tell`; NaN or infinite if the training
-                diverges.
+                diverges. With several objectives or constraints, a mapping of metrics: the first
+                objective's, and those of the others that are known before the end.
             step: the step, counted from 1; a step that was already reported has no effect.
 
         Returns:
@@ -217,9 +230,9 @@ class Optimizer(AskTell):
             ObjectiveError: if the configuration does not belong to the space.
             ValueError: if `step` is not a whole number >= 1, or `value` is not a number.
         """
-        number = float(check_numbers(value, "value").reshape(()))
+        number, metrics = check_report(value, self.metrics)
         at = check_limit(step, "step")
-        return self._search.report(self._arm(configuration), at, number)
+        return self._search.report(self._arm(configuration), at, number, metrics)
 
     @exclusive
     def stop(self, configuration: Mapping[str, Scalar]) -> None:
@@ -353,11 +366,11 @@ class OpenTrial(dict[str, Scalar]):
         training."""
         return self._optimizer.last_step(self)
 
-    def report(self, value: float, step: int) -> bool:
+    def report(self, value: float | Mapping[str, float], step: int) -> bool:
         """Report a value of the training before its end, as `Optimizer.report` does.
 
         Args:
-            value: the value at the step, on the scale of `tell`.
+            value: the value at the step, on the scale of `tell`; or a mapping of metrics.
             step: the step, counted from 1.
 
         Returns:

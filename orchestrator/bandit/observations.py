@@ -29,13 +29,16 @@ def arms_and_rewards(observations: Sequence[Observation]) -> tuple[list[int], li
 
 
 def further_rewards(observations: Sequence[Observation], count: int) -> list[tuple[float, ...]]:
-    """Return the `count` further rewards of each observation that has a reward. Raises ValueError
-    if the number of rewards differs from `count`, or one is not finite."""
-    pairs = [(observation.arm, observation.further) for observation in observations if observation.reward is not None]
-    for arm, further in pairs:
-        if len(further) != count or not all(map(math.isfinite, further)):
-            raise ValueError(f"arm {arm} must have {count} finite further rewards, got {further}")
-    return [further for _, further in pairs]
+    """Return the `count` further rewards of each observation that has a reward; none for a pull that
+    was stopped early. Raises ValueError if the number of rewards differs, or one is not finite."""
+    rewarded = [observation for observation in observations if observation.reward is not None]
+    for observation in rewarded:
+        further = observation.further
+        expected = 0 if observation.is_stopped else count
+        if len(further) != expected or not all(map(math.isfinite, further)):
+            arm = observation.arm
+            raise ValueError(f"arm {arm} must have {expected} finite further rewards, got {further}")
+    return [observation.further for observation in rewarded]
 
 
 def with_set_aside(set_aside: Indices, observations: Sequence[Observation]) -> Indices:

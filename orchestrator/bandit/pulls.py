@@ -82,11 +82,14 @@ class Pulls:
 
     finished: Tally  # the pulls that were not stopped early
     stopped: Tally  # the pulls that were stopped early
-    # (K, A), sums of the rewards for further objectives and constraints, if there are any
+    # (K, A), sums of the rewards for further objectives and constraints, if there are any; pulls
+    # that were stopped early have none
     further_sums: Floats
     varies: bool = False  # whether two pulls of one arm had different rewards
     # the number of repeated evaluations of an arm, without rows of existing data
     repeats: int = 0
+    # (K, A), the numbers of pulls in `further_sums`; None: those of the finished pulls
+    further_counts: Indices | None = None
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -155,7 +158,36 @@ class Pulls:
         """These pulls, once for each reward of a pull, starting with the first objective."""
         if not len(self.further_sums):
             return (self,)
-        return tuple(Pulls.of(self.counts, sums) for sums in (self.reward_sums, *self.further_sums))
+        counts = self.further_counts
+        if counts is None:
+            counts = np.tile(self.finished.counts, (len(self.further_sums), 1))
+        first = Pulls.of(self.counts, self.reward_sums)
+        pairs = zip(counts, self.further_sums, strict=True)
+        return (first, *(Pulls.of(count, sums) for count, sums in pairs))
+
+    def with_expected(self, arms: Indices, expected: Floats) -> "Pulls":
+        """Return these pulls with the expected rewards of arms whose pulls were all stopped early.
+
+        Args:
+            arms: these arms (n,). Each counts as one pull.
+            expected: the rewards of all outputs (1 + K, n); NaN if one is unknown, in which case the
+                first one is that of the stopped pulls.
+        """
+        counts = self.stopped.counts.copy()
+        sums = self.stopped.sums.copy()
+        mean = sums[arms] / np.maximum(counts[arms], 1)
+        counts[arms] = 1
+        sums[arms] = np.where(np.isnan(expected[0]), mean, expected[0])
+        further = self.further_sums.copy()
+        further[:, arms] = np.nan_to_num(expected[1:], nan=0.0)
+        further_counts = np.tile(self.finished.counts, (len(further), 1))
+        further_counts[:, arms] = ~np.isnan(expected[1:])
+        return replace(
+            self,
+            stopped=Tally(freeze(counts), freeze(sums), self.stopped.squares),
+            further_sums=freeze(further),
+            further_counts=freeze(further_counts),
+        )
 
     def add(
         self,
@@ -166,7 +198,7 @@ class Pulls:
         stopped: Sequence[bool] | None = None,
     ) -> "Pulls":
         """Return these pulls and one more pull of each of `arms` (n,), with its reward and its
-        `further` rewards (n, K).
+        `further` rewards (n, K), which a pull that was stopped early does not have.
 
         A reward beyond ±`LARGEST_REWARD` is clipped. `existing` (n,): the mask of existing data.
         `stopped` (n,): the mask of pulls that were stopped early. None: there are no such pulls.
@@ -180,9 +212,18 @@ class Pulls:
         is_comparable = cut.counts[pulled] == 0
         is_counted = is_comparable if existing is None else is_comparable & ~np.asarray(existing, np.bool_)
         sums = self.further_sums
+        further_counts = self.further_counts
         if len(sums):
-            sums = _add(sums, pulled, bounded(further).reshape(len(pulled), len(sums)))
-        return Pulls(finished, cut, sums, *self._compare(pulled, values, is_comparable, is_counted))
+            ended = np.flatnonzero(~is_stopped)
+            known = bounded([further[at] for at in ended.tolist()]).reshape(len(ended), len(sums))
+            sums = _add(sums, pulled[ended], known)
+            if further_counts is not None:
+                further_counts = further_counts.copy()
+                for counts in further_counts:
+                    np.add.at(counts, pulled[ended], 1)
+                freeze(further_counts)
+        compared = self._compare(pulled, values, is_comparable, is_counted)
+        return Pulls(finished, cut, sums, *compared, further_counts)
 
     def _compare(
         self,

@@ -292,6 +292,8 @@ class TrialForecast:
         high: the reward two standard deviations above it.
         score: the expected final score, in the model's units.
         deviation: its standard deviation, including noise, in the model's units.
+        further: mean, low and high of the further final rewards, if there are any (`goals`);
+            infinite if nothing is known.
     """
 
     trial: int
@@ -300,6 +302,12 @@ class TrialForecast:
     high: float
     score: float
     deviation: float
+    further: tuple[tuple[float, float, float], ...] = ()
+
+    @property
+    def bands(self) -> tuple[tuple[float, float, float], ...]:
+        """Mean, low and high of all final rewards, starting with the first objective's."""
+        return ((self.mean, self.low, self.high), *self.further)
 
 
 @runtime_checkable

@@ -124,6 +124,20 @@ class CampaignGoals:
             constraint.margin(self._metric(constraint.metric, value, metrics)) for constraint in self.constraints
         )
 
+    def reported(self, value: float, metrics: Mapping[str, float]) -> tuple[float | None, ...]:
+        """Return the rewards of a report, then margins; None for a metric that it lacks."""
+        first = self.objectives[0].metric
+        known = {**metrics, first: value}
+        rewards = (
+            objective.sign * known[objective.metric] if objective.metric in known else None
+            for objective in self.objectives
+        )
+        margins = (
+            constraint.margin(known[constraint.metric]) if constraint.metric in known else None
+            for constraint in self.constraints
+        )
+        return (*rewards, *margins)
+
     def further(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return rewards of all objectives but the first, then margins (see `Observation`)."""
         return (*self.rewards(self.values(value, metrics))[1:], *self.margins(value, metrics))

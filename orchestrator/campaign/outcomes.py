@@ -1,6 +1,6 @@
 """Transitions of trials: reports, outcomes of attempts, and trials that are queued again."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from orchestrator.bandit.results import Observation
@@ -21,7 +21,7 @@ from orchestrator.campaign.immutable import ImmutableQueue, as_queue, replace, w
 from orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST
 from orchestrator.campaign.state import CampaignState, Failures, Results
 from orchestrator.campaign.trainings.curves import PausedTrial, Trainings
-from orchestrator.campaign.trainings.reports import StepReport
+from orchestrator.campaign.trainings.reports import StepReport, StepRewards
 from workers.messages import FailureKind
 
 _RECENT_ATTEMPTS = 8  # kept for display
@@ -35,7 +35,7 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     further = () if goals.is_single else goals.further(event.value, event.metrics)
     seconds = max(0.0, event.finished - event.started)
     after = _after_attempt(state, event, is_final=True)
-    trainings = _with_curves(state, after.trainings, _reports_of(event))
+    trainings = _with_curves(state, after.trainings, _reports_of(state, event))
     notes = after.notes
     if event.remark:
         notes = replace(notes, remarks=(*notes.remarks, event.remark))
@@ -45,7 +45,12 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         totals=replace(state.totals, succeeded=state.totals.succeeded + 1),
         results=_results_after(state, event, run),
         notes=notes,
-        trainings=trainings.after_success(event.trial, reward, seconds),
+        trainings=trainings.after_success(
+            event.trial,
+            (reward, *further),
+            len(goals.objectives),
+            seconds,
+        ),
         durations=after.durations.after_success(seconds),
         failures=_without_lost_workers(after.failures, run.arm),
     )
@@ -93,12 +98,13 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
     rule = state.rules.training
     reward = None if event.value is None else state.rules.sign * event.value
     after = _after_attempt(state, event, is_final=True)
-    reports = _reports_of(event)  # the last reports may have arrived with the outcome
+    reports = _reports_of(state, event)  # the last reports may have arrived with the outcome
     trainings = _with_curves(state, after.trainings, reports)
     if rule is not None and rule.continues and reward is not None:
         paused = PausedTrial(run.arm, run.attempt, event.step, run.parameters)
         trainings = trainings.after_pause(event.trial, paused)
-        at_rungs = state.trainings.at_rungs(state.rules.stopping, reports, state.rules.sign)
+        objectives = len(state.rules.goals.objectives)
+        at_rungs = state.trainings.at_rungs(state.rules.stopping, reports, objectives)
         trainings = replace(trainings, rungs=at_rungs.rungs)
     observation = Observation(run.arm, reward, is_stopped=True)
     return replace(
@@ -162,8 +168,10 @@ def _queue_retry(state: CampaignState, event: TrialFailed, run: RunningAttempt) 
 
 def after_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
     """Add reported values to the curves and the rungs, and count their steps."""
-    trainings = _with_curves(state, state.trainings, event.reports)
-    trainings = trainings.at_rungs(state.rules.stopping, event.reports, state.rules.sign)
+    metrics = {(trial, step): numbers for trial, step, numbers in event.metrics}
+    reports = _rewards_of(state, event.reports, metrics)
+    trainings = _with_curves(state, state.trainings, reports)
+    trainings = trainings.at_rungs(state.rules.stopping, reports, len(state.rules.goals.objectives))
     if state.rules.steps is not None:
         steps = trainings.steps.after_reports((trial, step) for trial, _, step, _ in event.reports)
         trainings = replace(trainings, steps=steps)
@@ -283,19 +291,39 @@ def _with_finished(
     return as_queue(state.finished).with_last((FinishedTrial(trial, observation),))
 
 
-def _reports_of(event: TrialSucceeded | TrialStopped) -> tuple[StepReport, ...]:
+def _reports_of(
+    state: CampaignState, event: TrialSucceeded | TrialStopped
+) -> Sequence[StepRewards]:  # fmt: skip
     """Return the reports that came with the outcome."""
     if not event.reports:
         return ()
-    return tuple(StepReport(event.trial, event.attempt, *report) for report in event.reports)
+    metrics = {(event.trial, step): numbers for step, numbers in event.report_metrics}
+    reports = [StepReport(event.trial, event.attempt, *report) for report in event.reports]
+    return _rewards_of(state, reports, metrics)
+
+
+def _rewards_of(
+    state: CampaignState,
+    reports: Sequence[StepReport],
+    metrics: Mapping[tuple[int, int], Mapping[str, float]],
+) -> Sequence[StepRewards]:
+    """Return the rewards of `reports`. `metrics`: further numbers by trial and step."""
+    goals = state.rules.goals
+    if goals.is_single:
+        sign = state.rules.sign
+        return [StepRewards(trial, step, (sign * value,)) for trial, _, step, value in reports]
+    return [
+        StepRewards(trial, step, goals.reported(value, metrics.get((trial, step), {})))
+        for trial, _, step, value in reports
+    ]
 
 
 def _with_curves(
-    state: CampaignState, trainings: Trainings, reports: Sequence[StepReport]
+    state: CampaignState, trainings: Trainings, reports: Sequence[StepRewards]
 ) -> Trainings:  # fmt: skip
     """Return `trainings` with the reports of trials that are running in `state`."""
     if not reports:
         return trainings
     running = state.running
     arms = {report.trial: running[report.trial].arm for report in reports if report.trial in running}
-    return trainings.after_reports(reports, arms, state.rules.sign)
+    return trainings.after_reports(reports, arms)

@@ -256,8 +256,7 @@ def _learn(state: CampaignState) -> commands.Command:
     if rule is not None and rule.has_checkpoints:
         unlearned = (finished.trial for finished in state.finished)
         keep = rule.keep_checkpoints
-        sign = state.rules.sign
-        if trials := state.trainings.superfluous(keep, sign, unlearned):
+        if trials := state.trainings.superfluous(keep, state.hopes, unlearned):
             return commands.RemoveCheckpoints(trials)
     return commands.Tell(tuple(state.finished))
 
@@ -275,8 +274,7 @@ def _trials_to_complete(view: _View) -> tuple[int, ...]:
     if rule is None or not rule.continues or not paused:
         return ()
     if not trials and not state.remaining:
-        best = None if state.results.best is None else state.results.best.value
-        trials = tuple(state.trainings.best_unfinished((), state.rules.sign, best))
+        trials = tuple(state.trainings.best_unfinished((), state.hopes))
     free = _room(state) - sum(1 for _ in _queue(view))
     return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
 

@@ -24,6 +24,7 @@ from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.stop_when import Gains
 from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
+from orchestrator.campaign.trainings.hopes import Hopes
 from workers.messages import Failure, FailureKind, Outcome
 
 ACTIVITIES: dict[Computed, str] = {
@@ -234,6 +235,12 @@ class CampaignState:
         rule = self.rules.training
         return self.trainings.end(None if rule is None else rule.last_step)
 
+    @property
+    def hopes(self) -> Hopes:
+        """The goals and the results that an unfinished trial has to improve."""
+        best = self.results.best
+        return Hopes(self.rules.goals, None if best is None else best.value, self.results.front)
+
     @cached_property
     def end_of_budget(self) -> EndOfBudget:
         """The trials that the remaining budget is reserved for."""
@@ -252,8 +259,7 @@ class CampaignState:
             running=self.running,
             steps=rules.steps,
             seconds_left=seconds_left,
-            best=None if self.results.best is None else self.results.best.value,
-            sign=rules.sign,
+            hopes=self.hopes,
             has_finished=self.totals.succeeded > 0,
         )
         return end_of_budget(remaining, (attempt.trial for attempt in self.backlog))

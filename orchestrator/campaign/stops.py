@@ -26,12 +26,11 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
 
 
 def _is_hopeless(state: CampaignState, trial: int) -> bool:
-    """Return whether even the optimistic forecast of `trial` is worse than the best value. A forecast
+    """Return whether even the optimistic forecast of `trial` is worse than the best results. A forecast
     does not count before the first reliable pause."""
     if state.trainings.step(trial) <= _unreliable_steps(state):
         return False
-    best = None if state.results.best is None else state.results.best.value
-    return state.trainings.is_hopeless(trial, best, state.rules.sign)
+    return state.trainings.is_hopeless(trial, state.hopes)
 
 
 def step_limit(state: CampaignState, trial: int) -> int | None:

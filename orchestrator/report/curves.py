@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 
+from orchestrator.campaign.goals import VALUE
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.history.fold import History
 from orchestrator.history.remarks import training_remark
@@ -54,7 +55,7 @@ def learning_curves(history: History) -> Figure | None:
         traces=lines,
         layout=layout(
             _step_axis(shown),
-            axis("reported value", **({} if visible is None else {"range": list(visible)})),
+            axis(_value_name(history), **({} if visible is None else {"range": list(visible)})),
             height=400,
         ),
     )
@@ -101,11 +102,24 @@ def _metric_curves(history: History, rows: list[TrialRow], name: str, index: int
     return Figure(
         name=f"curves-{index}",
         title=f"Reported {one_line(printable(name), 60)}",
-        caption="By step, for the trials above. The search does not learn from this metric.",
+        caption=f"By step, for the trials above. {_use(history, name)}",
         traces=[_line(history, row, curve) for row, curve in curves if curve],
         layout=layout(axis("step", rangemode="tozero"), axis(label(name))),
         is_wide=False,
     )
+
+
+def _value_name(history: History) -> str:
+    """Return the label of the reported values."""
+    metric = history.goals.objectives[0].metric
+    return "reported value" if metric == VALUE else label(metric)
+
+
+def _use(history: History, name: str) -> str:
+    """Return a sentence that says whether the search learns from this metric."""
+    if name in history.goals.further_metrics:
+        return "It is an objective or has a constraint, and the search learns from it."
+    return "The search does not learn from this metric."
 
 
 def _course_of(row: TrialRow, name: str) -> dict[int, float]:

@@ -20,7 +20,7 @@ from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed,
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import turn_of_stopped_trials
 from orchestrator.campaign.trainings.population import Copied
-from orchestrator.campaign.trainings.reports import Forecast
+from orchestrator.campaign.trainings.reports import Forecast, forecast_of
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.candidates.pool import Appended, Pool, arms_of
 from orchestrator.errors import CampaignError
@@ -204,7 +204,6 @@ def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState
     """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials
     that can be continued."""
     trainings = campaign.trainings
-    sign = campaign.rules.sign
     if not trainings.learned.curves or not isinstance(problem.strategy, LearnsCurves):
         return ()
     paused = set(trainings.paused)
@@ -214,7 +213,7 @@ def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState
         forecast.trial for forecast in [forecast for forecast in expected if forecast.trial in paused][:MOST_FORECASTS]
     }
     return tuple(
-        Forecast(trial=forecast.trial, mean=sign * forecast.mean, low=sign * forecast.low, high=sign * forecast.high)
+        forecast_of(forecast.trial, forecast.bands, campaign.rules.goals)
         for forecast in expected
         if forecast.trial in best or forecast.trial not in paused
     )

@@ -137,23 +137,16 @@ def excluded_problems(
     objectives: Sequence[ObjectiveMetricSettings],
     constraints: Sequence[ConstraintSettings],
     budget: BudgetSettings,
-    early_stopping: object,
     known_results: Known,
 ) -> Iterator[Refusal]:
     """Yield the settings that several objectives or constraints exclude."""
     if not _are_goals(objectives, constraints):
         return
-    is_stopped = early_stopping is not None
     target = budget.target if len(objectives) > 1 else None
     one_value = "known results have one value each"
-    metrics = (
-        "a trial that is stopped has none of its metrics. Remove early_stopping (reports are shown without it), or "
-        "tune one objective without constraints"
-    )
     for keys, is_given, reason in (
         (("budget", "target"), target is not None, "no single value is good enough"),
         (("budget", "stop_when"), budget.stop_when is not None, "no single value shows a gain"),
-        (("early_stopping",), is_stopped, metrics),
         (("known_results",), has_values(known_results), one_value),
     ):
         if is_given:

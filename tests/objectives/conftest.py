@@ -21,6 +21,6 @@ def source() -> DataSource:
 
 @pytest.fixture
 def silent() -> Report:
-    def report(value: float, step: int | None = None, **metrics: float) -> None: ...
+    def report(value: object, step: int | None = None, **metrics: float) -> None: ...
 
     return report

@@ -17,7 +17,7 @@ from objectives.shell_text import places
 class Unheard:
     folder = None
 
-    def __call__(self, value: float, step: int | None = None, **metrics: float) -> None:
+    def __call__(self, value: object, step: int | None = None, **metrics: float) -> None:
         return None
 
 

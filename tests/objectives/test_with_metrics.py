@@ -12,7 +12,7 @@ from objectives.objective import Evaluation, InvalidValueError, Objective, Param
 from objectives.returned import MissingValueError, as_evaluation
 from objectives.with_metrics import WithMetrics
 from workers.evaluate import evaluate
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
 
 NEEDED = (("accuracy", "objectives.0"), ("latency", "objectives.1"))
 
@@ -35,6 +35,22 @@ def test_value_is_the_first_metric_and_a_returned_value_stays() -> None:
     assert isinstance(result, Success)
     assert result.value == 0.5
     assert result.metrics == {"latency": 3.0, "other": 1.0, "value": 9.0}
+
+
+def test_reported_mapping_has_the_first_objective_as_its_value() -> None:
+    class Reports(Objective):
+        def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+            report({"latency": 3.0, "accuracy": 0.25}, 1)
+            report(0.5, 2, latency=2.0)
+            return Evaluation(math.nan, {"accuracy": 0.5, "latency": 2.0})
+
+    attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
+    result = evaluate(WithMetrics(Reports(), "accuracy", NEEDED), attempt, Limits())
+    assert isinstance(result, Success)
+    assert result.reports == (
+        Reported(1, 0.25, (("latency", 3.0),)),
+        Reported(2, 0.5, (("latency", 2.0),)),
+    )
 
 
 def test_mapping_of_metrics_alone_is_enough() -> None:

@@ -225,14 +225,14 @@ def test_reported_metric_that_cannot_be_recorded_makes_the_evaluation_fail(
     assert message in outcome.message
 
 
-def test_report_of_a_mapping_names_the_remedy() -> None:
+def test_report_of_a_mapping_without_the_first_objective_names_it() -> None:
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
-        report({"accuracy": 0.5, "loss": 2.0}, 1)  # type: ignore[arg-type]
+        report({"accuracy": 0.5, "loss": 2.0}, 1)
         return Evaluation(1.0)
 
     outcome = outcome_of(trains)
     assert isinstance(outcome, Failure)
-    assert "as in report(0.9, step, loss=0.3)" in outcome.message
+    assert "a reported mapping must have 'value'" in outcome.message
 
 
 class MuteError(Exception):

@@ -135,11 +135,28 @@ class Model:
         """
         if not self.is_fitted or not is_due(pulls.total, fitted, self.results_at_first_fit(layout)):
             return fitted
-        scores = np.array([scores_of(mean_rewards(output), self.outputs) for output in pulls.outputs])
+        known, scores = self._scores_for_fit(pulls, self.results_at_first_fit(layout))
         places = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
-        arms = pulls.arms[places]
+        arms = known[places]
         evidence = Evidence(look_up(arms), scores[:, places], pulls.counts[arms], pulls.total)
         return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
+
+    def _scores_for_fit(self, pulls: Pulls, least: int) -> tuple[Indices, Floats]:
+        """Return arms (n,) and their scores (J, n).
+
+        If pulls lack an output, they are the arms with all outputs. If these are fewer than `least`,
+        they are all arms with the outputs that no arm lacks.
+        """
+        outputs = pulls.outputs
+        arms = pulls.arms
+        scores = [scores_of(mean_rewards(output), self.outputs) for output in outputs]
+        complete = arms
+        for output in outputs[1:]:
+            complete = np.intersect1d(complete, output.arms, assume_unique=True)
+        if len(complete) == len(arms) or len(complete) < least:
+            return arms, np.array([one for one in scores if len(one) == len(arms)])
+        pairs = zip(outputs, scores, strict=True)
+        return complete, np.array([one[np.isin(output.arms, complete)] for output, one in pairs])
 
     def refit_curves(self, fitted: Fitted, evidence: ScoredCurves, layout: Layout, span: tuple[float, float]) -> Fitted:
         """Return a fit of the model over steps to the trials of `evidence` if one is due, else

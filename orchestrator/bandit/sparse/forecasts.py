@@ -9,6 +9,7 @@ import numpy as np
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.results import Turn
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
+from orchestrator.bandit.sparse.knowledge import Knowledge
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import TrialForecast
 
@@ -22,7 +23,7 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
     evidence = state.curve_evidence
     if evidence is None:
         return ()
-    unseen_variance = _unseen_variance(state, evidence)
+    unseen_variance = _unseen_variance(state.knowledge, evidence)
     numbers = np.array(sorted(trials), np.intp)
     paused = state.curve_state.paused
     predictions = state.knowledge.predictions(np.setdiff1d(numbers, paused).tolist())
@@ -35,14 +36,24 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
     )
 
 
-def _unseen_variance(state: SparseState, evidence: CurveEvidence) -> float:
+def forecasts_by(knowledge: Knowledge, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
+    """Return the forecasts of the given trials with a curve by `knowledge`, if its model has
+    steps."""
+    evidence = knowledge.curve_evidence
+    predictions = knowledge.predictions(trials)
+    if evidence is None or predictions is None:
+        return ()
+    return tuple(_of(predictions, evidence, None, _unseen_variance(knowledge, evidence)))
+
+
+def _unseen_variance(knowledge: Knowledge, evidence: CurveEvidence) -> float:
     """Return the variance that all forecasts share before any trial has reached the last step:
     curves contain no information about later steps than the largest one that was reported. Results
     without a curve contain none either. It does not affect any pick.
     """
     values = evidence.values
     reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
-    furthest = float(curve_kernel(state.model).times(reported).max(initial=0.0))
+    furthest = float(curve_kernel(knowledge.model).times(reported).max(initial=0.0))
     return UNSEEN_VARIANCE * (1.0 - furthest)
 
 
@@ -111,15 +122,6 @@ class PausedTrials:
             return None
         self._best = next(self._left, None)
         return best
-
-
-def competing_trials(state: SparseState, pending: Sequence[int], deviations: float) -> PausedTrials | None:
-    """Return the paused trials that compete with new ones; None if there are none. See
-    `PausedTrials`."""
-    curves = state.curve_state
-    if not len(curves.paused) or curves.compete == Turn.NEW_FIRST:
-        return None
-    return PausedTrials(state, pending, deviations)
 
 
 def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:

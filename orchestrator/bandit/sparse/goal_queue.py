@@ -9,6 +9,8 @@ each pick, further arms are evaluated as long as their bounds reach the best eva
 picks are the same as if all arms were evaluated.
 """
 
+import functools
+
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
@@ -37,17 +39,36 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
     """
     objectives = pulls.outputs[: goals.objectives]
     constraints = pulls.outputs[goals.objectives :]
-    limits = [float(Scale(mean_rewards(output), outputs).scores(np.zeros(1))[0]) for output in constraints]
+    limits = np.array([_limit(output, outputs) for output in constraints])
     if len(objectives) == 1:
-        return np.zeros(1), np.array(limits)  # the scores are already upper bounds
-    scores = np.array([scores_of(mean_rewards(output), outputs) for output in objectives])
-    feasible = (
-        np.all([mean_rewards(output) >= 0.0 for output in constraints], axis=0) if constraints else np.array(True)
-    )
+        return np.zeros(1), limits  # the scores already are upper bounds
+    complete = functools.reduce(np.intersect1d, (output.arms for output in pulls.outputs))
+    if not len(complete):
+        return np.array([_least_score(output, outputs) for output in objectives]), limits
+    scores = np.array([_of(output, scores_of(mean_rewards(output), outputs), complete) for output in objectives])
+    margins = [_of(output, mean_rewards(output), complete) for output in constraints]
+    feasible = np.all([one >= 0.0 for one in margins], axis=0) if margins else np.array(True)
     front = front_of(scores[:, feasible] if feasible.any() and feasible.ndim else scores)
     worst = front.min(axis=1)
     best = front.max(axis=1)
-    return worst - REACH * np.maximum(best - worst, LEAST_RANGE), np.array(limits)
+    return worst - REACH * np.maximum(best - worst, LEAST_RANGE), limits
+
+
+def _of(output: Pulls, numbers: Floats, arms: Indices) -> Floats:
+    """Return those of `numbers`, of the arms of `output`, that belong to `arms`, all among them."""
+    return numbers[np.searchsorted(output.arms, arms)]
+
+
+def _limit(constraint: Pulls, outputs: Outputs) -> float:
+    """Return the score of a margin of 0; −∞ if no margin is known."""
+    if not len(constraint.arms):
+        return -np.inf
+    return float(Scale(mean_rewards(constraint), outputs).scores(np.zeros(1))[0])
+
+
+def _least_score(objective: Pulls, outputs: Outputs) -> float:
+    """Return a score below all those of an objective."""
+    return float(scores_of(mean_rewards(objective), outputs).min(initial=0.0)) - REACH
 
 
 def front_of(points: Floats) -> Floats:
@@ -80,6 +101,8 @@ class GoalQueue:
         self._loadings = fit.further_loadings
         # the number of evaluated arms that have means of further outputs
         self._arms: Indices = np.empty(0, np.intp)
+        # the scalarization of the newest arm, and its score
+        self.newest: tuple[Scalarizing, float]
         self._means = np.empty((len(self._loadings), 0))  # the means of further outputs, (K, n)
 
     def top(self) -> int:
@@ -92,17 +115,19 @@ class GoalQueue:
         if best == -np.inf:
             self._picking.enter(self._outside(scalarizing, -np.inf, FIRST_SEEN).arms)
             arm, best = self._best(scalarizing)
-        return self._look_further(scalarizing, arm, best)
+        arm, best = self._look_further(scalarizing, arm, best)
+        self.newest = (scalarizing, best)
+        return arm
 
     def block(self, arm: int) -> None:
         """Exclude `arm` from further results."""
         self._blocked = np.union1d(self._blocked, [arm])
 
-    def _look_further(self, scalarizing: Scalarizing, arm: int, best: float) -> int:
-        """Return the best of all arms. `arm`, with the score `best`, is the best of the evaluated
-        ones."""
+    def _look_further(self, scalarizing: Scalarizing, arm: int, best: float) -> tuple[int, float]:
+        """Return the best arm of all, and its score. `arm`, with the score `best`, is the best of the
+        evaluated arms."""
         if best == -np.inf:
-            return arm
+            return arm, best
         bounds = self._picking.bounds
         near = self._outside(scalarizing, best, 0)
         near = near.tighten(best, lambda arms: scalarizing.scores(bounds.tighten_all(arms)))
@@ -112,7 +137,7 @@ class GoalQueue:
             self._picking.enter(np.sort(arms))
             arm, best = self._best(scalarizing)
             look *= 2
-        return arm
+        return arm, best
 
     def _outside(self, scalarizing: Scalarizing, best: float, most: int) -> BoundedSet:
         """Return unevaluated arms whose bounds are at least `best`; if `best` is −∞, the `most`

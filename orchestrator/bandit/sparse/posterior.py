@@ -152,7 +152,12 @@ class SparseModel:
             if len(pivots)
             else scaled
         )
-        outputs = [self._loadings(transform, kernel_pulled, output) for output in pulls.outputs]
+        outputs = [
+            self._loadings(transform, kernel_pulled, output)
+            if index == 0 or np.array_equal(output.counts, pulls.counts)
+            else self._loadings_of_part((transform, spectrum, kernel_pulled), pulls, output)
+            for index, output in enumerate(pulls.outputs)
+        ]
         (loadings, offset) = outputs[0]
         further = outputs[1:]
         transform = np.ascontiguousarray(transform)
@@ -172,6 +177,35 @@ class SparseModel:
                 further_offsets=offsets,
             ),
         )
+
+    def _loadings_of_part(
+        self, fitted: tuple[Floats, Floats, Floats], pulls: Pulls, output: Pulls
+    ) -> tuple[Floats, float]:  # fmt: skip
+        """Return `_loadings` of an output that some pulls lack: the posterior mean of its own pulls.
+
+        With y the rows of these pulls and b, λ the spectrum and the noise, the loadings ℓ minimize
+        Σ n (s − m − yᵀℓ)² + λ Σ ℓ²/(b + λ).
+
+        Args:
+            fitted: the transform, the spectrum, and the kernel of all pulls (r, p).
+            pulls: all pulls.
+            output: the pulls with this output.
+        """
+        transform, spectrum, kernel_pulled = fitted
+        counts = output.counts[output.arms]
+        sums = score_pulls(output, self.outputs).reward_sums[output.arms]
+        rows = transform @ kernel_pulled[:, np.searchsorted(pulls.arms, output.arms)]
+        precision = (rows * counts) @ rows.T
+        precision[np.diag_indices_from(precision)] += self.regularization / (spectrum + self.regularization)
+        weighed = rows @ np.column_stack((sums, counts))
+        solved: Floats = np.asarray(np.linalg.solve(precision, weighed), np.float64)
+        if self.mean is Mean.ZERO:
+            return solved[:, 0], 0.0
+        explained = float(sums.sum()) - float(weighed[:, 1] @ solved[:, 0])
+        unexplained = output.total - float(weighed[:, 1] @ solved[:, 1])
+        offset = explained / (unexplained + self.regularization)
+        loadings: Floats = solved[:, 0] - offset * solved[:, 1]
+        return loadings, offset
 
     def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
         """Return Σ_p (s_p − n_p m) y_p (r,), and m."""

@@ -43,7 +43,7 @@ def calibrate(
         scale = Scale(mean_rewards(before.evidence), before.model.outputs) if curves is None else curves.scale
         final = (
             observations
-            if curves is None
+            if curves is None and before.goals.is_single
             else [observation for observation in observations if not observation.is_stopped]
         )
         calibration = check(after.calibration, before.model.regularization, scale, predicted, final)

@@ -20,7 +20,7 @@ from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.calibrated import Belief, Calibration
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
-from orchestrator.bandit.sparse.knowledge import Knowledge
+from orchestrator.bandit.sparse.knowledge import Knowledge, OutputFits
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Observation, Wait
 
@@ -110,6 +110,8 @@ class SparseState:
     # arms that could not be evaluated, ascending; empty if the strategy does not learn from them
     failed: Indices = field(default_factory=_no_numbers)
     curve_state: CurveState = field(default_factory=CurveState)
+    # with several objectives or constraints: the models over steps of the outputs (`goal_curves`)
+    output_fits: OutputFits = ()
     milestones: Milestones = field(default_factory=Milestones)
     # (A,), the quality that the user expects of each arm, relative to the best; None without
     # expectation
@@ -155,6 +157,7 @@ class SparseState:
             goals=self.goals,
             failed=self.failed,
             curves=self.curve_state.known,
+            output_fits=self.output_fits,
         )
 
     @property
@@ -265,7 +268,15 @@ class SparseState:
             return after
         if self.log_prior is not None and log_prior is not None:
             after = replace(after, log_prior=read_only(np.concatenate((self.log_prior, log_prior)), np.float64))
-        return replace(after, model=self.model.extend(check_arms(features)), pulls=self.pulls.extend(len(features)))
+        checked = check_arms(features)
+        return replace(
+            after,
+            model=self.model.extend(checked),
+            pulls=self.pulls.extend(len(features)),
+            output_fits=tuple(
+                fit and replace(fit, model=fit.model.extend(checked)) for fit in self.output_fits
+            ),
+        )  # fmt: skip
 
     @cached_property
     def prior_bonus(self) -> Floats | None:

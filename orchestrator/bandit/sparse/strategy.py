@@ -17,6 +17,7 @@ from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
 from orchestrator.bandit.sparse.dictionary import DictionaryOptions, draw_pairs, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.forecasts import forecasts
+from orchestrator.bandit.sparse.goal_curves import goal_forecasts, learn_outputs, outputs_record, restore_outputs
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 from orchestrator.bandit.sparse.recalibration import (
     calibrate,
@@ -68,8 +69,11 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         the prior decides. A calibrated model also learns from failures.
         """
         after = self._observe(state, observations)
+        if self.model is not None and self.model.is_fitted:
+            limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
+            after = learn_outputs(after, self.model, self.oversampling, limit)
         arms = arms_and_rewards(observations)[0]
-        has_learned = bool(arms) or len(after.failed) > len(state.failed)
+        has_learned = bool(arms or after.output_fits) or len(after.failed) > len(state.failed)
         over_steps = after.knowledge.learns_curves and self.model is not None and self.model.is_fitted
         if not over_steps and (not has_learned or not after.pulls.total):
             return after
@@ -109,7 +113,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """See `LearnsCurves`."""
-        return forecasts(state, trials)
+        return forecasts(state, trials) if state.goals.is_single else goal_forecasts(state, trials)
 
     def _observe(self, state: S, observations: Sequence[Observation]) -> S:
         after = state.observe(observations)
@@ -125,6 +129,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
             "initial": list(state.initial),
             **calibration_record(state),
             **({"reliability": reliability(knowledge.curves)} if knowledge.learns_curves else {}),
+            **outputs_record(state),
         }
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
@@ -134,6 +139,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         gain = record.get("information_gain", 0.0)
         after = restore_calibration(self._observe(state, observations), self.model, record)
         initial = recorded_start(record.get("initial", state.initial), len(after.model.arms))
+        after = restore_outputs(after, self.model, record)
         return replace(after, dictionary=dictionary, information_gain=float(gain), initial=initial)
 
     def recommend(self, state: S) -> int | None:

@@ -31,7 +31,7 @@ from orchestrator.bandit.model import defaults
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.scheduling import DriftOptions
 from orchestrator.bandit.sparse.blocks import LocalCovariance
-from orchestrator.bandit.sparse.forecasts import competing_trials
+from orchestrator.bandit.sparse.goal_curves import competing_trials
 from orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.posterior import SparsePosterior

@@ -4,6 +4,8 @@ Everything here is pure and independent of a campaign's state, so `Optimizer` us
 for its decisions.
 
 * `curves`: the facts as one frozen value: reported values, stopped trials, forecasts;
+* `contest`: the comparison of trials with several objectives or constraints;
+* `hopes`: the trials that may still improve the results, by their forecasts;
 * `rungs`: asynchronous successive halving, the median rule, and pauses;
 * `rule`: the causes for stopping a trial, and the step at which its worker ends it;
 * `first`: the number and the length of the short first trainings;

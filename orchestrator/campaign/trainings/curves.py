@@ -1,6 +1,5 @@
 """The facts about trainings in steps: reported values, stopped trials and forecasts."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -8,8 +7,10 @@ from typing import TypeVar
 
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.campaign.immutable import replace, with_items
+from orchestrator.campaign.trainings.contest import Standing
+from orchestrator.campaign.trainings.hopes import Hopes
 from orchestrator.campaign.trainings.population import Copied, Population
-from orchestrator.campaign.trainings.reports import Forecast, StepReport
+from orchestrator.campaign.trainings.reports import Forecast, StepRewards
 from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from orchestrator.campaign.trainings.steps import Steps
 
@@ -122,24 +123,23 @@ class Trainings:
     steps: Steps = field(default_factory=Steps)
     population: Population = field(default_factory=Population)
 
-    def after_reports(
-        self, reports: Iterable[StepReport], arms: Mapping[int, int], sign: float
-    ) -> "Trainings":  # fmt: skip
+    def after_reports(self, reports: Iterable[StepRewards], arms: Mapping[int, int]) -> "Trainings":
         """Return a copy with the reported values in the curves.
 
         Args:
             reports: in the order of their arrival.
             arms: trial → arm of the running trials; reports of other trials are ignored.
-            sign: 1.0 if values are maximized, else -1.0.
         """
         changed: dict[int, TrialCurve] = {}
         without_checkpoint: set[int] = set()
         furthest_step = self.furthest_step
-        for trial, _, step, value in reports:
+        for report in reports:
+            trial = report.trial
+            step = report.step
             if trial not in arms:
                 continue
             before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, arms[trial])
-            changed[trial] = before.after(step, sign * value)
+            changed[trial] = before.after_rewards(step, report.rewards)
             furthest_step = max(furthest_step, step)
             if trial in self.continued and before.steps and not before.is_continued_at(step):
                 without_checkpoint.add(trial)
@@ -153,18 +153,26 @@ class Trainings:
         )
 
     def at_rungs(
-        self, rule: StoppingRule | None, reports: Iterable[StepReport], sign: float
+        self, rule: StoppingRule | None, reports: Iterable[StepRewards], objectives: int
     ) -> "Trainings":  # fmt: skip
-        """Return a copy with the reported values at the rungs of `rule`."""
+        """Return a copy with the reported values at the rungs of `rule`. `objectives`: how many
+        there are."""
         if rule is None:
             return self
         rungs = self.rungs
         for report in reports:
-            rungs = rungs.after(rule, report.trial, report.step, sign * report.value)
+            if len(report.rewards) == 1:
+                rungs = rungs.after(rule, report.trial, report.step, report.first)
+            else:
+                standing = Standing.of(report.rewards, objectives)
+                rungs = rungs.after_goals(rule, report.trial, report.step, standing)
         return self if rungs is self.rungs else replace(self, rungs=rungs)
 
-    def after_success(self, trial: int, reward: float, seconds: float) -> "Trainings":
-        """Return a copy after `trial` finished with `reward`. Its last attempt took `seconds`.
+    def after_success(
+        self, trial: int, rewards: Sequence[float], objectives: int, seconds: float
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy after `trial` finished with the rewards and margins `rewards`. Its last
+        attempt took `seconds`.
 
         Nothing changes for a trial that has never reported.
         """
@@ -172,10 +180,15 @@ class Trainings:
         if curve is None:
             return self
         single = None if trial in self.continued else seconds
+        reward, *further = rewards
+        rungs = self.rungs
+        if further:
+            rungs = rungs.after_result(trial, Standing.of(rewards, objectives))
         return replace(
             self,
-            curves=MappingProxyType({**self.curves, trial: curve.end(reward)}),
+            curves=MappingProxyType({**self.curves, trial: curve.end_with(rewards)}),
             whole=self.whole.after(curve, reward, single),
+            rungs=rungs,
         )
 
     def after_pause(self, trial: int, paused: PausedTrial) -> "Trainings":
@@ -303,38 +316,40 @@ class Trainings:
         is_known = last_step is not None or step == self.furthest_step
         return is_known and step == self.end(last_step)
 
-    def is_hopeless(self, trial: int, best: float | None, sign: float) -> bool:
-        """Return whether the optimistic forecast of `trial` is worse than the value `best`."""
+    def is_hopeless(self, trial: int, hopes: Hopes) -> bool:
+        """Return whether even the optimistic forecast of `trial` is worse than the best results."""
         forecast = self.forecasts.get(trial)
-        return forecast is not None and best is not None and sign * forecast.high < sign * best
+        return forecast is not None and hopes.are_lost(forecast)
 
-    def superfluous(self, keep: int | None, sign: float, unlearned: Iterable[int]) -> tuple[int, ...]:
+    def superfluous(
+        self, keep: int | None, hopes: Hopes, unlearned: Iterable[int]
+    ) -> tuple[int, ...]:  # fmt: skip
         """Return the stopped trials whose checkpoints can be removed.
 
         Args:
-            keep: the number of checkpoints to keep, of the trials with the best optimistic
+            keep: the number of checkpoints to keep, of the trials with the most promising
                 forecasts; None: all.
-            sign: 1.0 if values are maximized, else -1.0.
+            hopes: the goals and the best results.
             unlearned: trials that ended after the newest refresh; their checkpoints are kept,
                 because they have no new forecast yet.
         """
         if keep is None or not self.forecasts:
             return ()
         judged = set(self.learned.paused).intersection(self.paused).difference(unlearned)
-        hopes = {trial: sign * self.forecasts[trial].high for trial in judged if trial in self.forecasts}
-        worst_first = sorted(judged, key=lambda trial: (hopes.get(trial, -math.inf), trial))
+        known = judged.intersection(self.forecasts)
+        promises = {trial: hopes.optimistic_promise(self.forecasts[trial]) for trial in known}
+        worst_first = sorted(judged, key=lambda trial: (promises.get(trial, ()), trial))
         return tuple(sorted(worst_first[: max(0, len(judged) - keep)]))
 
-    def best_unfinished(self, open_trials: Iterable[int], sign: float, best: float | None) -> list[int]:
-        """Return the unfinished trials that may exceed the value `best`, the most promising first.
+    def best_unfinished(self, open_trials: Iterable[int], hopes: Hopes) -> list[int]:
+        """Return the unfinished trials that may improve the results, the most promising first.
 
         Trials are ordered by their forecasts, or by their latest values before the first forecast.
         Trials that have diverged are excluded, because their forecasts may predate the divergence.
 
         Args:
             open_trials: trials that are running or queued; paused trials are always included.
-            sign: 1.0 if values are maximized, else -1.0.
-            best: the best value so far; None before the first.
+            hopes: the goals and the best results.
         """
         curves = self.curves
         candidates = {
@@ -344,9 +359,8 @@ class Trainings:
         }  # fmt: skip
         forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in candidates]
         if forecasts:
-            bounds = [(forecast, max(sign * forecast.low, sign * forecast.high)) for forecast in forecasts]
-            hopeful = [forecast for forecast, high in bounds if best is None or high > sign * best]
-            return [forecast.trial for forecast in sorted(hopeful, key=lambda forecast: -sign * forecast.mean)]
+            hopeful = [forecast for forecast in forecasts if hopes.are_left(forecast)]
+            return [forecast.trial for forecast in sorted(hopeful, key=hopes.promise, reverse=True)]
         reported = [curve for trial, curve in curves.items() if trial in candidates and curve.steps]
         return [curve.trial for curve in sorted(reported, key=lambda curve: -curve.rewards[-1])]
 

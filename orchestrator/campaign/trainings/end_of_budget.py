@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from orchestrator.campaign.trainings.curves import Trainings
+from orchestrator.campaign.trainings.hopes import Hopes
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 
 LARGEST_SHARE = 1 / 3  # the part of a budget of steps reserved for completing the best trials
@@ -61,8 +62,7 @@ class Remaining:
     running: Collection[int]  # trials
     steps: int | None  # the whole budget of steps; None if steps are not counted
     seconds_left: float  # infinite without a budget of hours
-    best: float | None  # the best value; None before the first
-    sign: float  # 1.0 if values are maximized, else -1.0
+    hopes: Hopes
     has_finished: bool  # whether any trial was trained to its end
 
     @property
@@ -144,7 +144,7 @@ def _in_order(remaining: Remaining, active: Set[int], begun: Set[int]) -> list[i
     A trial that is being completed is not abandoned for one that looks better temporarily. After
     the budget is spent, no trial starts, and only the running ones are considered.
     """
-    best_first = remaining.trainings.best_unfinished(active, remaining.sign, remaining.best)
+    best_first = remaining.trainings.best_unfinished(active, remaining.hopes)
     if remaining.steps_left <= 0:
         running = [trial for trial in best_first if trial in remaining.running]
         best_first = running or sorted(remaining.running)[:1]

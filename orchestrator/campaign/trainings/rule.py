@@ -65,7 +65,7 @@ class EarlyStopping:
             trainings: the facts.
             trial: a running trial.
             is_hopeless: returns whether even the optimistic forecast of a trial is worse than the
-                best value; called only if no other rule decides.
+                best results; called only if no other rule decides.
             plan: the trials that the remaining budget is reserved for.
 
         Returns:

@@ -13,6 +13,8 @@ epoch at a rung should not end a good trial.
   one. A trial continues if it is in the better half.
 * pauses: rungs at ½, ¼, … of a training. Every trial is stopped there, and the model chooses which
   one continues.
+
+With several objectives or constraints, `contest` compares the trials.
 """
 
 import bisect
@@ -21,6 +23,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
+
+from orchestrator.campaign.trainings.contest import Standing, is_among_best
 
 _MEDIAN_GROWTH = 1.25
 _MEDIAN_LEAST = 5
@@ -100,6 +104,34 @@ class Rungs:
     standing: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
     # trial → its best reward so far
     best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    # with several objectives or constraints: rung → trial → its standing there
+    contests: Mapping[int, Mapping[int, Standing]] = field(default_factory=lambda: MappingProxyType({}))
+    # open trial → its best rewards and margins so far
+    standings: Mapping[int, Standing] = field(default_factory=lambda: MappingProxyType({}))
+
+    def after_goals(self, rule: StoppingRule, trial: int, step: int, reported: Standing) -> "Rungs":
+        """Return a copy with this report of `trial` on several objectives or constraints."""
+        before = self.standings.get(trial)
+        standing = reported if before is None else before.after(reported)
+        first = standing.rewards[0]
+        at_rung = self.after(rule, trial, step, -math.inf if first is None else first)
+        after = replace(at_rung, standings=MappingProxyType({**self.standings, trial: standing}))
+        rung = rule.rung(step)
+        if not rule.share or rung is None or at_rung.standing is self.standing:
+            return after
+        there = MappingProxyType({**self.contests.get(rung, {}), trial: standing})
+        return replace(after, contests=MappingProxyType({**self.contests, rung: there}))
+
+    def after_result(self, trial: int, result: Standing) -> "Rungs":
+        """Return a copy in which the result of the ended `trial` completes its standings."""
+        contests = {
+            rung: MappingProxyType({**there, trial: there[trial].completed(result)})
+            for rung, there in self.contests.items()
+            if trial in there
+        }
+        if not contests:
+            return self
+        return replace(self, contests=MappingProxyType({**self.contests, **contests}))
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
         """Return a copy with this report of `trial`, which counts only once at a rung.
@@ -135,7 +167,13 @@ class Rungs:
             return self
         standing = {other: at for other, at in self.standing.items() if other != trial}
         best = {other: reward for other, reward in self.best.items() if other != trial}
-        return replace(self, standing=MappingProxyType(standing), best=MappingProxyType(best))
+        standings = {other: at for other, at in self.standings.items() if other != trial}
+        return replace(
+            self,
+            standing=MappingProxyType(standing),
+            best=MappingProxyType(best),
+            standings=MappingProxyType(standings),
+        )
 
     def _with_best(self, trial: int, reward: float) -> "Rungs":
         return replace(self, best=MappingProxyType({**self.best, trial: reward}))
@@ -151,4 +189,8 @@ class Rungs:
         if len(rewards) < rule.least:
             return False
         survivors = max(1, int(len(rewards) * rule.share + 1e-9))
+        if rung in self.contests:
+            there = self.contests[rung]
+            is_excused = reward == math.inf
+            return not is_excused and not is_among_best(there[trial], there.values(), survivors)
         return reward < rewards[-survivors]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bbkb import Optimizer, Range, strategies
+from bbkb import Constraint, Objective, Optimizer, Range, strategies
 
 STEPS = 27
 SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
@@ -166,7 +166,6 @@ def test_configuration_that_was_not_asked_for_may_report() -> None:
         ({"first_trials": 4}, "first_trials needs steps"),
         ({"steps": 9, "strategy": "uniform"}, "steps needs a strategy whose model learns curves"),
         ({"steps": 9, "strategy": strategies.BBKB.paper()}, "steps needs a strategy whose model learns curves"),
-        ({"steps": 9, "constraints": [{"metric": "m", "at_most": 1}]}, "steps needs one objective"),
     ],
 )
 def test_impossible_steps_are_refused(arguments: dict[str, Any], message: str) -> None:
@@ -195,3 +194,32 @@ def test_witnesses_continue_although_a_rule_would_stop_them() -> None:
         if not optimizer.report(configuration, float(index), 3):
             stopped.append(index)
     assert stopped == [index for index in range(4, 110) if index not in (79, 99)]
+
+
+def test_several_objectives_are_reported_by_name_and_survive_saving(tmp_path: Path) -> None:
+    def trained(optimizer: Optimizer, configuration: Any) -> None:
+        for step in range(optimizer.last_step(configuration) + 1, STEPS + 1):
+            error = error_at(configuration, step)
+            if not optimizer.report(configuration, {"error": error, "width": configuration["width"]}, step):
+                return
+        optimizer.tell(configuration, {"error": error, "width": configuration["width"], "gb": 4 * configuration["lr"]})
+
+    goals: Any = {
+        "objectives": [Objective("error", "minimize"), Objective("width", "minimize")],
+        "constraints": [Constraint("gb", at_most=1)],
+    }
+    optimizer = Optimizer(SPACE, **goals, steps=STEPS, first_trials=6)
+    whole = optimizer.ask()[0]
+    optimizer.tell(whole, {"error": 1.0, "width": 0.5, "gb": 0.5})
+    for _ in range(12):
+        trained(optimizer, optimizer.ask()[0])
+    assert optimizer.paused
+    optimizer.save(tmp_path / "saved.json")
+    loaded = Optimizer.load(tmp_path / "saved.json")
+    for each in (optimizer, loaded):
+        for _ in range(4):
+            trained(each, each.ask()[0])
+    assert (loaded.trials, loaded.paused, loaded.front) == (optimizer.trials, optimizer.paused, optimizer.front)
+    assert optimizer.front
+    with pytest.raises(ValueError, match="a report must have the metric error"):
+        optimizer.report(optimizer.ask()[0], {"width": 0.5}, 1)

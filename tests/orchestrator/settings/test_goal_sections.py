@@ -40,8 +40,10 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
         "objective.direction must be left",
     ),
     ({"objectives": PAIR, "budget": {"evaluations": 5, "target": 1}}, "budget.target must not be given beside several"),
-    ({"objectives": PAIR, "early_stopping": {"rule": "asha"}}, "early_stopping must not be given beside several"),
-    ({"objectives": PAIR, "early_stopping": {"rule": "model"}}, "early_stopping must not be given beside several"),
+    (
+        {"objectives": PAIR, "early_stopping": {}, "strategy": {"name": "uniform"}},
+        "early_stopping.rule must be median or asha with this strategy",
+    ),
     ({"objectives": PAIR, "strategy": {"name": "gp_ucb"}}, "strategy must be one of those that take several"),
     ({"objectives": PAIR, "strategy": {"preset": "paper"}}, "objectives and constraints: bbkb and uniform"),
     (

@@ -1,0 +1,85 @@
+"""Whether unfinished trials may still improve the results, by the forecasts of their ends."""
+
+from dataclasses import dataclass, field
+
+from orchestrator.campaign.front import Front
+from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.hypervolume import Point, hypervolume, is_as_good
+from orchestrator.campaign.trainings.reports import Forecast
+
+
+@dataclass(frozen=True, slots=True)
+class Hopes:
+    """The goals, and the results that an unfinished trial has to improve."""
+
+    goals: CampaignGoals
+    best: float | None = None  # the value of the best result; None before the first
+    front: Front = field(default_factory=Front)  # used with several objectives
+
+    def are_lost(self, forecast: Forecast) -> bool:
+        """Return whether a trial can neither be feasible nor improve the results.
+
+        Even its optimistic forecast violates a constraint, is worse than the best value, or, with
+        several objectives, is dominated by a result.
+        """
+        if self._is_infeasible(forecast):
+            return True
+        optimistic = self._optimistic(forecast)
+        if len(optimistic) == 1:
+            sign = self._sign
+            return self.best is not None and sign * forecast.high < sign * self.best
+        rewards = (member.rewards for member in self.front.members)
+        return any(is_as_good(one, optimistic) and one != optimistic for one in rewards)
+
+    def are_left(self, forecast: Forecast) -> bool:
+        """Return whether a trial may improve the results."""
+        if self._is_infeasible(forecast):
+            return False
+        optimistic = self._optimistic(forecast)
+        if len(optimistic) == 1:
+            return self.best is None or optimistic[0] > self._sign * self.best
+        return not any(is_as_good(member.rewards, optimistic) for member in self.front.members)
+
+    def promise(self, forecast: Forecast) -> Point:
+        """Return numbers by which the most promising trial is the largest one.
+
+        Trials that are expected to be feasible come first. One objective counts with its expected
+        value, several with the rise of the front's hypervolume by the expected values, then by the
+        optimistic ones.
+        """
+        objectives = len(self.goals.objectives)
+        further = forecast.further
+        is_feasible = float(all(band.mean >= 0.0 for band in further[objectives - 1 :]))
+        first = self._sign * forecast.mean
+        if objectives == 1:
+            return (is_feasible, first)
+        values = (forecast.mean, *(band.mean for band in further[: objectives - 1]))
+        expected = self._gain(self.goals.rewards(values))
+        return (is_feasible, expected, self._gain(self._optimistic(forecast)), first)
+
+    def optimistic_promise(self, forecast: Forecast) -> Point:
+        """Return the same with the optimistic value of a single goal, for the order of
+        checkpoints."""
+        return (self._sign * forecast.high,) if self.goals.is_single else self.promise(forecast)
+
+    @property
+    def _sign(self) -> float:
+        return self.goals.objectives[0].sign
+
+    def _is_infeasible(self, forecast: Forecast) -> bool:
+        return any(band.high < 0.0 for band in forecast.further[len(self.goals.objectives) - 1 :])
+
+    def _optimistic(self, forecast: Forecast) -> Point:
+        """Return the rewards at the optimistic end of the forecast."""
+        bounds = [(forecast.low, forecast.high)]
+        bounds += [(band.low, band.high) for band in forecast.further]
+        pairs = zip(self.goals.objectives, bounds, strict=False)
+        return tuple(max(goal.sign * low, goal.sign * high) for goal, (low, high) in pairs)
+
+    def _gain(self, rewards: Point) -> float:
+        """Return the rise of the front's hypervolume by a further result."""
+        reference = self.front.reference(self.goals)
+        if not reference:
+            return 0.0
+        points = [member.rewards for member in self.front.members]
+        return hypervolume([*points, rewards], reference) - hypervolume(points, reference)
