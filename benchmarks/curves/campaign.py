@@ -125,6 +125,10 @@ class TrainingExecutor:
         self._running.clear()
         self._heap.clear()
 
+    def metrics(self, trial: int, at: int) -> dict[str, float]:
+        """The further metrics of a trial at its report `at`."""
+        return {}
+
     def _start(self) -> None:
         while self._queue and len(self._running) < self.slots:
             attempt = self._queue.popleft()
@@ -154,7 +158,8 @@ class TrainingExecutor:
         step, value = self._steps[at], float(self.curves[trial][at])
         self.reached[trial] = at + 1
         self.seen.append((self._now, trial, at + 1))
-        run.reports.append(Reported(step, value))
+        metrics = self.metrics(trial, at)
+        run.reports.append(Reported(step, value, tuple(metrics.items())))
         is_stopped = trial in self._take([IntermediateValue(trial, attempt.attempt, run.reports[-1])])
         is_end = at + 1 == len(self.curves[trial])
         if not is_end and not is_stopped:
@@ -164,7 +169,7 @@ class TrainingExecutor:
         reports = tuple(run.reports)
         if is_end:
             success = Success(trial, attempt.attempt, value, run.started, self._now, "worker")
-            self._outcomes.append(replace(success, reports=reports))
+            self._outcomes.append(replace(success, reports=reports, metrics=metrics))
             return
         self._outcomes.append(
             Stopped(
@@ -230,7 +235,7 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
         with tempfile.TemporaryDirectory(prefix="curves-campaign-") as folder:
             has_checkpoints = CAMPAIGNS[name].get("continue") != "anew"
             executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded", has_checkpoints)
-            forecasts = _finish(_settings(problem, name, setting, folder), executor)
+            forecasts = finish(_settings(problem, name, setting, folder), executor)
             seconds = time.process_time() - began
     finally:
         PROBLEM.reset(token)
@@ -261,7 +266,7 @@ def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -
     )
 
 
-def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
+def finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
     """Run the campaign; the forecast of each trial when it was first decided whether it goes on:
     the first one after its first stop."""
     parts = build(settings)

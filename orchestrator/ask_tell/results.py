@@ -96,7 +96,7 @@ class Results:
         objectives = self._goals.objectives
         pulls = self._model.pulls
         finished = pulls.finished_arms
-        means = np.array([output.reward_sums[finished] / pulls.counts[finished] for output in pulls.outputs])
+        means = np.array([output.reward_sums[finished] / output.counts[finished] for output in pulls.outputs])
         feasible = np.flatnonzero((means[len(objectives) :] >= 0.0).all(axis=0))
         arms: dict[Point, int] = {}
         front: list[Point] = []

@@ -167,15 +167,16 @@ class Pulls:
 
     def with_expected(self, arms: Indices, expected: Floats) -> "Pulls":
         """Return these pulls with the expected rewards of arms whose pulls were all stopped early.
+        Other pulls that were stopped early are left out.
 
         Args:
             arms: these arms (n,). Each counts as one pull.
             expected: the rewards of all outputs (1 + K, n); NaN if one is unknown, in which case the
                 first one is that of the stopped pulls.
         """
-        counts = self.stopped.counts.copy()
-        sums = self.stopped.sums.copy()
-        mean = sums[arms] / np.maximum(counts[arms], 1)
+        mean = self.stopped.sums[arms] / self.stopped.counts[arms]
+        counts = np.zeros_like(self.stopped.counts)
+        sums = np.zeros_like(self.stopped.sums)
         counts[arms] = 1
         sums[arms] = np.where(np.isnan(expected[0]), mean, expected[0])
         further = self.further_sums.copy()

@@ -47,7 +47,7 @@ def warnings_of_trainings(state: CampaignState) -> dict[str, str]:
         rule=state.rules.training,
         succeeded=state.totals.succeeded,
         stopped=state.totals.stopped,
-        sign=state.rules.sign,
+        goals=state.rules.goals,
     )
     return training_warnings(observed)
 

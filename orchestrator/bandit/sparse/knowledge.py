@@ -110,7 +110,7 @@ class Knowledge:
         """Return `pulls` in which arms that were only stopped have expected rewards, if there are
         several outputs."""
         arms = np.setdiff1d(self.pulls.arms, self.pulls.finished_arms, assume_unique=True)
-        if self.goals.is_single or not len(arms):
+        if self.goals.is_single or not self.pulls.stopped.counts.any():
             return self.pulls
         newest = {curve.arm: curve.trial for curve in self.curves.trials}
         trials = [newest[arm] for arm in arms.tolist() if arm in newest]

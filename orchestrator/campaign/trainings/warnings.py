@@ -6,6 +6,7 @@ from their checkpoints.
 
 from dataclasses import dataclass
 
+from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.wording import plural
@@ -22,7 +23,7 @@ class Observed:
     rule: TrainingRule | None  # None if there is no model
     succeeded: int  # trials
     stopped: int  # trials
-    sign: float  # 1.0 if values are maximized, else -1.0
+    goals: CampaignGoals
 
 
 def training_warnings(observed: Observed) -> dict[str, str]:
@@ -32,6 +33,7 @@ def training_warnings(observed: Observed) -> dict[str, str]:
         "last step": _other_last_step(observed),
         "unlike": _unlike_ends(observed),
         "restarted": _restarts(observed),
+        "unreported": _unreported_objectives(observed),
     }
     return {kind: text for kind, text in by_kind.items() if text}
 
@@ -72,7 +74,7 @@ def _other_last_step(observed: Observed) -> str:
 
 def _unlike_ends(observed: Observed) -> str:
     whole = observed.trainings.whole
-    sign = observed.sign
+    sign = observed.goals.objectives[0].sign
     newest = whole.newest_unlike
     if newest is None or whole.unlike < _LEAST_FINISHED or 2 * whole.unlike <= whole.count:
         return ""
@@ -95,4 +97,22 @@ def _restarts(observed: Observed) -> str:
         f"{plural(len(trials), 'continued trial')} ({shown}) restarted at the first step: the "
         "checkpoint in the trial's folder is missing or was not read; repeated steps take "
         "time and provide no new information"
+    )
+
+
+def _unreported_objectives(observed: Observed) -> str:
+    """Return a warning if trials do not report an objective, so a fixed rule stops none."""
+    standings = observed.trainings.rungs.standings.values()
+    if observed.rule is not None or observed.succeeded < _LEAST_FINISHED or not standings:
+        return ""
+    unknown = [
+        objective.metric
+        for index, objective in enumerate(observed.goals.objectives)
+        if all(standing.rewards[index] is None for standing in standings)
+    ]
+    if not unknown:
+        return ""
+    return (
+        f"trials do not report {' and '.join(unknown)}, which may still be the best at their ends, so "
+        "early stopping stops none: report all objectives at each step, or use rule: model"
     )

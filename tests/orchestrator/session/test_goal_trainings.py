@@ -73,7 +73,6 @@ def test_campaign_stops_trials_and_its_log_is_sound(tmp_path: Path, goals: Any, 
 
 def test_trial_is_not_stopped_for_a_metric_that_is_known_at_its_end(tmp_path: Path) -> None:
     assert not causes(run(tmp_path, train_silently, PAIR, rule="median"))
-    assert causes(run(tmp_path, train_silently, BOUND, rule="asha"))
 
 
 def test_model_forecasts_every_metric(tmp_path: Path) -> None:

@@ -133,3 +133,14 @@ def test_output_that_some_pulls_lack_has_the_posterior_of_its_own_pulls() -> Non
     oracle = state.model.fit(own, arms)
     np.testing.assert_allclose(fit.means[1], oracle.means[1], atol=1e-8)
     assert not math.isclose(fit.means[0][50], oracle.means[0][50], abs_tol=1e-8)
+
+
+def test_finished_arm_counts_once_however_often_it_was_paused() -> None:
+    bbkb, _, _, state = learned(2)
+    whole = curve_of(1, is_stopped=False, reported=2)
+    paused = [trial for trial in state.curve_state.paused.tolist() if trial != 1]
+    before = bbkb.with_curves(state, [whole], paused, LAST)
+    after = bbkb.tell(before, [Observation(1, ends(1)[0], ends(1)[1:])], np.random.default_rng(0))
+    assert after.pulls.counts[1] == 2
+    for output, reward in zip(after.evidence.outputs, ends(1), strict=True):
+        assert (output.counts[1], output.reward_sums[1]) == (1, reward)

@@ -2,6 +2,7 @@
 named, and others are not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -83,3 +84,22 @@ def test_unlike_results_are_named_if_most_trials_have_them(result: float) -> Non
     (text,) = warnings_of_trainings(trained(unlike, unlike, unlike, like)).values()
     assert "3 of 4 finished trials returned something unlike their reports" in text
     assert f"(trial 2: last reported 0.8, returned {result:g})" in text
+
+
+@pytest.mark.parametrize("metrics", [(), ((3, 1, {"size": 2.0}),)])
+def test_objective_that_is_not_reported_is_named(metrics: Any) -> None:
+    objectives = [{"metric": "accuracy"}, {"metric": "size", "direction": "minimize"}]
+    settings = {**settings_of(50), "objectives": objectives, "early_stopping": {"rule": "median", "after": 3}}
+    events: list[Event] = [
+        opening(settings),
+        batch(0, [10, 11, 12, 13]),
+        dispatch(*((trial, 1) for trial in range(4))),
+        *(
+            ReportsArrived(time=1.0, reports=(StepReport(trial, 1, 1, 0.5),), metrics=metrics if trial == 3 else ())
+            for trial in range(4)
+        ),
+        *(replace(success(trial, 0.5), metrics={"size": 2.0}) for trial in range(3)),
+    ]
+    texts = warnings_of_trainings(fold(*events))
+    assert set(texts) == (set() if metrics else {"unreported"})
+    assert "trials do not report size" in texts.get("unreported", "trials do not report size")

@@ -1,0 +1,142 @@
+"""`python -m benchmarks.curves.goals`: early stopping with two objectives, or with a constraint.
+
+A setting of the optimizer is used for two text models of TaskSet, whose losses were recorded for the
+same 1000 settings. `pair`: both losses are minimized. `bound`: the first one is, and the second one
+must be in the best 30 % of the recorded ones; it is reported at each step, or (`late`) known at the
+end only. Only trainings that end within the budget of steps count.
+
+    python -m benchmarks.curves.goals FOLDER 20 5 pair,bound,late uniform-none,uniform-median,bbkb-model
+"""
+
+import csv
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.curves.campaign import PROBLEM, CurveObjective, TrainingExecutor, finish
+from benchmarks.curves.problems import CurveProblem
+from benchmarks.curves.recorded import load_taskset
+from objectives.datasets import DataSource
+from orchestrator.campaign.hypervolume import hypervolume
+from orchestrator.settings.loading import from_mapping
+
+RULES: Mapping[str, Mapping[str, object] | None] = {
+    "none": None,
+    "median": {"rule": "median"},
+    "asha": {"rule": "asha"},
+    "model": {"rule": "model", "continue": True, "last_step": 51},
+}
+SHARE = 0.3  # of the recorded settings that satisfy the constraint
+PAIRS = ((0, 1), (2, 4), (3, 5))  # tasks
+
+
+class PairExecutor(TrainingExecutor):
+    """Workers that train the curves of two tasks."""
+
+    def __init__(self, first: CurveProblem, second: CurveProblem, workers: int, is_late: bool) -> None:
+        super().__init__(first, workers, is_timed=False)
+        self._second = second
+        self._is_late = is_late
+
+    def metrics(self, trial: int, at: int) -> dict[str, float]:
+        curve = self._second.curve(self.configurations[trial])
+        is_end = at + 1 == len(self.curves[trial])
+        return {} if self._is_late and not is_end else {"second": float(curve[at])}
+
+
+def search(kind: str, tasks: tuple[int, int], method: str, trainings: int, seed: int, data: Path) -> list[object]:
+    """Run one campaign of a method such as `bbkb-model`.
+
+    Return its row: the regret or the lost share of the hypervolume, trials begun and completed, and
+    seconds of computation.
+    """
+    strategy, rule = method.split("-")
+    source = DataSource.find(data)
+    first, second = (load_taskset(task, source) for task in tasks)
+    assert first.arms is not None
+    finals = np.array(
+        [[one.curve(first.arms.parameters(arm))[-1] for one in (first, second)] for arm in range(len(first.arms))]
+    )
+    limit = float(np.quantile(finals[:, 1], 1 - SHARE))
+    goals: dict[str, Any] = {"objectives": [{"metric": "value"}, {"metric": "second"}]}
+    if kind != "pair":
+        goals = {"constraints": [{"metric": "second", "at_least": limit}]}
+    executor = PairExecutor(first, second, 8, is_late=kind == "late")
+    began = time.process_time()
+    token = PROBLEM.set(first)
+    with tempfile.TemporaryDirectory(prefix="curves-goals-") as folder:
+        settings = {
+            "name": f"{kind}-{method}",
+            "strategy": {"name": strategy},
+            "seed": seed,
+            "objective": {
+                "name": f"{CurveObjective.__module__}:{CurveObjective.__qualname__}",
+                "deterministic": True,
+                "direction": "maximize",
+            },
+            "budget": {"evaluations": 100_000, "steps": trainings * first.whole_cost},
+            "workers": {"executor": "simulated", "count": 8},
+            "runs": folder,
+            **goals,
+            **({"early_stopping": RULES[rule]} if RULES[rule] else {}),
+        }
+        finish(from_mapping(settings, origin=kind), executor)
+    PROBLEM.reset(token)
+    ended = completed(executor, trainings * first.whole_cost, is_stopped=rule != "none")
+    ends = np.array(
+        [[one.curve(executor.configurations[trial])[-1] for one in (first, second)] for trial in ended]
+    ).reshape(-1, 2)
+    regret = lost(kind, ends, finals, limit)
+    return [
+        kind,
+        f"{tasks[0]}-{tasks[1]}",
+        method,
+        trainings,
+        seed,
+        round(regret, 4),
+        len(executor.curves),
+        len(ended),
+        round(time.process_time() - began),
+    ]
+
+
+def completed(executor: TrainingExecutor, budget: int, is_stopped: bool) -> list[int]:
+    """The trials that reached their ends within the budget."""
+    used = 0
+    ended = []
+    for _, trial, reports in executor.seen:
+        is_end = reports == len(executor.curves[trial])
+        used += 1 if is_stopped else reports * is_end
+        if used > budget:
+            break
+        if is_end:
+            ended.append(trial)
+    return ended
+
+
+def lost(kind: str, ends: np.ndarray, finals: np.ndarray, limit: float) -> float:
+    """The share of the hypervolume above the medians that is not reached; or the regret of the best
+    feasible trial, in units of (best − median) of the feasible settings, at most 2."""
+    if kind == "pair":
+        reference = np.median(finals, axis=0).tolist()
+        return 1.0 - hypervolume(ends.tolist(), reference) / hypervolume(finals.tolist(), reference)
+    feasible = finals[finals[:, 1] >= limit, 0]
+    own = ends[ends[:, 1] >= limit, 0]
+    best = float(feasible.max())
+    return 2.0 if not len(own) else min(2.0, (best - float(own.max())) / (best - float(np.median(feasible))))
+
+
+if __name__ == "__main__":
+    data, trainings, seeds, kinds, methods = sys.argv[1:]
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    for seed in range(int(seeds)):
+        for tasks in PAIRS:
+            for kind in kinds.split(","):
+                for method in methods.split(","):
+                    writer.writerow(search(kind, tasks, method, int(trainings), seed, Path(data)))
+                    sys.stdout.flush()
