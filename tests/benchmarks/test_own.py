@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,7 +107,7 @@ class Recorder:
     folder: Path
     reports: list[tuple[int, float]] = field(default_factory=list)
 
-    def __call__(self, value: float, step: int | None = None, **metrics: float) -> None:
+    def __call__(self, value: Any, step: int | None = None, **metrics: float) -> None:
         assert step is not None
         self.reports.append((step, value))
 
