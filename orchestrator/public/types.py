@@ -59,7 +59,7 @@ from orchestrator.campaign.status import (
     TrialsStatus,
     WorkersStatus,
 )
-from orchestrator.campaign.trainings.reports import Forecast
+from orchestrator.campaign.trainings.reports import Band, Forecast
 from orchestrator.campaign.trial_result import Trials
 
 __all__ = [  # noqa: RUF022 (in the order of the docstring)
@@ -98,6 +98,7 @@ __all__ = [  # noqa: RUF022 (in the order of the docstring)
     "StopWhenSection",
     "WorkerSection",
     # parts of a status
+    "Band",
     "BestStatus",
     "BudgetStatus",
     "EndedAttempt",

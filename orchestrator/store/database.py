@@ -184,7 +184,7 @@ _REMEDIES = {
     "disk is full": "free some space and resume: committed events are safe",
     "No space left": "free some space and resume: committed events are safe",
     "disk I/O error": "is the disk full, a quota reached or the disk failing, or were its files -wal and -shm removed? "
-    "What was committed is safe: repair that and resume",
+    "Committed events are safe: repair that and resume",
     "is locked": "another process keeps it locked: wait for it, or end it",
     "locking protocol": "its locks fail, as on a network folder: committed events are safe; resume, or put `runs` on "
     "a local disk",
