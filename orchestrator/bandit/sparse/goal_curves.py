@@ -29,7 +29,7 @@ from orchestrator.bandit.sparse.forecasts import (
     PausedTrials,
     forecasts_by,
 )
-from orchestrator.bandit.sparse.knowledge import OutputFit
+from orchestrator.bandit.sparse.knowledge import OutputFit, OutputFits
 from orchestrator.bandit.sparse.scalarization import Scalarizing, bounds_of
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategy import Record, TrialForecast
@@ -38,15 +38,16 @@ S = TypeVar("S", bound=SparseState)
 Moments = tuple[float, float]  # mean and standard deviation of a final score
 
 
-def learn_outputs(state: S, model: Model, oversampling: float, limit: int) -> S:
+def learn_outputs(state: S, model: Model | None, oversampling: float, limit: int) -> S:
     """Return `state` with a model over steps for each output whose curves have a value before the
     last step. `oversampling`, `limit`: of the dictionaries of pairs."""
-    if state.goals.is_single or state.calibration is None or state.layout is None:
+    is_fitted = model is not None and model.is_fitted
+    if model is None or not is_fitted or state.goals.is_single or state.calibration is None:
         return state
     fits = tuple(
         _learn(state, output, model, (oversampling, limit)) for output in range(1 + state.goals.further)
     )  # fmt: skip
-    return state if not any(fits) else replace(state, output_fits=fits)
+    return _with_fits(state, fits) if any(fits) else state
 
 
 def _learn(
@@ -56,7 +57,8 @@ def _learn(
     curves = knowledge.curves_of(output)
     if not curves.is_informative or state.calibration is None or state.layout is None:
         return None
-    known = state.output_fits[output] if state.output_fits else None
+    fits = state.curve_state.output_fits
+    known = fits[output] if fits else None
     if known is None:
         dictionary = read_only((), np.intp)
         known = OutputFit(state.model, Calibration(state.calibration.fitted), dictionary)
@@ -73,15 +75,16 @@ def _learn(
 def outputs_record(state: SparseState) -> Record:
     """Return the record that `restore_outputs` reads, and the reliability of steps: the least of all
     objectives. Empty without models over steps."""
-    if not state.output_fits:
+    fits = state.curve_state.output_fits
+    if not fits:
         return {}
     objectives = [
         {int(step): correlation for step, correlation in reliability(state.knowledge.curves_of(output))}
-        for output, fit in enumerate(state.output_fits[: state.goals.objectives])
+        for output, fit in enumerate(fits[: state.goals.objectives])
         if fit is not None
     ]
     return {
-        "outputs": [None if fit is None else fit.recorded() for fit in state.output_fits],
+        "outputs": [None if fit is None else fit.recorded() for fit in fits],
         "reliability": [
             [step, min(steps.get(step, 1.0) for steps in objectives)]
             for step in next(iter(objectives), {})
@@ -95,7 +98,11 @@ def restore_outputs(state: S, model: Model | None, record: Record) -> S:
     if model is None or layout is None or "outputs" not in record:
         return state
     fits = tuple(_restored(state, model, layout, one) for one in record["outputs"])
-    return replace(state, output_fits=fits)
+    return _with_fits(state, fits)
+
+
+def _with_fits(state: S, fits: OutputFits) -> S:
+    return replace(state, curve_state=replace(state.curve_state, output_fits=fits))
 
 
 def _restored(

@@ -77,6 +77,8 @@ class CurveState:
     # trials that were stopped and can be continued, ascending
     paused: Indices = field(default_factory=_no_numbers)
     compete: Turn = Turn.BY_BOUND
+    # with several objectives or constraints: the models over steps of the outputs (`goal_curves`)
+    output_fits: OutputFits = ()
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -110,8 +112,6 @@ class SparseState:
     # arms that could not be evaluated, ascending; empty if the strategy does not learn from them
     failed: Indices = field(default_factory=_no_numbers)
     curve_state: CurveState = field(default_factory=CurveState)
-    # with several objectives or constraints: the models over steps of the outputs (`goal_curves`)
-    output_fits: OutputFits = ()
     milestones: Milestones = field(default_factory=Milestones)
     # (A,), the quality that the user expects of each arm, relative to the best; None without
     # expectation
@@ -157,7 +157,7 @@ class SparseState:
             goals=self.goals,
             failed=self.failed,
             curves=self.curve_state.known,
-            output_fits=self.output_fits,
+            output_fits=self.curve_state.output_fits,
         )
 
     @property
@@ -195,8 +195,8 @@ class SparseState:
         The next `tell` learns the curves. Until then, the posterior remains unchanged.
         """
         known = self.curve_state.known
-        curve_state = CurveState(
-            known=known,
+        curve_state = replace(
+            self.curve_state,
             unlearned=(self.curve_state.unlearned or known).updated(curves, last_step),
             paused=read_only(sorted(paused), np.intp),
             compete=compete,
@@ -269,14 +269,14 @@ class SparseState:
         if self.log_prior is not None and log_prior is not None:
             after = replace(after, log_prior=read_only(np.concatenate((self.log_prior, log_prior)), np.float64))
         checked = check_arms(features)
+        curves = self.curve_state
+        fits = tuple(fit and replace(fit, model=fit.model.extend(checked)) for fit in curves.output_fits)
         return replace(
             after,
             model=self.model.extend(checked),
             pulls=self.pulls.extend(len(features)),
-            output_fits=tuple(
-                fit and replace(fit, model=fit.model.extend(checked)) for fit in self.output_fits
-            ),
-        )  # fmt: skip
+            curve_state=replace(curves, output_fits=fits),
+        )
 
     @cached_property
     def prior_bonus(self) -> Floats | None:

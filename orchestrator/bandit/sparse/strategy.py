@@ -69,11 +69,10 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         the prior decides. A calibrated model also learns from failures.
         """
         after = self._observe(state, observations)
-        if self.model is not None and self.model.is_fitted:
-            limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
-            after = learn_outputs(after, self.model, self.oversampling, limit)
+        limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
+        after = learn_outputs(after, self.model, self.oversampling, limit)
         arms = arms_and_rewards(observations)[0]
-        has_learned = bool(arms or after.output_fits) or len(after.failed) > len(state.failed)
+        has_learned = bool(arms or after.curve_state.output_fits) or len(after.failed) > len(state.failed)
         over_steps = after.knowledge.learns_curves and self.model is not None and self.model.is_fitted
         if not over_steps and (not has_learned or not after.pulls.total):
             return after
