@@ -20,17 +20,9 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     return _early_stopping(state).cause_of_stop(
         state.trainings,
         trial,
-        lambda trial: _is_hopeless(state, trial),
+        lambda trial: state.trainings.is_hopeless(trial, state.hopes),
         state.end_of_budget,
     )
-
-
-def _is_hopeless(state: CampaignState, trial: int) -> bool:
-    """Return whether even the optimistic forecast of `trial` is worse than the best results. A forecast
-    does not count before the first reliable pause."""
-    if state.trainings.step(trial) <= _unreliable_steps(state):
-        return False
-    return state.trainings.is_hopeless(trial, state.hopes)
 
 
 def step_limit(state: CampaignState, trial: int) -> int | None:
@@ -66,10 +58,11 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     if rule is None:
         return Turn.BY_BOUND
     steps = state.trainings.steps.total
-    used = state.totals.chosen * _first_pause(state)
+    first_pause = _first_pause(state)
+    used = state.totals.chosen * first_pause
     if rule.restarts or 0 < used < SHARE_OF_STARTS * steps:
         return Turn.NEW_FIRST
-    is_unreliable = _unreliable_steps(state) > 0
+    is_unreliable = _unreliable_steps(state, first_pause) > 0
     return Turn.PAUSED_FIRST if is_unreliable and used > LARGEST_SHARE_OF_STARTS * steps else Turn.BY_BOUND
 
 
@@ -86,14 +79,19 @@ def _first_pause(state: CampaignState) -> int:
     return first_reliable_pause(rules.stopping, rule.last_step, dict(learned.steps))
 
 
-def _unreliable_steps(state: CampaignState) -> int:
+def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
     """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
     rules = state.rules
     if rules.stopping is None or rules.training is None or not rules.training.bounds_starts:
         return 0
-    first = _first_pause(state)
-    return first - 1 if first > rules.stopping.step_of_next_rung(0) else 0
+    return first_pause - 1 if first_pause > rules.stopping.step_of_next_rung(0) else 0
 
 
 def _early_stopping(state: CampaignState) -> EarlyStopping:
-    return EarlyStopping(state.rules.stopping, state.rules.training, _first_pause(state))
+    first_pause = _first_pause(state)
+    return EarlyStopping(
+        state.rules.stopping,
+        state.rules.training,
+        first_pause,
+        _unreliable_steps(state, first_pause),
+    )

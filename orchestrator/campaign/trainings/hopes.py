@@ -26,8 +26,7 @@ class Hopes:
             return True
         optimistic = self._optimistic(forecast)
         if len(optimistic) == 1:
-            sign = self._sign
-            return self.best is not None and sign * forecast.high < sign * self.best
+            return self.best is not None and optimistic[0] < self._sign * self.best
         rewards = (member.rewards for member in self.front.members)
         return any(is_as_good(one, optimistic) and one != optimistic for one in rewards)
 
@@ -60,7 +59,7 @@ class Hopes:
     def optimistic_promise(self, forecast: Forecast) -> Point:
         """Return the same with the optimistic value of a single goal, for the order of
         checkpoints."""
-        return (self._sign * forecast.high,) if self.goals.is_single else self.promise(forecast)
+        return self._optimistic(forecast) if self.goals.is_single else self.promise(forecast)
 
     @property
     def _sign(self) -> float:
@@ -71,10 +70,8 @@ class Hopes:
 
     def _optimistic(self, forecast: Forecast) -> Point:
         """Return the rewards at the optimistic end of the forecast."""
-        bounds = [(forecast.low, forecast.high)]
-        bounds += [(band.low, band.high) for band in forecast.further]
-        pairs = zip(self.goals.objectives, bounds, strict=False)
-        return tuple(max(goal.sign * low, goal.sign * high) for goal, (low, high) in pairs)
+        highs = (forecast.high, *(band.high for band in forecast.further))
+        return tuple(goal.sign * high for goal, high in zip(self.goals.objectives, highs, strict=False))
 
     def _gain(self, rewards: Point) -> float:
         """Return the rise of the front's hypervolume by a further result."""

@@ -45,12 +45,13 @@ class EarlyStopping:
 
     `rungs` compares trials or pauses them; None: no trial is stopped. `model` adds short first
     trainings, forecasts and witnesses; None: only the comparison at rungs. No trial pauses before
-    `first_pause`, a step.
+    `first_pause`, a step. Forecasts of trials that have not passed `unreliable_steps` stop none.
     """
 
     rungs: StoppingRule | None = None
     model: TrainingRule | None = None
     first_pause: int = 0
+    unreliable_steps: int = 0
 
     def cause_of_stop(
         self,
@@ -79,16 +80,21 @@ class EarlyStopping:
             return at_rung
         if (at_end := _cause_at_end_of_budget(plan, trial)) is not None:
             return at_end
-        is_continued = trial in trainings.continued
-        if self.model.is_first_training(trial, is_continued):
+        if self.model.is_first_training(trial, trial in trainings.continued):
             return _cause_of_first_training(trainings, trial, self.model.first_steps)
         if self.model.is_witness(trial) or _is_completing(trainings, plan, trial):
             return None
-        if at_rung is not None or is_continued:
-            # A continued trial is not stopped by its forecast before its next pause. Otherwise it
-            # would be stopped after one step and continued again.
+        if at_rung is not None or not self._trusts_forecast(trainings, trial):
             return at_rung
         return StopCause.FORECAST if is_hopeless(trial) else None
+
+    def _trusts_forecast(self, trainings: Trainings, trial: int) -> bool:
+        """Return whether the forecast of `trial` may stop it now.
+
+        A continued trial is not stopped by its forecast before its next pause. Otherwise it would
+        be stopped after one step and continued again.
+        """
+        return trial not in trainings.continued and trainings.step(trial) > self.unreliable_steps
 
     def _cause_at_rung(self, trainings: Trainings, trial: int) -> StopCause | None:
         if self.rungs is None or not trainings.rungs.stops(self.rungs, trial):
