@@ -69,8 +69,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         the prior decides. A calibrated model also learns from failures.
         """
         after = self._observe(state, observations)
-        limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
-        after = learn_outputs(after, self.model, self.oversampling, limit)
+        after = learn_outputs(after, self.model, self.oversampling, self._pair_limit)
         arms = arms_and_rewards(observations)[0]
         has_learned = bool(arms or after.curve_state.output_fits) or len(after.failed) > len(state.failed)
         over_steps = after.knowledge.learns_curves and self.model is not None and self.model.is_fitted
@@ -91,11 +90,15 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)
 
+    @property
+    def _pair_limit(self) -> int:
+        """The largest number of atoms of a model over steps."""
+        return min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
+
     def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior) -> S:
         """Return `after` with a dictionary of pairs, drawn by their variances under `before`."""
-        limit = min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
         variances = pair_variances(before, evidence)
-        dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, limit)
+        dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, self._pair_limit)
         return replace(after, dictionary=dictionary)
 
     def with_curves(
