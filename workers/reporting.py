@@ -66,12 +66,7 @@ class Reports:
         `value` or one of `metrics` is not a number, or `step` is not a whole number.
         """
         if isinstance(value, Mapping):
-            if self.value_name not in value:
-                raise InvalidValueError(
-                    f"a reported mapping must have {self.value_name!r}, the metric that the search "
-                    f"optimizes (first), got {excerpt(value)}"
-                )
-            metrics = {**value, **metrics}
+            metrics = self._metrics_in(value) | metrics
             value = metrics.pop(self.value_name)
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else _whole_step(step)
@@ -96,6 +91,14 @@ class Reports:
         if self._recorded[-1] is self._last:
             return tuple(self._recorded)
         return (*self._recorded, self._last)
+
+    def _metrics_in(self, reported: Mapping[str, float]) -> dict[str, float]:
+        if self.value_name in reported:
+            return dict(reported)
+        raise InvalidValueError(
+            f"a reported mapping must have {self.value_name!r}, the metric that the search "
+            f"optimizes (first), got {excerpt(reported)}"
+        )
 
     def _catch_up(self, step: int) -> bool:
         """Report the steps before `step` that an earlier attempt reported and the log lacks.
