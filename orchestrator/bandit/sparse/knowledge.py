@@ -40,7 +40,7 @@ class OutputFit:
         return {"model": self.calibration.recorded(), "dictionary": self.dictionary.tolist()}
 
 
-OutputFits = tuple[OutputFit | None, ...]  # of each output; None without curves
+OutputFits = tuple[OutputFit | None, ...]  # one per output; None if it has no curves
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,7 +80,7 @@ class Knowledge:
 
     @cached_property
     def outputs(self) -> tuple["Knowledge | None", ...]:
-        """The knowledge about the curves of each output; None without a model over steps."""
+        """The knowledge about the curves of each output; None if it has no model over steps."""
         pairs = enumerate(self.output_fits)
         return tuple(None if fit is None else self.of_output(output, fit) for output, fit in pairs)
 

@@ -1,7 +1,7 @@
 """The sparse posterior over all arms (that of BKB; DTC on the 1/λ scale), fitted from counts.
 
-In the paper's notation, with z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq.
-2–3): This module uses coordinates in which V is the identity: with Σ n_p z z ᵀ = U diag(b) Uᵀ,
+The paper's notation is z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3).
+This module uses coordinates in which V is the identity. With Σ n_p z zᵀ = U diag(b) Uᵀ,
 
     y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b
     is `spectrum` (r,)

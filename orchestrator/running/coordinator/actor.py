@@ -95,7 +95,7 @@ class Orchestrator:
         except BbkbError as error:
             self._answer = error
         except BaseException as error:  # otherwise the watcher would wait forever
-            self._answer = CampaignError(f"the coordinator failed:  {type(error).__name__}: {error}")
+            self._answer = CampaignError(f"the coordinator failed: {type(error).__name__}: {error}")
         self._ended.set()
         time.sleep(ANSWER_KEPT_SECONDS)
         from orchestrator.running.coordinator.handover import forget_store
