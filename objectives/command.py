@@ -23,9 +23,9 @@ from typing import IO, Annotated
 
 from typing_extensions import Doc
 
+from objectives.keywords import did_you_mean
 from objectives.machines import END_SECONDS, PLACEHOLDERS, Machine, gives_value, machine_of, single_machine
 from objectives.objective import Evaluation, HasFolder, HasOutput, InvalidValueError, ObjectiveError, Parameters, Report
-from objectives.reference import did_you_mean
 from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
 from objectives.shell_text import places

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from objectives import coding
 from objectives.coding import Codes
 from objectives.conditions import Clause, Operand, names_in, operands
+from objectives.keywords import did_you_mean
 from objectives.parameters import Constant, Parameter, Space, conditions
-from objectives.reference import did_you_mean
 
 Mask = NDArray[np.bool_]
 

@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from objectives.datasets import DataSource
+from objectives.keywords import did_you_mean
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Space
-from objectives.reference import did_you_mean, import_reference
+from objectives.reference import import_reference
 from objectives.table_file import Column, read_columns, read_columns_with_gaps
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")

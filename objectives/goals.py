@@ -3,9 +3,12 @@
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+from objectives.keywords import checks_arguments
+
 Direction: TypeAlias = Literal["minimize", "maximize"]
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Objective:
     """One of several objectives: a metric and its direction.
@@ -22,6 +25,7 @@ class Objective:
     reference: float | None = None
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A bound on a metric that the best results must satisfy. Give one bound or both.

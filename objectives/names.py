@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
 from objectives.datasets import DataSource
+from objectives.keywords import did_you_mean
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Space
-from objectives.reference import did_you_mean, import_reference
+from objectives.reference import import_reference
 
 OBJECTIVES: Mapping[str, str] = MappingProxyType(
     {

@@ -17,6 +17,7 @@ from typing import Annotated, Literal, get_args
 from typing_extensions import Doc
 
 from objectives.conditions import Clause, Scalar, When, clauses_of
+from objectives.keywords import checks_arguments
 
 WhenOption = Annotated[
     When | None, Doc("The conditions under which the parameter exists, such as {model: svm}; None: always.")
@@ -32,6 +33,7 @@ _SHOWN = 8  # the number of values of a parameter that its wording lists
 _WHOLE = 1e-9  # the largest relative distance of a number of steps from a whole number
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Range:
     """Numbers from `low` to `high`, including both.
@@ -108,6 +110,7 @@ class Range:
         return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{log}{_rule_of(self)}"
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One of `choices`, which have no order: all different choices are equally far apart.
@@ -149,6 +152,7 @@ class Choice:
         return f"one of {_list_values(self.choices)}{weights}{_rule_of(self)}"
 
 
+@checks_arguments
 @dataclass(frozen=True, slots=True)
 class Ordered:
     """One of `ordered`, which are sorted: neighbors are similar, and all steps count as equal.

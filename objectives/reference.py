@@ -1,7 +1,6 @@
 """Names of Python objects in a campaign file: `package.module:attribute`, or
 `path/to/file.py:attribute`."""
 
-import difflib
 import hashlib
 import importlib
 import sys
@@ -12,6 +11,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
+from objectives.keywords import did_you_mean
 from objectives.objective import ObjectiveError
 
 
@@ -189,11 +189,3 @@ def _hidden_import(error: Exception) -> str:
                 f"({_place_of(imported)}): rename yours"
             )
     return ""
-
-
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` with the known word nearest to `word`, or an empty text. Among
-    equally near words, one with the same letters is preferred."""
-    nearest = difflib.get_close_matches(word, list(choices))
-    same_letters = (choice for choice in nearest if sorted(choice) == sorted(word))
-    return f"; did you mean {next(same_letters, nearest[0])!r}?" if nearest else ""

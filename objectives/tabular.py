@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.duplicates import Duplicates, group
+from objectives.keywords import did_you_mean
 from objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
-from objectives.reference import did_you_mean
 from objectives.table_file import encode, read_columns
 
 ROW = "row"  # the parameter with the index of an arm's row

@@ -25,7 +25,7 @@ from benchmarks.curves.summary import Found, Key, tables
 from benchmarks.peers.cache import Cache
 from benchmarks.tables import Table, write
 from objectives.datasets import DataSource
-from objectives.reference import did_you_mean
+from objectives.keywords import did_you_mean
 from orchestrator.errors import UserError
 
 _WIDTH = 240

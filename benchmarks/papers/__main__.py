@@ -12,7 +12,7 @@ from benchmarks.command import run as run_command
 from benchmarks.papers import compressed, nasbench101, regression, threds, variance_starvation
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.tables import write
-from objectives.reference import did_you_mean
+from objectives.keywords import did_you_mean
 from orchestrator.errors import UserError
 
 _WIDTH = 220  # of the output: rows of a table are not wrapped, also in a narrow terminal

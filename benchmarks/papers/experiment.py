@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.tables import Table
-from objectives.reference import did_you_mean
+from objectives.keywords import did_you_mean
 from orchestrator.errors import UserError
 
 

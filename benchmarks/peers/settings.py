@@ -10,7 +10,7 @@ from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
 from objectives.datasets import DataSource
-from objectives.reference import did_you_mean
+from objectives.keywords import did_you_mean
 from orchestrator.errors import UserError
 
 _NOISY = "-noisy"

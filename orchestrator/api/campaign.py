@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from objectives.goals import Direction
+from objectives.keywords import checks_arguments
 from orchestrator.api.arguments import (
     Constraints,
     EarlyStopping,
@@ -55,6 +56,7 @@ class Campaign:
         RunError: if the function cannot be written into the folder `runs`.
     """
 
+    @checks_arguments
     def __init__(
         self,
         objective: Function | Mapping[str, object],
@@ -80,6 +82,7 @@ class Campaign:
         self.settings: Settings = settings_of(objective, settings, **arguments)
 
     @classmethod
+    @checks_arguments
     def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Campaign":
         """Return the campaign of a file.
 
@@ -97,6 +100,7 @@ class Campaign:
         campaign.settings = load_settings(path, check_list(overrides, "overrides", '["budget.evaluations=50"]'))
         return campaign
 
+    @checks_arguments
     def run(
         self,
         *,
@@ -175,6 +179,7 @@ class Campaign:
         return f"<Campaign {self.settings.name}, {goals}: {budget} evaluations on {workers} workers>"
 
 
+@checks_arguments
 def tune(
     objective: Function | Mapping[str, object],
     space: Space,

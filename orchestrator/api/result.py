@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from typing_extensions import deprecated
 
+from objectives.keywords import checks_arguments
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.trial_result import TrialResult, Trials
@@ -221,6 +222,7 @@ class Result:
         return f"{table}<a href='{link}' target='_blank'>report</a>"
 
 
+@checks_arguments
 def load(folder: str | Path) -> Result:
     """Return the current result of a run, which may be running elsewhere.
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from objectives.goals import as_section
+from objectives.keywords import hint
 from objectives.parameters import Parameter
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.bandit.options import excerpt
@@ -92,9 +93,6 @@ def check_direction(direction: object, is_needed: bool = False) -> None:
             'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
         )
     if direction not in ("minimize", "maximize", None):
-        # imported here, because it loads pydantic and YAML
-        from orchestrator.settings.mistakes import hint
-
         meant = hint(str(direction), ("minimize", "maximize"))
         raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}{meant}')
 

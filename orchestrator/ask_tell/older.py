@@ -3,9 +3,12 @@
 import functools
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, ParamSpec
 
+from objectives.keywords import hint, refuse_unknown
 from orchestrator.ask_tell.strategy import named_strategy
+from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.errors import warn_of_older
 
@@ -46,6 +49,8 @@ class Renamed:
 def accepts_options(initialize: Callable[P, None]) -> Callable[P, None]:
     """Return a constructor that also takes the strategy's options as keyword arguments."""
     signature = inspect.signature(initialize)
+    arguments = [name for name in signature.parameters if name != "self"]
+    title = initialize.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(initialize)
     def with_options(*args: P.args, **kwargs: P.kwargs) -> None:
@@ -57,6 +62,10 @@ def accepts_options(initialize: Callable[P, None]) -> Callable[P, None]:
             raise ValueError(_REFUSED[name])
         bound = signature.bind_partial(*args, **known)
         choice = bound.arguments.get("strategy", "bbkb")
+        if isinstance(choice, str) and choice in STRATEGIES:
+            own = {"preset", *(field.name for field in fields(STRATEGIES[choice]))}
+            wrong = [name for name in options if name not in own and hint(name, arguments)]
+            refuse_unknown(title, wrong, arguments)
         has_existing = bound.arguments.get("existing") is not None
         bound.arguments["strategy"] = named_strategy(choice, options, has_existing)
         maker = "BBKB.paper" if options.get("preset") == "paper" else "BBKB"

@@ -5,8 +5,9 @@ from dataclasses import fields, is_dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
+from objectives.keywords import did_you_mean
 from objectives.objective import ObjectiveError
-from objectives.reference import did_you_mean, import_reference
+from objectives.reference import import_reference
 from orchestrator.bandit.checks import check_class
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.start.warm_start import DataStart, warm_start_of, with_warm_start

@@ -14,7 +14,7 @@ import numpy as np
 from annotated_types import Gt
 from typing_extensions import Doc
 
-from objectives.reference import did_you_mean
+from objectives.keywords import did_you_mean
 from orchestrator.bandit.arms import Arms, as_arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal

@@ -8,6 +8,7 @@ Each of them has the calibrated settings of a campaign file; `BBKB.paper(…)` i
 algorithm. `bbkb strategies` lists the names of all strategies.
 """
 
+from objectives.keywords import checks_arguments
 from orchestrator.bandit.strategies.async_ts import AsyncTS as _AsyncTS
 from orchestrator.bandit.strategies.bbkb import BBKB as _BBKB
 from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement as _ExpectedImprovement
@@ -33,12 +34,12 @@ __all__ = [
     "Uniform",
 ]
 
-BBKB = Calibrated(_BBKB)
-GPUCB = Calibrated(_GPUCB)
-GPBUCB = Calibrated(_GPBUCB)
-AsyncTS = Calibrated(_AsyncTS)
-ExpectedImprovement = Calibrated(_ExpectedImprovement)
-ProbabilityOfImprovement = Calibrated(_ProbabilityOfImprovement)
-Uniform = Calibrated(_Uniform)
-OptunaSampler = Calibrated(_OptunaSampler)
-PBT = Calibrated(_PBT)
+BBKB = Calibrated(checks_arguments(_BBKB))
+GPUCB = Calibrated(checks_arguments(_GPUCB))
+GPBUCB = Calibrated(checks_arguments(_GPBUCB))
+AsyncTS = Calibrated(checks_arguments(_AsyncTS))
+ExpectedImprovement = Calibrated(checks_arguments(_ExpectedImprovement))
+ProbabilityOfImprovement = Calibrated(checks_arguments(_ProbabilityOfImprovement))
+Uniform = Calibrated(checks_arguments(_Uniform))
+OptunaSampler = Calibrated(checks_arguments(_OptunaSampler))
+PBT = Calibrated(checks_arguments(_PBT))

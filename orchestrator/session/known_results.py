@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.conditions import Scalar
+from objectives.keywords import did_you_mean
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Parameter
-from objectives.reference import did_you_mean
 from objectives.space import SearchSpace
 from objectives.table_file import read_columns
 from objectives.tabular import ROW

@@ -5,8 +5,8 @@ import threading
 from dataclasses import dataclass
 
 from objectives.command import ShellCommand
+from objectives.keywords import did_you_mean
 from objectives.objective import Candidates
-from objectives.reference import did_you_mean
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.worker_sections import WorkerSettings, ends_of

@@ -15,7 +15,7 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from objectives.reference import did_you_mean
+from objectives.keywords import hint, suggestion
 from orchestrator.credentials import redact
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Keys, dotted_key
@@ -48,26 +48,6 @@ _RULES = {
 }
 _NAMED_KEYS = 4  # of a section, listed in a message
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
-# words of other programs and of everyday language → keys with the same meaning
-_MEANT = {
-    "timeout": ("timeout_seconds",),
-    "max": ("high", "at_most", "maximize"),
-    "min": ("low", "at_least", "minimize"),
-    "values": ("choices",),
-    "options": ("choices",),
-    "categories": ("choices",),
-    "value": ("constant",),
-    "trials": ("evaluations",),
-    "n_trials": ("evaluations",),
-    "num_samples": ("evaluations",),
-    "max_evals": ("evaluations",),
-    "max_failures": ("retries",),
-    "max_concurrent_trials": ("count",),
-    "n_jobs": ("count",),
-    "time": ("hours",),
-    "max_time": ("hours",),
-    "duration": ("hours",),
-}
 # words of other programs at the top of a file → the key with the same meaning
 _MEANT_AT_TOP = {
     **dict.fromkeys(
@@ -177,24 +157,6 @@ def _duration_hint(key: str, value: object) -> str:
         return f"; write {float(number) * _SECONDS[name] / unit:.6g}"
     except ValueError:  # such as 1.2.3h
         return ""
-
-
-def suggestion(word: str, choices: Sequence[str]) -> str:
-    """Return `did you mean …?` if a name is similar or has the same meaning; otherwise all
-    names."""
-    return hint(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
-
-
-def hint(word: str, choices: Sequence[str]) -> str:
-    """Return `; did you mean …?` if one of `choices` is similar or has the same meaning; otherwise
-    an empty text."""
-    meant = meaning(word, choices)
-    return did_you_mean(word, choices) if meant is None else f"; did you mean {meant!r}?"
-
-
-def meaning(word: str, choices: Sequence[str]) -> str | None:
-    """Return the member of `choices` that other programs call `word`; None if there is none."""
-    return next((key for key in _MEANT.get(word, ()) if key in choices), None)
 
 
 def excerpt(value: object) -> str:

@@ -12,12 +12,13 @@ from pydantic import ValidationError
 
 from objectives.conditions import Clause, Scalar, clauses_of
 from objectives.constraints import mistakes
+from objectives.keywords import meaning
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, conditions, has_prior
 from objectives.space import SearchSpace
 from orchestrator.bandit.strategy import Informed
 from orchestrator.settings.file import Plain
-from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure, meaning
+from orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure
 from orchestrator.settings.options import as_mapping, build, dump
 from orchestrator.settings.sections import BudgetSettings
 

@@ -5,6 +5,7 @@ readers of a log do not import any strategy.
 import dataclasses
 from collections.abc import Mapping
 
+from objectives.keywords import suggestion
 from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
 from orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
@@ -13,7 +14,7 @@ from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Plain
-from orchestrator.settings.mistakes import Refusal, excerpt, failure, suggestion
+from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.older import current_options
 from orchestrator.settings.options import as_mapping, build, dump
 

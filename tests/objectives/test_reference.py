@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from objectives.objective import ObjectiveError
-from objectives.reference import did_you_mean, import_reference
+from objectives.reference import import_reference
 
 
 def test_reference_resolves_to_the_object_that_it_names() -> None:
@@ -55,10 +55,6 @@ def test_misspelt_module_or_file_is_answered_with_the_one_that_is_there(
         import_reference(reference, [str(tmp_path), str(tmp_path / ".")])
 
 
-def test_suggestion_prefers_the_word_with_the_same_letters() -> None:
-    assert did_you_mean("lgo", ["low", "high", "log"]) == "; did you mean 'log'?"
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -100,11 +96,6 @@ def test_line_of_an_installed_module_is_named_if_no_other_is(tmp_path: Path, mon
     (folder / "module_installed_and_failing.py").write_text("1 / 0")
     with pytest.raises(ObjectiveError, match=r"failed at .*/module_installed_and_failing\.py:1 with ZeroDivision"):
         import_reference("module_installed_and_failing:f", [str(folder)])
-
-
-def test_did_you_mean_is_empty_if_nothing_is_similar() -> None:
-    assert did_you_mean("lerning_rate", ["learning_rate", "l2"]) == "; did you mean 'learning_rate'?"
-    assert did_you_mean("zzz", ["learning_rate", "l2"]) == ""
 
 
 def test_file_that_was_interrupted_while_it_was_imported_is_imported_again(tmp_path: Path) -> None:

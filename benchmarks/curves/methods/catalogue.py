@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from benchmarks.curves.methods.random_search import RandomSearch, ShortThenBest
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Method, Setting
-from objectives.reference import did_you_mean
+from objectives.keywords import did_you_mean
 from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.errors import UserError
 

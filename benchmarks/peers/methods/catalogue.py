@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from benchmarks.peers.methods.ours import Options
 from benchmarks.peers.problems import Group, Problem
 from benchmarks.peers.search import Method
-from objectives.reference import did_you_mean
+from objectives.keywords import did_you_mean
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.errors import UserError
 

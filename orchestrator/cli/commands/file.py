@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
+from objectives.keywords import suggestion
 from orchestrator.bandit.options import documentation_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
@@ -22,7 +23,6 @@ from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.session.build import build_new
 from orchestrator.session.known_results import existing, with_best_of
 from orchestrator.settings.loading import load, naming_places
-from orchestrator.settings.mistakes import suggestion
 from orchestrator.settings.schema import schema as json_schema
 from orchestrator.settings.strategies import own_strategy
 

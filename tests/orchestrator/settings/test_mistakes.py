@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
+from objectives.keywords import suggestion
 from orchestrator.settings.file import Document, Keys
 from orchestrator.settings.mistakes import (
     Refusal,
@@ -15,7 +16,6 @@ from orchestrator.settings.mistakes import (
     describe,
     excerpt,
     failure,
-    suggestion,
     unknown_key,
 )
 

@@ -1,0 +1,93 @@
+"""Suggestions for unknown names: keys of a campaign file and arguments of a function in Python."""
+
+import difflib
+import functools
+import inspect
+import reprlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+Callee = TypeVar("Callee", bound=Callable[..., Any])
+
+# words of other programs and of everyday language → keys and arguments with the same meaning
+_MEANT = {
+    "timeout": ("timeout_seconds", "hours"),
+    "max": ("high", "at_most", "maximize"),
+    "min": ("low", "at_least", "minimize"),
+    "values": ("choices",),
+    "options": ("choices",),
+    "categories": ("choices",),
+    "value": ("constant",),
+    "max_failures": ("retries",),
+    **dict.fromkeys(("time", "max_time", "duration", "time_budget_s"), ("hours",)),
+    **dict.fromkeys(("n_jobs", "max_concurrent_trials", "max_concurrent", "parallelism"), ("count", "workers")),
+    **dict.fromkeys(("trials", "n_trials", "num_samples", "max_evals", "n_calls", "n_iter"), ("evaluations",)),
+    **dict.fromkeys(("n", "batch_size", "num"), ("limit",)),
+    **dict.fromkeys(("mode", "goal"), ("direction",)),
+    **dict.fromkeys(("random_state", "rng"), ("seed",)),
+    **dict.fromkeys(("scheduler", "pruner", "stop"), ("early_stopping",)),
+    **dict.fromkeys(("sampler", "search_alg", "algorithm", "optimizer"), ("strategy",)),
+    **dict.fromkeys(("search_space", "parameters", "config", "param_space"), ("space",)),
+    **dict.fromkeys(("callback", "callbacks"), ("on_result",)),
+    **dict.fromkeys(("verbose", "show_progress_bar"), ("progress",)),
+}
+
+
+def suggestion(word: str, choices: Sequence[str]) -> str:
+    """Return `did you mean …?` if a name is similar or has the same meaning; otherwise all
+    names."""
+    return hint(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
+
+
+def hint(word: str, choices: Sequence[str]) -> str:
+    """Return `; did you mean …?` if one of `choices` is similar or has the same meaning; otherwise
+    an empty text."""
+    meant = meaning(word, choices)
+    return did_you_mean(word, choices) if meant is None else f"; did you mean {meant!r}?"
+
+
+def meaning(word: str, choices: Sequence[str]) -> str | None:
+    """Return the member of `choices` that other programs call `word`; None if there is none."""
+    return next((key for key in _MEANT.get(word, ()) if key in choices), None)
+
+
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` with the known word nearest to `word`, or an empty text. Among
+    equally near words, one with the same letters is preferred."""
+    nearest = difflib.get_close_matches(word, list(choices))
+    same_letters = (choice for choice in nearest if sorted(choice) == sorted(word))
+    return f"; did you mean {next(same_letters, nearest[0])!r}?" if nearest else ""
+
+
+def refuse_unknown(callee: str, names: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ValueError if one of `names` is not one of the arguments `known` of `callee`."""
+    for name in names:
+        if name not in known:
+            remedy = hint(name, known) or f"; its arguments are {', '.join(known)}"
+            raise ValueError(f"{name} is not an argument of {callee}{remedy}")
+
+
+def checks_arguments(callee: Callee) -> Callee:
+    """Return a function or class that raises ValueError for unknown arguments and for too many
+    positional ones, with a remedy. Python's own TypeError names none."""
+    if isinstance(callee, type):
+        callee.__init__ = checks_arguments(callee.__init__)  # type: ignore[misc]
+        return callee
+    parameters = inspect.signature(callee).parameters.values()
+    known = [each.name for each in parameters if each.name != "self"]
+    by_position = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+    by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
+    title = callee.__qualname__.removesuffix(".__init__")
+
+    @functools.wraps(callee)
+    def checked(*args: Any, **options: Any) -> Any:
+        refuse_unknown(title, options, known)
+        if by_name and len(args) > len(by_position):
+            listed = ", ".join(name for name in by_position if name != "self")
+            raise ValueError(
+                f"{title} takes only {listed} by position: write the name of the argument "
+                f"{reprlib.repr(args[len(by_position)])}, such as {by_name[0]}=…"
+            )
+        return callee(*args, **options)
+
+    return cast(Callee, checked)
