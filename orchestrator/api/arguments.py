@@ -19,11 +19,10 @@ from orchestrator.ask_tell.checks import (
     check_space,
 )
 from orchestrator.ask_tell.strategy import StrategyChoice
-from orchestrator.bandit.options import excerpt
-from orchestrator.errors import RunError
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import name_from
+from orchestrator.store.runs import unwritable
 from workers.executor import ExecutorName
 
 Function: TypeAlias = Callable[..., object]
@@ -147,8 +146,7 @@ def _with_function(tree: dict[str, Any], function: Function) -> Settings:
     try:
         draft.write()
     except OSError as error:
-        rule = "runs must be a folder that can be created and written"
-        raise RunError(f"{rule}, got {excerpt(checked.runs)}: {error.strerror or error}") from error
+        raise unwritable(checked.runs, error.strerror) from error
     return checked
 
 

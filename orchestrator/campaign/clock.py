@@ -14,7 +14,7 @@ LABELS = {
     "dispatch": "dispatch",
     "worker_start": "starting workers",
     "sending": "sending trials",
-    "recording": "recording results",
+    "recording": "recording and deciding",
     "other": "other",
 }
 # a trial that waits longer than this is assumed to wait for a worker process to start
@@ -53,15 +53,16 @@ class TransitSeconds:
 
     worker_start: float = 0.0  # the trial waited for its worker process to start
     sending: float = 0.0  # the trial was on its way to a worker
-    recording: float = 0.0  # the outcome was on its way to the log
+    recording: float = 0.0  # the driver recorded the outcome, or decided about the next trial
 
-    def plus(self, before: float, after: float) -> "TransitSeconds":
+    def plus(self, before: float, after: float, is_inline: bool) -> "TransitSeconds":
         """Add the seconds before and after an evaluation, which are below 0 if the clocks of two
-        machines differ."""
-        cause = "worker_start" if before > _PROCESS_START_SECONDS else "sending"
-        return replace(
-            self, **{cause: getattr(self, cause) + max(0.0, before)}, recording=self.recording + max(0.0, after)
-        )
+        machines differ. An evaluation in the driver's process only waits for the driver."""
+        added = {"recording": max(0.0, after)}
+        slow = before > _PROCESS_START_SECONDS
+        cause = "recording" if is_inline else "worker_start" if slow else "sending"
+        added[cause] = added.get(cause, 0.0) + max(0.0, before)
+        return replace(self, **{name: getattr(self, name) + seconds for name, seconds in added.items()})
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class Clock:
     elapsed_seconds: float = 0.0
     capacity_seconds: float = 0.0  # the sum over time of the number of workers; at least busy + idle
     busy_seconds: float = 0.0  # the total time of attempts that have ended, whatever their outcome
-    # of the strategy since the last outcome, while a dispatched trial waited; None if evaluations
-    # continue during computations
+    # of the strategy since the last outcome, while a dispatched trial waited; None unless the
+    # driver's process evaluates, because evaluations otherwise continue during computations
     computing_seconds: float | None = None
     idle: IdleSeconds = field(default_factory=IdleSeconds)
     transit: TransitSeconds = field(default_factory=TransitSeconds)
@@ -94,7 +95,7 @@ class Clock:
             busy_seconds=self.busy_seconds + finished - started,
             computing_seconds=None if self.computing_seconds is None else 0.0,
             idle=self.idle.plus("refit", computing),
-            transit=self.transit.plus(before - computing, after),
+            transit=self.transit.plus(before - computing, after, self.computing_seconds is not None),
         )
 
     def advance(

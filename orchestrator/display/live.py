@@ -202,7 +202,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         *_recent_rows(status),
         ("ended", Text(f"{status.trials.done}: {status.trials.outcomes}", style="red" if status.trials.failed else "")),
         ("existing", Text(_existing(status))),
-        ("model", Text(f"{status.model.dictionary_size} inducing points: {_inducing(status)} that it keeps")),
+        ("model", Text(_inducing(status))),
         ("calibration", Text(_calibration(status))),
         ("steps", Text(_reliability(status))),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
@@ -338,10 +338,12 @@ def assignments(parameters: Mapping[str, object]) -> str:
 
 
 def _inducing(status: Status) -> str:
-    """Return the kind of inducing points, which include steps if the model learns curves."""
-    return (
-        "evaluated candidates and steps of trainings" if status.model.steps_reliability else "the evaluated candidates"
-    )
+    """Return the number and kind of inducing points, which include steps if the model learns
+    curves; an empty text if there are none."""
+    if not status.model.dictionary_size:
+        return ""
+    steps = " and steps of trainings" if status.model.steps_reliability else ""
+    return f"{status.model.dictionary_size} inducing points: the evaluated candidates{steps} that it keeps"
 
 
 def _reliability(status: Status) -> str:

@@ -192,16 +192,20 @@ def make_folder(run: Run) -> None:
     _make(run.folder)
 
 
+def unwritable(runs: str, reason: str | None) -> RunError:
+    """Return the error of a folder `runs` in which no run can be created."""
+    return RunError(f"runs must be a folder that can be created and written, got {reprlib.repr(runs)}: {reason}")
+
+
 def check_writable(settings: "Settings") -> None:
     """Raise RunError if no folder can be created in `runs`, or StoreError if the store fails."""
     root = Path(settings.runs)
     try:
         there = next(folder for folder in (root, *root.parents) if folder.exists())
     except OSError as error:
-        rule = "runs must be a folder that can be created and written"
-        raise RunError(f"{rule}, got {reprlib.repr(settings.runs)}: {error.strerror}") from error
+        raise unwritable(settings.runs, error.strerror) from error
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-        raise RunError(f"runs must be a folder that can be created and written, got {root}: {there} cannot be written")
+        raise unwritable(settings.runs, f"{there} cannot be written")
     if settings.store != "sqlite":
         from orchestrator.store.event_store import EventStore
 
