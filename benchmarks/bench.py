@@ -26,6 +26,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from benchmarks.command import Data
 from benchmarks.command import run as run_command
 from benchmarks.speed.rows import THREADS
 from orchestrator.errors import BbkbError, UserError
@@ -119,7 +120,6 @@ COMMANDS = (
 
 Base = Annotated[str | None, typer.Option(help="Commit to compare with, such as HEAD~1; none: seconds only.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Processes for each number; the page has their median.")]
-Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 Out = Annotated[Path, typer.Option(help="File that is written, in Markdown.")]
 
 
@@ -259,9 +259,5 @@ def _load() -> str:
     return ", ".join(f"{load:.1f}" for load in os.getloadavg())
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.bench")
+    run_command(main, "benchmarks.bench")

@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, numbers, parts
 from benchmarks.command import run as run_command
 from benchmarks.curves.campaign import CAMPAIGNS, run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS, load_problem
@@ -35,19 +36,13 @@ Problems = Annotated[
     str, typer.Option(help=f"Problems such as {PROBLEMS[0]}, or families, some of {','.join(FAMILIES)}.")
 ]
 Methods = Annotated[str, typer.Option(help=f"Some of {','.join(LABELS)}, separated by commas.")]
-Workers = Annotated[str, typer.Option(help="Numbers of simulated workers, separated by commas.")]
 Trainings = Annotated[str, typer.Option(help="Budgets in full trainings, separated by commas.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
-FirstSeed = Annotated[int, typer.Option(min=0, help="Seed of the first repetition; each further one has the next.")]
 Durations = Annotated[
     Literal["equal", "recorded"], typer.Option(help="Whether all steps take as long, or the seconds on record.")
 ]
 Base = Annotated[str, typer.Option(help="The method that the others are compared with.")]
 Processes = Annotated[int, typer.Option(min=1, help="Searches at the same time.")]
-ReportOnly = Annotated[bool, typer.Option("--report", help="Run no search; print the tables of finished ones.")]
-Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
 Own = Annotated[Path, typer.Option(help="Folder of the curves own-…, which `benchmarks.curves.own` records.")]
-Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
 
 @dataclass(frozen=True)
@@ -78,12 +73,13 @@ def main(
 ) -> None:
     """Compare searches of trainings in steps on the same curves, workers, budgets and seeds."""
     console, source = Console(width=_WIDTH), DataSource.find(data)
-    names, selected = _parts(methods), _problems(problems)
+    names = parts(methods)
+    selected = _problems(problems)
     known_methods((*names, base))
     settings = [
         Setting(workers=count, trainings=budget, seed=seed, durations=durations)
         for count, budget, seed in product(
-            _numbers("--workers", workers), _numbers("--trainings", trainings), range(first_seed, first_seed + seeds)
+            numbers("--workers", workers), numbers("--trainings", trainings), range(first_seed, first_seed + seeds)
         )
     ]
     caches = {name: Cache(out, name, Record) for name in names}
@@ -149,31 +145,16 @@ def _read(caches: Mapping[str, Cache[Record]], problems: Sequence[str], settings
 
 
 def _problems(text: str) -> list[str]:
-    names = [part_name for part in _parts(text) for part_name in FAMILIES.get(part, (part,))]
+    names = [name for part in parts(text) for name in FAMILIES.get(part, (part,))]
     for name in names:
         if name not in PROBLEMS:
             choices = (*FAMILIES, *PROBLEMS)
             raise UserError(
                 f"--problems must be families, some of {','.join(FAMILIES)}, or problems such as "
-                f"{','.join(part[0] for part in FAMILIES.values())}, got {name!r}{did_you_mean(name, choices)}"
+                f"{','.join(family[0] for family in FAMILIES.values())}, got {name!r}{did_you_mean(name, choices)}"
             )
     return list(dict.fromkeys(names))
 
 
-def _parts(text: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _numbers(option: str, text: str) -> list[int]:
-    parts = _parts(text)
-    if not parts or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise UserError(f"{option} must be whole numbers > 0 separated by commas, got {text!r}")
-    return [int(part) for part in parts]
-
-
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.curves")
+    run_command(main, "benchmarks.curves")

@@ -9,11 +9,10 @@ import heapq
 import json
 import tempfile
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, chain
+from itertools import accumulate, chain, count
 
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.curves.simulate import Record, Setting, make_record
@@ -33,7 +32,7 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import take
-from workers.executor import TakeReports
+from workers.in_process import InProcessExecutor
 from workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
 
 CAMPAIGNS: Mapping[str, Mapping[str, object]] = {  # the rule; {}: no early stopping
@@ -55,7 +54,7 @@ class _Running:
     reports: list[Reported] = field(default_factory=list)
 
 
-class TrainingExecutor:
+class TrainingExecutor(InProcessExecutor):
     """`slots` virtual workers that train the curves of a problem, with a clock of trainings.
 
     Steps are counted by their costs: a problem whose steps are separate trainings reports the costs
@@ -63,15 +62,16 @@ class TrainingExecutor:
     """
 
     def __init__(self, problem: CurveProblem, slots: int, is_timed: bool, has_checkpoints: bool = True) -> None:
-        self.slots, self._has_checkpoints = slots, has_checkpoints
-        self._problem, self._is_timed = problem, is_timed
+        super().__init__()
+        self.slots = slots
+        self._has_checkpoints = has_checkpoints
+        self._problem = problem
+        self._is_timed = is_timed
         self._steps = tuple(accumulate(problem.costs))
-        self._queue: deque[Attempt] = deque()
         self._running: dict[int, _Running] = {}
         self._heap: list[tuple[float, int, int, int]] = []  # time, order, trial, attempt
-        self._order, self._now = 0, 0.0
-        self._outcomes: list[Outcome] = []
-        self._take: TakeReports = lambda values: ()
+        self._order = count()
+        self._now = 0.0
         self.reached: dict[int, int] = {}  # reports of each trial
         self.configurations: dict[int, Configuration] = {}
         self.curves: dict[int, Floats] = {}
@@ -79,37 +79,25 @@ class TrainingExecutor:
         self.attempts = 0
         self.seen: list[tuple[float, int, int]] = []  # time, trial, reports of the trial, in the order of the reports
 
-    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Nothing: no evaluation outlives this process."""
-        return frozenset()
-
-    def listen(self, take: TakeReports) -> None:
-        self._take = take
-
-    def submit(self, attempts: Sequence[Attempt]) -> None:
-        self._queue.extend(attempts)
-
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """All outcomes up to the next instant at which there is one."""
-        while not self._outcomes:
+        outcomes = self._take_cancelled()
+        while not outcomes:
             self._start()
             if not self._heap:
                 break
             self._now, _, trial, number = heapq.heappop(self._heap)
             run = self._running.get(trial)
             if run is not None and run.attempt.attempt == number:
-                self._report(run)
-        outcomes, self._outcomes = self._outcomes, []
+                outcomes += self._report(run)
         return outcomes
 
     def cancel(self, trials: Iterable[int]) -> None:
         cancelled = set(trials)
-        for attempt in [queued for queued in self._queue if queued.trial in cancelled]:
-            self._queue.remove(attempt)
-            self._outcomes.append(cancellation(attempt.trial, attempt.attempt, self._now, self._now, ""))
+        self._cancel_queued([trial for trial in self._queue if trial in cancelled], self._now, "")
         for trial in cancelled & set(self._running):
             run = self._running.pop(trial)
-            self._outcomes.append(cancellation(trial, run.attempt.attempt, run.started, self._now, ""))
+            self._cancelled.append(cancellation(trial, run.attempt.attempt, run.started, self._now, ""))
 
     def pause(self, seconds: float) -> None:
         self._now += seconds
@@ -117,11 +105,8 @@ class TrainingExecutor:
     def now(self) -> float:
         return self._now
 
-    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Nothing is kept."""
-
     def close(self, leave_running: bool = False) -> None:
-        self._queue.clear()
+        super().close()
         self._running.clear()
         self._heap.clear()
 
@@ -131,17 +116,16 @@ class TrainingExecutor:
 
     def _start(self) -> None:
         while self._queue and len(self._running) < self.slots:
-            attempt = self._queue.popleft()
-            if attempt.trial not in self.configurations:
+            trial, attempt = self._queue.popitem(last=False)
+            if trial not in self.configurations:
                 configuration: Configuration = dict(attempt.parameters)  # type: ignore[arg-type]
-                self.configurations[attempt.trial] = configuration
-                self.curves[attempt.trial] = self._problem.curve(configuration)
-                self._durations[attempt.trial] = self._problem.durations(configuration)
-            self.reached.setdefault(attempt.trial, 0)
-            if not self._has_checkpoints:
-                self.reached[attempt.trial] = 0
+                self.configurations[trial] = configuration
+                self.curves[trial] = self._problem.curve(configuration)
+                self._durations[trial] = self._problem.durations(configuration)
+            if trial not in self.reached or not self._has_checkpoints:
+                self.reached[trial] = 0
             self.attempts += 1
-            self._running[attempt.trial] = _Running(attempt, self._now)
+            self._running[trial] = _Running(attempt, self._now)
             self._follow(attempt)
 
     def _follow(self, attempt: Attempt) -> None:
@@ -149,10 +133,10 @@ class TrainingExecutor:
         seconds = self._problem.costs[at] / self._problem.whole_cost
         if self._is_timed:
             seconds = float(self._durations[attempt.trial][at])
-        self._order += 1
-        heapq.heappush(self._heap, (self._now + seconds, self._order, attempt.trial, attempt.attempt))
+        heapq.heappush(self._heap, (self._now + seconds, next(self._order), attempt.trial, attempt.attempt))
 
-    def _report(self, run: _Running) -> None:
+    def _report(self, run: _Running) -> list[Outcome]:
+        """Report the next value; return the outcome if the attempt ends."""
         attempt, trial = run.attempt, run.attempt.trial
         at = self.reached[trial]
         step, value = self._steps[at], float(self.curves[trial][at])
@@ -160,18 +144,18 @@ class TrainingExecutor:
         self.seen.append((self._now, trial, at + 1))
         metrics = self.metrics(trial, at)
         run.reports.append(Reported(step, value, tuple(metrics.items())))
-        is_stopped = trial in self._take([IntermediateValue(trial, attempt.attempt, run.reports[-1])])
+        reported = IntermediateValue(trial, attempt.attempt, run.reports[-1])
+        is_stopped = self._take is not None and trial in self._take([reported])
         is_end = at + 1 == len(self.curves[trial])
         if not is_end and not is_stopped:
             self._follow(attempt)
-            return
+            return []
         del self._running[trial]
         reports = tuple(run.reports)
         if is_end:
             success = Success(trial, attempt.attempt, value, run.started, self._now, "worker")
-            self._outcomes.append(replace(success, reports=reports, metrics=metrics))
-            return
-        self._outcomes.append(
+            return [replace(success, reports=reports, metrics=metrics)]
+        return [
             Stopped(
                 trial=trial,
                 attempt=attempt.attempt,
@@ -182,7 +166,7 @@ class TrainingExecutor:
                 worker="worker",
                 reports=reports,
             )
-        )
+        ]
 
 
 @dataclass(frozen=True)
@@ -229,44 +213,58 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
         CampaignError: when the campaign does not finish.
 
     """
-    token = PROBLEM.set(problem)
     began = time.process_time()
-    try:
-        with tempfile.TemporaryDirectory(prefix="curves-campaign-") as folder:
-            has_checkpoints = CAMPAIGNS[name].get("continue") != "anew"
-            executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded", has_checkpoints)
-            forecasts = finish(_settings(problem, name, setting, folder), executor)
-            seconds = time.process_time() - began
-    finally:
-        PROBLEM.reset(token)
-    record = _record(problem, name, setting, executor, seconds)
+    has_checkpoints = CAMPAIGNS[name].get("continue") != "anew"
+    executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded", has_checkpoints)
+    forecasts = simulate(problem, executor, setting, name, CAMPAIGNS[name])
+    record = _record(problem, name, setting, executor, time.process_time() - began)
     inside = sum(
         forecast.low <= float(executor.curves[trial][-1]) <= forecast.high for trial, forecast in forecasts.items()
     )
     return replace(record, forecasts=len(forecasts), held=inside)
 
 
-def _settings(problem: CurveProblem, name: str, setting: Setting, folder: str) -> Settings:
-    rule = dict(CAMPAIGNS[name])
-    if rule.get("rule") == "model":
-        rule["last_step"] = sum(problem.costs)
+def simulate(
+    problem: CurveProblem,
+    executor: TrainingExecutor,
+    setting: Setting,
+    name: str,
+    rule: Mapping[str, object],
+    **sections: object,
+) -> dict[int, Forecast]:
+    """Run a campaign of `bbkb`, or as `sections` of its file say, and return what `_finish` does.
+
+    Args:
+        problem: the problem to search.
+        executor: trains the curves.
+        setting: workers, budget and seed.
+        name: the name of the campaign.
+        rule: the rule of early stopping; empty for none.
+        sections: further sections of the campaign file.
+
+    """
+    stopping = {**rule, "last_step": sum(problem.costs)} if rule.get("rule") == "model" else rule
     objective = f"{CurveObjective.__module__}:{CurveObjective.__qualname__}"
-    return from_mapping(
-        {
-            "name": name,
-            "seed": setting.seed,
-            "objective": {"name": objective, "deterministic": True, "direction": "maximize"},
-            "strategy": {"name": "bbkb"},
-            "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.whole_cost},
-            "workers": {"executor": "simulated", "count": setting.workers},
-            "runs": folder,
-            **({"early_stopping": rule} if rule else {}),
-        },
-        origin=name,
-    )
+    token = PROBLEM.set(problem)
+    try:
+        with tempfile.TemporaryDirectory(prefix="curves-campaign-") as folder:
+            settings = {
+                "name": name,
+                "seed": setting.seed,
+                "objective": {"name": objective, "deterministic": True, "direction": "maximize"},
+                "strategy": {"name": "bbkb"},
+                "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.whole_cost},
+                "workers": {"executor": "simulated", "count": setting.workers},
+                "runs": folder,
+                **({"early_stopping": stopping} if stopping else {}),
+                **sections,
+            }
+            return _finish(from_mapping(settings, origin=name), executor)
+    finally:
+        PROBLEM.reset(token)
 
 
-def finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
+def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
     """Run the campaign; the forecast of each trial when it was first decided whether it goes on:
     the first one after its first stop."""
     parts = build(settings)

@@ -10,7 +10,6 @@ end only. Only trainings that end within the budget of steps count.
 
 import csv
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.curves.campaign import PROBLEM, CurveObjective, TrainingExecutor, finish
+from benchmarks.curves.campaign import TrainingExecutor, simulate
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.recorded import load_taskset
+from benchmarks.curves.simulate import Setting
 from objectives.datasets import DataSource
 from orchestrator.campaign.hypervolume import hypervolume
-from orchestrator.settings.loading import from_mapping
 
-RULES: Mapping[str, Mapping[str, object] | None] = {
-    "none": None,
+RULES: Mapping[str, Mapping[str, object]] = {
+    "none": {},
     "median": {"rule": "median"},
     "asha": {"rule": "asha"},
-    "model": {"rule": "model", "continue": True, "last_step": 51},
+    "model": {"rule": "model", "continue": True},
 }
 SHARE = 0.3  # of the recorded settings that satisfy the constraint
 PAIRS = ((0, 1), (2, 4), (3, 5))  # tasks
@@ -68,25 +67,9 @@ def search(kind: str, tasks: tuple[int, int], method: str, trainings: int, seed:
         goals = {"constraints": [{"metric": "second", "at_least": limit}]}
     executor = PairExecutor(first, second, 8, is_late=kind == "late")
     began = time.process_time()
-    token = PROBLEM.set(first)
-    with tempfile.TemporaryDirectory(prefix="curves-goals-") as folder:
-        settings = {
-            "name": f"{kind}-{method}",
-            "strategy": {"name": strategy},
-            "seed": seed,
-            "objective": {
-                "name": f"{CurveObjective.__module__}:{CurveObjective.__qualname__}",
-                "deterministic": True,
-                "direction": "maximize",
-            },
-            "budget": {"evaluations": 100_000, "steps": trainings * first.whole_cost},
-            "workers": {"executor": "simulated", "count": 8},
-            "runs": folder,
-            **goals,
-            **({"early_stopping": RULES[rule]} if RULES[rule] else {}),
-        }
-        finish(from_mapping(settings, origin=kind), executor)
-    PROBLEM.reset(token)
+    setting = Setting(workers=8, trainings=trainings, seed=seed)
+    own_strategy = {"name": strategy}
+    simulate(first, executor, setting, f"{kind}-{method}", RULES[rule], strategy=own_strategy, **goals)
     ended = completed(executor, trainings * first.whole_cost, is_stopped=rule != "none")
     ends = np.array(
         [[one.curve(executor.configurations[trial])[-1] for one in (first, second)] for trial in ended]

@@ -1,24 +1,21 @@
 """LCBench through the surrogate of YAHPO Gym: 7 parameters of a network, validation accuracy after
 1 … 52 epochs.
 
-Zimmer, Lindauer, Hutter 2021 (the data); Pfisterer, Schneider, Moosbauer, Binder, Bischl 2022 (the
-surrogate, a neural network in ONNX format). Needs onnxruntime.
+Zimmer, Lindauer, Hutter 2021 (the data). Needs onnxruntime (`benchmarks.surrogates`).
 """
 
-import json
 from collections.abc import Mapping
 from functools import cache, partial
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
+from benchmarks.surrogates import load_surrogate
 from objectives.datasets import DataSource
-from objectives.objective import Candidates, ObjectiveError
+from objectives.objective import Candidates
 from objectives.parameters import Range
 from objectives.sampling import make_candidates
-from orchestrator.errors import UserError
 
 EPOCHS = 52
 TASKS = (
@@ -38,7 +35,6 @@ SPACE: Mapping[str, Range] = {  # in the order of the surrogate's inputs, after 
     "max_units": Range(64, 1024, log=True, integer=True),
     "max_dropout": Range(0.0, 1.0),
 }
-_MODEL, _ENCODING = "lcbench/model.onnx", "lcbench/encoding.json"
 _SECONDS, _ACCURACY = 0, 1  # columns of the surrogate's output
 _SAMPLE, _CLIMBERS, _ROUNDS, _CHILDREN = 2**14, 32, 24, 16
 
@@ -129,17 +125,5 @@ def _values(parameter: Range, positions: Floats) -> Floats:
 
 @cache
 def _surrogate(source: DataSource) -> Surrogate:
-    if find_spec("onnxruntime") is None:
-        raise UserError("the problems lcbench-… need onnxruntime, which is not installed; pip install onnxruntime")
-    import onnxruntime
-
-    model, encoding = source.file(_MODEL), source.file(_ENCODING)
-    if model is None or encoding is None:
-        raise ObjectiveError(
-            f"{_MODEL} and {_ENCODING} must be in the data folder, {source.folder or 'none is given'}: "
-            "name one by --data"
-        )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    return Surrogate(session, json.loads(encoding.read_text(encoding="utf-8"))["OpenML_task_id"])
+    session, codes = load_surrogate("lcbench", source)
+    return Surrogate(session, codes["OpenML_task_id"])

@@ -201,9 +201,5 @@ def main(
     write([table], folder / "results", Console(width=140))
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.curves.on_ray")
+    run_command(main, "benchmarks.curves.on_ray")

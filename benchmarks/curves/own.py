@@ -209,9 +209,5 @@ def main(
     write([Table("traits", title, TRAITS, rows)], own, Console(width=140))
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.curves.own")
+    run_command(main, "benchmarks.curves.own")

@@ -108,13 +108,18 @@ def load_taskset(number: int, source: DataSource) -> CurveProblem:
 
 
 def load_cells(source: DataSource) -> CurveProblem:
-    """The 4432 recorded cells of NAS-Bench-101 with six vertices: validation accuracy after 4, 12,
-    36, 108 epochs.
+    """The curves of the recorded cells.
 
-    These are four separate trainings, each with its own schedule, so a step costs all of its
-    epochs: a cell that is looked at after 4, 12 and 36 epochs costs 160 epochs to its end, one that
-    is not costs 108. Ying, Klein, Christiansen, Real, Murphy, Hutter 2019.
+    The values are those of four separate trainings, each with its own schedule, so a step costs all
+    of its epochs: a cell that is looked at after 4, 12 and 36 epochs costs 160 epochs to its end,
+    one that is not costs 108.
     """
+    return load_cell_table(source).problem("nb101", CELL_EPOCHS, CELL_EPOCHS)
+
+
+def load_cell_table(source: DataSource) -> Table:
+    """The 4432 recorded cells of NAS-Bench-101 with six vertices: validation accuracy after 4, 12,
+    36, 108 epochs. Ying, Klein, Christiansen, Real, Murphy, Hutter 2019."""
     arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     edges = arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]]
@@ -127,5 +132,4 @@ def load_cells(source: DataSource) -> CurveProblem:
     values = np.stack([arrays[f"val_acc_{epochs}"][rows] for epochs in CELL_EPOCHS], axis=1).astype(np.float64)
     shares = np.array(CELL_EPOCHS) / CELL_EPOCHS[-1]
     seconds = arrays["train_time_108"][rows].astype(np.float64)[:, None] * shares
-    table = Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
-    return table.problem("nb101", CELL_EPOCHS, CELL_EPOCHS)
+    return Table(space, SearchSpace(space).candidates_of(columns), values, seconds)

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.command import Data, parts
 from benchmarks.command import run as run_command
 from benchmarks.papers import compressed, nasbench101, regression, threds, variance_starvation
 from benchmarks.papers.experiment import Experiment, Request
@@ -37,7 +38,6 @@ Jobs = Annotated[int, typer.Option(min=1, help="Campaigns at the same time.")]
 Evaluations = Annotated[int | None, typer.Option(min=1, help="Horizon T; default: the paper's.")]
 Methods = Annotated[str, typer.Option(help="Names of methods, separated by commas.")]
 Out = Annotated[Path | None, typer.Option(help="Folder; default: runs/papers/EXPERIMENT.")]
-Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
 
 def main(
@@ -63,11 +63,10 @@ def main(
         hint = did_you_mean(experiment, EXPERIMENTS)
         raise UserError(f"the experiment must be one of {known}, got {experiment!r}{hint}")
     found = EXPERIMENTS[experiment]
-    names = tuple(name.strip() for name in methods.split(",") if name.strip())
     request = Request(
         seeds=seeds,
         evaluations=evaluations or found.evaluations,
-        methods=found.chosen(names),
+        methods=found.chosen(parts(methods)),
         out=(out or Path("runs", "papers", experiment)).absolute(),
         jobs=jobs,
         data=data,
@@ -84,9 +83,5 @@ def _list(console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.papers")
+    run_command(main, "benchmarks.papers")

@@ -10,13 +10,14 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, parts
 from benchmarks.command import run as run_command
 from benchmarks.peers.cache import Cache
 from benchmarks.peers.measures import Found, Key
 from benchmarks.peers.methods.catalogue import PEERS, is_applicable, known_methods, make_method
 from benchmarks.peers.methods.ours import Options
 from benchmarks.peers.search import Record, search
-from benchmarks.peers.settings import SETS, Setting, make_problem, parts, problems, settings, strategies
+from benchmarks.peers.settings import SETS, Setting, make_problem, problems, settings, strategies
 from benchmarks.peers.summary import tables
 from benchmarks.tables import write
 from objectives.datasets import DataSource
@@ -31,15 +32,7 @@ Strategies = Annotated[
     list[str] | None,
     typer.Option("--strategy", help="LABEL={name: bbkb, option: value}: a strategy with options as a further method."),
 ]
-Workers = Annotated[str, typer.Option(help="Numbers of simulated workers, separated by commas.")]
 Evaluations = Annotated[str, typer.Option(help="Numbers of evaluations, separated by commas.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]
-FirstSeed = Annotated[
-    int, typer.Option(min=0, help="Seed of the first repetition; each further one has the next seed.")
-]
-ReportOnly = Annotated[bool, typer.Option("--report", help="Run no search; print the tables of finished ones.")]
-Out = Annotated[Path, typer.Option(help="Folder for finished searches and results.")]
-Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 
 
 def main(
@@ -123,9 +116,5 @@ def _read(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Recor
     return {method: records for method, records in by_method.items() if records}
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.peers")
+    run_command(main, "benchmarks.peers")

@@ -4,26 +4,22 @@ The problem `rbv2_xgboost-1040` is XGBoost on the OpenML task 1040: 14 parameter
 exist with tree boosters only, two of these with `dart` only. `rbv2_rpart-1040` is a decision tree
 with five parameters. The reward is the accuracy after training on all data, without noise.
 
-Binder, Pfisterer, Bischl 2020 (the data); Pfisterer, Schneider, Moosbauer, Binder, Bischl 2022 (the
-surrogates, neural networks in ONNX format, and their inputs). Needs onnxruntime.
+Binder, Pfisterer, Bischl 2020 (the data). Needs onnxruntime (`benchmarks.surrogates`).
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
+from benchmarks.surrogates import load_surrogate
 from objectives.conditions import Scalar
 from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range, Space
 from objectives.sampling import make_candidates
-from orchestrator.errors import UserError
 
 TASKS = ("1040", "1111", "1468", "1489", "23381", "40496", "40981", "41212")
 _LEAST, _MOST = 0.0009118819655545162, 1096.6331584284585  # e⁻⁷ and e⁷
@@ -154,17 +150,4 @@ def load_learner(name: str, source: DataSource) -> Learner:
 
 @cache
 def _surrogate(learner: str, source: DataSource) -> Surrogate:
-    if find_spec("onnxruntime") is None:
-        raise UserError(f"the problems {learner}-… need onnxruntime, which is not installed; pip install onnxruntime")
-    import onnxruntime
-
-    model, encoding = source.file(f"{learner}/model.onnx"), source.file(f"{learner}/encoding.json")
-    if model is None or encoding is None:
-        raise ObjectiveError(
-            f"{learner}/model.onnx and {learner}/encoding.json must be in the data folder, "
-            f"{source.folder or 'none is given'}: name one by --data"
-        )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    return Surrogate(session, json.loads(encoding.read_text(encoding="utf-8")), SPACES[learner])
+    return Surrogate(*load_surrogate(learner, source), SPACES[learner])

@@ -1,10 +1,11 @@
 """The names that a user may give, and the searches that they select."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import yaml
 
+from benchmarks.command import numbers, parts
 from benchmarks.peers import bbob, rbv2, trainings
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
@@ -78,8 +79,8 @@ def settings(workers: str, evaluations: str) -> list[Setting]:
     """All combinations, the cheapest first."""
     return [
         Setting(many, count)
-        for count in sorted(_counts("--evaluations", evaluations))
-        for many in sorted(_counts("--workers", workers))
+        for count in sorted(numbers("--evaluations", evaluations))
+        for many in sorted(numbers("--workers", workers))
     ]
 
 
@@ -97,15 +98,3 @@ def _strategy(text: str) -> tuple[str, dict[str, object]]:
     if not label or not isinstance(options, dict) or "name" not in options:
         raise UserError(f"--strategy must be LABEL={{name: STRATEGY, option: value}}, got {text!r}")
     return label, options
-
-
-def parts(text: str) -> tuple[str, ...]:
-    """The words of a list separated by commas."""
-    return tuple(part.strip() for part in text.split(",") if part.strip())
-
-
-def _counts(option: str, text: str) -> Iterator[int]:
-    for part in parts(text):
-        if not part.isdecimal() or not int(part):
-            raise UserError(f"{option} must be whole numbers >= 1, separated by commas, got {text!r}")
-        yield int(part)

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from benchmarks.command import Data, numbers
 from benchmarks.command import run as run_command
 from benchmarks.speed.rows import ROWS, Bench
 from benchmarks.tables import Table, write
@@ -15,7 +16,6 @@ Rows = Annotated[list[str] | None, typer.Argument(metavar="ROWS", help="Names of
 Threads = Annotated[str, typer.Option(help="Numbers of BLAS threads, separated by commas.")]
 Repeats = Annotated[int, typer.Option(min=1, help="Number of measurements; the table has their median.")]
 Authors = Annotated[Path | None, typer.Option(help="A checkout of luigicarratino/batch-bkb, for the comparison.")]
-Data = Annotated[Path | None, typer.Option(envvar="BBKB_DATA", help="Folder with the data sets.")]
 Out = Annotated[Path, typer.Option(help="Folder to which the measurements are added.")]
 
 
@@ -35,10 +35,7 @@ def main(
         raise UserError(f"rows must be among {', '.join(ROWS)}, got {', '.join(unknown)}")
     console = Console(width=200)
     out.mkdir(parents=True, exist_ok=True)
-    counts = [number.strip() for number in threads.split(",")]
-    if not all(number.isdecimal() and int(number) > 0 for number in counts):
-        raise UserError(f"--threads must be whole numbers >= 1, separated by commas, got {threads}")
-    for count in map(int, counts):
+    for count in numbers("--threads", threads):
         bench = Bench(count, repeats, authors, data)
         for name in selected:
             measured = ROWS[name](bench)
@@ -46,9 +43,5 @@ def main(
             write([Table(f"{name}-{count}", title, ("what", "found", "goal"), measured)], out, console)
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.speed")
+    run_command(main, "benchmarks.speed")

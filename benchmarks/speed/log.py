@@ -87,8 +87,5 @@ def _measure_command(arguments: list[str], folder: Path) -> tuple[int, float, fl
     return os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0
 
 
-app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(main)
-
 if __name__ == "__main__":
-    run_command(app, "benchmarks.speed.log")
+    run_command(main, "benchmarks.speed.log")

@@ -95,14 +95,19 @@ class RecordedGrid:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Return one of the repeats, drawn with `seed`. The metric `noise_free` is their mean.
 
-        Raises ValueError if a parameter is missing or has a value that was not recorded.
+        Raises the errors of `row`.
         """
+        return recorded_evaluation(self.target[self.row(parameters)], np.random.default_rng(seed))
+
+    def row(self, parameters: Parameters) -> int:
+        """Return the row of a configuration. Raises ValueError if a parameter is missing or has a
+        value that was not recorded."""
         row = 0
         for name, levels in levels_of(self.space).items():
             if parameters.get(name) not in levels:
                 raise ValueError(f"{name} must be one of {', '.join(map(str, levels))}, got {parameters.get(name)!r}")
             row = row * len(levels) + levels.index(parameters[name])
-        return recorded_evaluation(self.target[row], np.random.default_rng(seed))
+        return row
 
     def optimum(self, maximize: bool) -> float:
         """Return the largest (or smallest) mean over repeats in the table."""

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.command import app_of
 from benchmarks.curves import on_ray, own
-from benchmarks.curves.__main__ import app
+from benchmarks.curves.__main__ import main
 from benchmarks.curves.campaign import run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS
 from benchmarks.curves.methods.catalogue import make_method
@@ -89,7 +90,7 @@ def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp
         (tmp_path / f"{method}.jsonl").write_text("\n".join(lines))
     options = ["--report", "--problems", "taskset-verdict", "--methods", "bbkb-model,random,random-asha"]
     sizes = ["--trainings", "10", "--seeds", "2", "--out", str(tmp_path)]
-    CliRunner().invoke(app, [*options, *sizes], catch_exceptions=False)
+    CliRunner().invoke(app_of(main), [*options, *sizes], catch_exceptions=False)
     (paired,) = (tmp_path / "results").glob("curves-taskset-verdict-*-paired.csv")
     rows = [line.split(",") for line in paired.read_text().splitlines()]
     assert [row[-2:] for row in rows] == [

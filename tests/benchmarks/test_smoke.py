@@ -10,11 +10,12 @@ from typer.testing import CliRunner
 
 from benchmarks import bench, counts
 from benchmarks.bench import CommandMeasurement, Measurement
-from benchmarks.curves.__main__ import app as curves_app
+from benchmarks.command import app_of
+from benchmarks.curves.__main__ import main as curves
 from benchmarks.curves.campaign import TrainingExecutor
 from benchmarks.curves.problems import CurveProblem
-from benchmarks.papers.__main__ import app as papers_app
-from benchmarks.peers.__main__ import app as peers_app
+from benchmarks.papers.__main__ import main as papers
+from benchmarks.peers.__main__ import main as peers
 from benchmarks.speed import measure
 from benchmarks.speed.defaults import defaults
 from benchmarks.speed.problems import load
@@ -26,9 +27,9 @@ from workers.messages import Attempt, IntermediateValue, Stopped, Success
 def test_peers_runs_each_search_once(tmp_path: Path) -> None:
     options = ["--problems", "branin", "--methods", "random,bbkb", "--strategy", "wide={name: uniform}"]
     sizes = ["--workers", "2", "--evaluations", "8", "--seeds", "2", "--out", str(tmp_path)]
-    first = CliRunner().invoke(peers_app, [*options, *sizes], catch_exceptions=False)
+    first = CliRunner().invoke(app_of(peers), [*options, *sizes], catch_exceptions=False)
     assert "W = 2, T = 8, branin, wide, seed 1" in first.output
-    again = CliRunner().invoke(peers_app, [*options, *sizes], catch_exceptions=False)
+    again = CliRunner().invoke(app_of(peers), [*options, *sizes], catch_exceptions=False)
     assert "seed 1" not in again.output
     assert (tmp_path / "results" / "regret-functions-w2-t8.csv").is_file()
 
@@ -36,14 +37,14 @@ def test_peers_runs_each_search_once(tmp_path: Path) -> None:
 def test_peers_names_an_unknown_problem(tmp_path: Path) -> None:
     arguments = ["--problems", "brannin", "--out", str(tmp_path)]
     with pytest.raises(UserError, match="did you mean 'branin'"):
-        CliRunner().invoke(peers_app, arguments, catch_exceptions=False)
+        CliRunner().invoke(app_of(peers), arguments, catch_exceptions=False)
 
 
 def test_curves_compares_a_campaign_with_random_search(source: DataSource, tmp_path: Path) -> None:
     options = ["--problems", "taskset-0", "--methods", "random-asha,random-short,bbkb-median,bbkb-model"]
     sizes = ["--workers", "2", "--trainings", "4", "--seeds", "1", "--out", str(tmp_path)]
     arguments = [*options, *sizes, "--data", str(source.folder)]
-    CliRunner().invoke(curves_app, arguments, catch_exceptions=False)
+    CliRunner().invoke(app_of(curves), arguments, catch_exceptions=False)
     record = json.loads((tmp_path / "bbkb-model.jsonl").read_text(encoding="utf-8"))
     assert record["held"] <= record["forecasts"]
     assert record["begun_regret"] <= record["regrets"][-1]
@@ -84,7 +85,7 @@ def test_papers_writes_the_table_of_an_experiment(
 ) -> None:
     options = ["--seeds", "2", "--evaluations", "6", "--methods", methods, "--data", str(source.folder)]
     arguments = [experiment, *options, "--out", str(tmp_path)]
-    CliRunner().invoke(papers_app, arguments, catch_exceptions=False)
+    CliRunner().invoke(app_of(papers), arguments, catch_exceptions=False)
     (table,) = (tmp_path / "results-6").glob("*.csv")
     with table.open(encoding="utf-8") as file:
         assert len(list(csv.reader(file))) == 1 + rows

@@ -46,6 +46,6 @@ def make_method(name: str, problem: Problem, seed: int, own_strategies: Mapping[
         from benchmarks.peers.methods.of_optuna import OfOptuna
 
         return OfOptuna(problem, seed, name)
-    from benchmarks.peers.methods.ours import ours
+    from benchmarks.peers.methods.ours import Ours
 
-    return ours(problem, seed, own_strategies.get(name, {"name": name}))
+    return Ours(problem, seed, own_strategies.get(name, {"name": name}))
