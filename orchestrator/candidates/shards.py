@@ -1,5 +1,5 @@
 """Candidates in several processes: each shard is a Ray actor that holds blocks of arms and answers
-queries about them. The strategy calls `AllArms` as usual; an arm's values are the same, bit for
+queries about them. The strategy calls `Blocks` as usual; an arm's values are the same, bit for
 bit, in any process. A batch needs about ten rounds of messages with at most p × m numbers (p pulled
 arms, m arms in the dictionary), for any number of arms. A fitted posterior is put into the object
 store once, and each shard fetches it once; a query refers to it by its object id.
@@ -22,7 +22,7 @@ from orchestrator.bandit.blas import limit_threads
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.recent import Recent
-from orchestrator.bandit.sparse.all_arms import Query
+from orchestrator.bandit.sparse.all_arms import Blocks, Query
 from orchestrator.bandit.sparse.blocks import Block, Fit
 from orchestrator.errors import ActorLostError
 
@@ -117,13 +117,13 @@ class Part:
     count: int
 
 
-class ShardBlocks:
-    """`Blocks` on actors that work in parallel. `model` is the pickled kernel and λ."""
+class ShardBlocks(Blocks):
+    """Blocks on actors that work in parallel. `model` is the pickled kernel and λ."""
 
     def __init__(self, parts: Sequence[Part], model: bytes) -> None:
+        super().__init__([part.count for part in parts])
         self._parts = tuple(parts)
         self._model = model
-        self.starts: NDArray[np.intp] = np.cumsum([0, *(part.count for part in parts)])
         self._stored: WeakKeyDictionary[Fit, ray.ObjectRef[Fit]] = WeakKeyDictionary()
 
     def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:

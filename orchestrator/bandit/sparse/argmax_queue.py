@@ -152,12 +152,12 @@ class RemainingInArray:
         self._below = np.inf
         self.top = float(bounds.max(initial=-np.inf))  # the largest bound
 
-    def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
-        """See `take`. Returns arms (n,), bounds (n,), and the largest remaining bound."""
+    def take(self, best: float, least: int) -> tuple[Indices, Floats]:
+        """See `take`. Returns arms (n,) and bounds (n,)."""
         taken = take(self._bounds, self._below, best, least)
         self._below = taken.threshold
         self.top = taken.top
-        return taken.arms, taken.bounds, taken.top
+        return taken.arms, taken.bounds
 
 
 class RemainingArms(Protocol):
@@ -167,7 +167,7 @@ class RemainingArms(Protocol):
     def top(self) -> float:
         """The largest bound."""
 
-    def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
+    def take(self, best: float, least: int) -> tuple[Indices, Floats]:
         """See `RemainingInArray.take`."""
 
 
@@ -218,7 +218,7 @@ class LazyQueue:
 
     def _take_remaining(self, best: float) -> None:
         """Move the remaining arms with bounds of at least `best` to the near arms."""
-        arms, bounds, _ = self._remaining.take(best, FIRST_NEAR)
+        arms, bounds = self._remaining.take(best, FIRST_NEAR)
         if len(self._pending):
             is_new = np.isin(arms, self._pending, invert=True)
             arms = arms[is_new]

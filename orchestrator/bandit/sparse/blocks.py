@@ -85,28 +85,8 @@ class BoundLine:
 
 @dataclass(frozen=True, eq=False)
 class BoundRequest:
-    """The bounds of `line` on a block's arms, with −∞ for the arms at the positions `blocked`."""
-
-    line: BoundLine
-    blocked: Indices
-
-    @property
-    def key(self) -> tuple[Fit, float, float, bytes]:
-        """Equal for equal bounds on the same block."""
-        return self.line.reference, self.line.slope, self.line.constant, self.blocked.tobytes()
-
-    def bounds(self, mean: Floats, deviation: Floats) -> Floats:
-        """Return the bounds (n,), given μ̃₀ (n,) and σ̃₀ (n,) of the block's arms."""
-        bounds: Floats = mean + self.line.slope * deviation
-        bounds += self.line.constant
-        bounds[self.blocked] = -np.inf
-        return bounds
-
-
-@dataclass(frozen=True, eq=False)
-class OutputsRequest:
-    """Bounds on the outputs of a block's arms, relative to one reference. `blocked`: see
-    `BoundRequest`."""
+    """Bounds on a block's arms, relative to one reference, with −∞ for the arms at the positions
+    `blocked`."""
 
     lines: tuple[BoundLine, ...]
     blocked: Indices
@@ -123,7 +103,8 @@ class OutputsRequest:
         bounds = np.empty((len(self.lines), len(deviation)))
         for row, line in zip(bounds, self.lines, strict=True):
             np.multiply(deviation, line.slope, out=row)
-            row += means[line.output] + line.constant
+            row += means[line.output]
+            row += line.constant
         return bounds
 
 
@@ -139,8 +120,7 @@ class Block:
         self.columns = KernelColumns(kernel, features) if columns is None else columns
         self.diagonal = kernel.diagonal(features)
         self._moments: Recent[Fit, tuple[Floats, Floats, Floats]] = Recent(KEPT)
-        self._bounds: Recent[tuple[Fit, float, float, bytes], Floats] = Recent(KEPT)
-        self._output_bounds: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
+        self._bounds: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
 
     def with_regularization(self, regularization: float) -> "Block":
         """Return a block of the same arms and kernel columns with another λ."""
@@ -205,40 +185,38 @@ class Block:
         return float(self.diagonal.max())
 
     def top(self, request: BoundRequest) -> float:
-        """Return the largest of the bounds."""
-        return float(self._bounds_of(request).max(initial=-np.inf))
+        """Return the largest bound of the first line."""
+        return float(self._scores(request).max(initial=-np.inf))
 
     def take(self, request: BoundRequest, below: float, best: float, least: int) -> TakenArms:
-        """Return `argmax_queue.take` for the bounds below `below`."""
-        return take(self._bounds_of(request), below, best, least)
-
-    def _bounds_of(self, request: BoundRequest) -> Floats:
-        """Return the bounds (n,), from the cache if possible."""
-
-        def bounds() -> Floats:
-            mean, deviation, _ = self._reference(request.line.reference)
-            return request.bounds(mean, deviation)
-
-        return self._bounds.get(request.key, bounds)
+        """Return `argmax_queue.take` for the bounds of the first line that are below `below`."""
+        return take(self._scores(request), below, best, least)
 
     def arms_reaching(
-        self, request: OutputsRequest, scalarizing: Scalarizing, best: float, most: int
+        self, request: BoundRequest, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """Return the positions (n,), ascending, and the bounds (n,) of the arms whose bound on the
         scalarized score is at least `best`. If `best` is −∞, return the `most` arms with the
         largest bounds."""
-
-        def output_bounds() -> Floats:
-            mean, deviation, further = self._reference(request.lines[0].reference)
-            return request.bounds((mean, *further), deviation)
-
-        bounds = scalarizing.scores(self._output_bounds.get(request.key, output_bounds))
-        bounds[request.blocked] = -np.inf
+        bounds = self._scores(request, scalarizing)
         reaching = np.flatnonzero(bounds >= best) if best > -np.inf else np.sort(largest(bounds, most))
         return reaching, bounds[reaching]
 
-    def tighten_all(self, fit: Fit, lines: tuple[BoundLine, ...], positions: Indices) -> Floats:
-        """Like `tighten`, for all `lines`: (L, p)."""
+    def _scores(self, request: BoundRequest, scalarizing: Scalarizing | None = None) -> Floats:
+        """Return the bounds on the scalarized score (n,), or those of the first line if None."""
+
+        def make() -> Floats:
+            mean, deviation, further = self._reference(request.lines[0].reference)
+            return request.bounds((mean, *further), deviation)
+
+        bounds = self._bounds.get(request.key, make)
+        scores = bounds[0].copy() if scalarizing is None else scalarizing.scores(bounds)
+        scores[request.blocked] = -np.inf
+        return scores
+
+    def tighten(self, fit: Fit, lines: tuple[BoundLine, ...], positions: Indices) -> Floats:
+        """Return the bounds (L, p) of `lines` for the arms at `positions` (p,), with the means of
+        `fit` instead of the reference's."""
         rows = self.columns.rows(positions, fit.basis)
         means = np.vstack((fit.weights, fit.further_weights)) @ rows.T
         deviation = self._reference(lines[0].reference)[1][positions]
@@ -254,13 +232,6 @@ class Block:
     def _refer(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
         mean, variance, further = self.sweep(fit)
         return mean, np.sqrt(variance), further
-
-    def tighten(self, fit: Fit, line: BoundLine, positions: Indices) -> Floats:
-        """Return the bounds (p,) of `line` for the arms at `positions` (p,), with the means of
-        `fit` instead of the reference's."""
-        mean = self.columns.dot(positions, fit.basis, fit.weights)
-        bounds: Floats = mean + line.slope * self._reference(line.reference)[1][positions] + line.constant
-        return bounds
 
     def local_sums(self, fit: Fit, positions: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for the arms at `positions` (p,), or

@@ -17,10 +17,8 @@ from orchestrator.bandit.kernels import Kernel
 MAX_BYTES = 256 * 2**20
 WIDTH = 64  # the number of columns of a panel
 ENTRIES = 65_536  # the number of column entries to compute at a time
-# the number of arms whose cached columns are multiplied at a time, so that the columns stay in the
-# processor's cache
-DOT_ROWS = 1024
-GATHERED_ROWS = 128  # the number of arms whose panels are copied at a time, for the same reason
+# the number of arms whose panels are copied at a time, so that they stay in the processor's cache
+GATHERED_ROWS = 128
 # the number of cached lookups, for the dictionary and the pulled arms, which a sweep requests
 # alternately
 RECENT = 2
@@ -48,15 +46,6 @@ class _Places:
         panels, rank = np.unique(panel, return_inverse=True)
         return cls(panels.tolist(), rank * WIDTH + place)
 
-    def run(self) -> slice | None:
-        """Return the positions as a slice if the columns are contiguous and in order; otherwise
-        None."""
-        first = int(self.among[0])
-        last = int(self.among[-1])
-        if last - first + 1 == len(self.among) and (np.diff(self.among) == 1).all():
-            return slice(first, last + 1)
-        return None
-
 
 class KernelColumns:
     """Columns of the kernel matrix over `features` (A, d). Old columns are evicted if they exceed
@@ -74,25 +63,18 @@ class KernelColumns:
 
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
         """Return k(x, x_s) for the rows at `positions` (n,) and s in `columns` (m): (n, m),
-        contiguous."""
+        contiguous.
+
+        Complete panels of a few rows are copied next to each other, and the columns are selected
+        from the copy. Both steps stay in the processor's cache, and the number of calls does not
+        depend on the number of columns.
+        """
         # caching complete columns for all of them would evict the others
         if len(columns.arms) > self.capacity:
             return self._kernel.cross(self._features[positions], columns.features)
         if not len(columns.arms):
             return np.empty((len(self._features[positions]), 0))
         places = self._places_of(columns)
-        run = places.run() if len(places.panels) == 1 else None
-        if run is not None:  # in the order of their first occurrence
-            return np.ascontiguousarray(self._panels[places.panels[0]][positions, run])
-        return self._gather(positions, places)
-
-    def _gather(self, positions: slice | Indices, places: _Places) -> Floats:
-        """Return the columns at `places` (m) of the rows at `positions` (n,): (n, m).
-
-        Complete panels of a few rows are copied next to each other, and the columns are selected
-        from the copy. Both steps stay in the processor's cache, and the number of calls does not
-        depend on the number of columns.
-        """
         if isinstance(positions, slice):
             positions = np.arange(*positions.indices(len(self._features)))
         gathered = np.empty((len(positions), len(places.among)))
@@ -120,23 +102,6 @@ class KernelColumns:
         if is_kept.any():
             entries[:, is_kept] = self.rows(positions, Points(columns.arms[is_kept], columns.features[is_kept]))
         return entries
-
-    def dot(self, positions: Indices, columns: Points, weights: Floats) -> Floats:
-        """Return Σ_s w_s k(x, x_s) for the rows at `positions` (n,), s in `columns` (m) with
-        `weights` (m,): (n,)."""
-        if len(columns.arms) > self.capacity:
-            return self.rows(positions, columns) @ weights
-        places = self._places_of(columns)
-        # weights of 0 for the other columns avoid a second copy
-        spread = np.zeros(WIDTH * len(places.panels))
-        spread[places.among] = weights
-        product = np.zeros(len(positions))
-        for low in range(0, len(positions), DOT_ROWS):
-            part = slice(low, low + DOT_ROWS)
-            for rank, number in enumerate(places.panels):
-                rows = self._panels[number].take(positions[part], axis=0)
-                product[part] += rows @ spread[WIDTH * rank :][: rows.shape[1]]
-        return product
 
     def _places_of(self, columns: Points) -> _Places:
         """Return the locations of the columns, after computing those that are not cached."""
@@ -172,7 +137,6 @@ class KernelColumns:
         if count == self.capacity:
             self._recent = []  # the cached locations may no longer be valid
             return self._slots.pop(next(iter(self._slots)))
-        # zeros, because `dot` also reads columns that are not filled yet
         if count == WIDTH * len(self._panels):
-            self._panels.append(np.zeros((len(self._features), min(WIDTH, self.capacity - count))))
+            self._panels.append(np.empty((len(self._features), min(WIDTH, self.capacity - count))))
         return count

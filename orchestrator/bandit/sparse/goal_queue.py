@@ -130,7 +130,7 @@ class GoalQueue:
             return arm, best
         bounds = self._picking.bounds
         near = self._outside(scalarizing, best, 0)
-        near = near.tighten(best, lambda arms: scalarizing.scores(bounds.tighten_all(arms)))
+        near = near.tighten(best, lambda arms: scalarizing.scores(bounds.tighten(arms)))
         look = FIRST_LOOK
         while near.top >= best:  # an arm with an equal score may have a lower index
             arms, near = near.where(near.bounds >= best).split(look)

@@ -87,7 +87,7 @@ class Picking:
 
     def tighten(self, arms: Indices) -> Floats:
         """Return upper bounds on u for `arms` (n,), none of which was evaluated yet."""
-        bounds = self.bounds.tighten(arms)
+        bounds: Floats = self.bounds.tighten(arms)[0]
         return bounds if self.bonus is None else bounds + self.bonus[arms]
 
     def pick(self, arm: int) -> Pick:

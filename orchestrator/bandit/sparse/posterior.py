@@ -31,7 +31,7 @@ from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.model.model import Mean
 from orchestrator.bandit.model.outputs import Outputs, score_pulls
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.all_arms import AllArms, LocalBlocks, PlacedArms
+from orchestrator.bandit.sparse.all_arms import Blocks, LocalBlocks, PlacedArms
 from orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
 from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
@@ -74,11 +74,11 @@ class SparseModel:
         return self.arms
 
     @cached_property
-    def all_arms(self) -> AllArms:
+    def all_arms(self) -> Blocks:
         """Computations for all arms."""
         if isinstance(self.arms, PlacedArms):
-            return AllArms(self.arms.blocks(self.kernel, self.regularization))
-        return AllArms(self._local)
+            return self.arms.blocks(self.kernel, self.regularization)
+        return self._local
 
     @cached_property
     def _local(self) -> LocalBlocks:

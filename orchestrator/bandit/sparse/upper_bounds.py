@@ -9,14 +9,15 @@ and d of `certificate`,
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import is_pair
 from orchestrator.bandit.kernels import Kernel
-from orchestrator.bandit.sparse.all_arms import AllArms
-from orchestrator.bandit.sparse.blocks import BoundLine, Fit
+from orchestrator.bandit.sparse.all_arms import Blocks
+from orchestrator.bandit.sparse.blocks import Block, BoundLine, BoundRequest, Fit
 from orchestrator.bandit.sparse.certificate import LADDER, Certificate, PosteriorShift, Rounding
 from orchestrator.bandit.sparse.scalarization import Bound, Scalarizing
 
@@ -59,7 +60,7 @@ class Screen:
         screen._rung = self._rung
         return screen
 
-    def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
+    def upper(self, all_arms: Blocks, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
         """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`, −∞ for `blocked`
         arms. `fit` becomes the reference if the old one is too different or has cost too much."""
         present = Reference(fit, Rounding.of(fit, self._kernel))
@@ -80,7 +81,7 @@ class Screen:
         """Add to the cost of computations for single arms."""
         self._spent += cost * arms
 
-    def _certify(self, all_arms: AllArms, reference: Reference, present: Reference) -> PosteriorShift | None:
+    def _certify(self, all_arms: Blocks, reference: Reference, present: Reference) -> PosteriorShift | None:
         """Return the shift of `present`; None if it is too far from the reference. The search for ρ
         begins just below the last rung."""
         old = reference.fit
@@ -92,7 +93,7 @@ class Screen:
         self._rung = rung
         return certificate.shift(LADDER[rung], reference.rounding.means_with(present.rounding))
 
-    def _cross(self, all_arms: AllArms, old: Fit, new: Fit) -> Floats:
+    def _cross(self, all_arms: Blocks, old: Fit, new: Fit) -> Floats:
         """Return k(𝒮₀, 𝒮), from cached columns if the atoms are arms."""
         if is_pair(old.basis.arms).any() or is_pair(new.basis.arms).any():
             return self._kernel.cross(old.basis.features, new.basis.features)
@@ -118,14 +119,14 @@ class UpperBounds:
     """Upper bounds on all arms that were not evaluated: the `argmax_queue.RemainingArms` of all
     blocks, computed in a few passes.
 
-    `lines`: the two bounds of `Screen` for each output. `take` returns bounds with the reference's
-    means, `tighten` with the fit's means.
+    `lines`: the two bounds of `Screen` for each output. `take` returns bounds on the first output
+    with the reference's means, `tighten` bounds with the fit's means.
     """
 
     def __init__(
         self,
         screen: Screen,
-        all_arms: AllArms,
+        all_arms: Blocks,
         fit: Fit,
         lines: Sequence[tuple[BoundLine, BoundLine]],
         blocked: Indices,
@@ -134,8 +135,9 @@ class UpperBounds:
         self._all_arms = all_arms
         self._fit = fit
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
-        self._requests = all_arms.requests(self._lines[0], blocked)
-        self._tops = all_arms.tops(self._requests)
+        self._requests = self._requests_without(blocked)
+        queries = [(number, partial(Block.top, request=each)) for number, each in enumerate(self._requests)]
+        self._tops = all_arms.ask(queries)
         self._below = [np.inf] * len(self._tops)  # per block: bounds from this value on were taken
 
     @property
@@ -143,24 +145,23 @@ class UpperBounds:
         """The largest bound."""
         return max(self._tops)
 
-    def take(self, best: float, least: int) -> tuple[Indices, Floats, float]:
+    def take(self, best: float, least: int) -> tuple[Indices, Floats]:
         """See `argmax_queue.RemainingArms.take`; applied to each block."""
-        share = -(-least // self._all_arms.number)
+        query = partial(Block.take, best=best, least=-(-least // self._all_arms.number))
         numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
-        requests = {number: (self._requests[number], self._below[number]) for number in numbers}
-        answers = self._all_arms.take(requests, best, share)
+        answers = self._all_arms.ask(
+            [(at, partial(query, request=self._requests[at], below=self._below[at])) for at in numbers]
+        )
         for number, taken in zip(numbers, answers, strict=True):
             self._tops[number] = taken.top
             self._below[number] = taken.threshold
-        arms = [taken.arms for taken in answers]
-        bounds = [taken.bounds for taken in answers]
-        return np.concatenate(arms), np.concatenate(bounds), self.top
+        return self._joined(numbers, [(taken.arms, taken.bounds) for taken in answers])
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return bounds (n,) for `arms` (n,) with the fit's means, each from one product with the
-        arm's kernel row."""
+        """Return bounds (L, n) on each output of `arms` (n,) with the fit's means, from one product
+        with the arms' kernel rows."""
         self._screen.spend(len(arms), TIGHTEN_COST)
-        return self._all_arms.tighten(self._fit, self._own_lines[0], arms)
+        return self._all_arms.tighten(self._fit, self._own_lines, arms)
 
     def arms_reaching(
         self, blocked: Indices, scalarizing: Scalarizing, best: float, most: int
@@ -170,13 +171,23 @@ class UpperBounds:
 
         If `best` is −∞, return the `most` arms with the largest bounds of each block.
         """
-        return self._all_arms.arms_reaching(self._lines, blocked, scalarizing, best, most)
-
-    def tighten_all(self, arms: Indices) -> Floats:
-        """Like `tighten`, for all lines: (L, n)."""
-        self._screen.spend(len(arms), TIGHTEN_COST)
-        return self._all_arms.tighten_all(self._fit, self._own_lines, arms)
+        query = partial(Block.arms_reaching, scalarizing=scalarizing, best=best, most=most)
+        requests = enumerate(self._requests_without(blocked))
+        answers = self._all_arms.ask([(number, partial(query, request=each)) for number, each in requests])
+        return self._joined(range(len(answers)), answers)
 
     def count_looks(self, arms: int) -> None:
         """Add the cost of computing the moments of this number of single arms."""
         self._screen.spend(arms, LOOK_COST)
+
+    def _requests_without(self, blocked: Indices) -> list[BoundRequest]:
+        """Return a request to each block, with the bound −∞ for `blocked` arms."""
+        return [BoundRequest(self._lines, part) for part in self._all_arms.within(blocked)]
+
+    def _joined(
+        self, numbers: Sequence[int], answers: Sequence[tuple[Indices, Floats]]
+    ) -> tuple[Indices, Floats]:  # fmt: skip
+        """Return the arms (n,) and bounds (n,) of some blocks' answers, which have positions."""
+        starts = self._all_arms.starts[list(numbers)]
+        arms = [positions + start for start, (positions, _) in zip(starts, answers, strict=True)]
+        return np.concatenate(arms), np.concatenate([bounds for _, bounds in answers])

@@ -24,7 +24,7 @@ class EagerQueue:
     def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
         self._scored, self._excluded = scored, np.intersect1d(scored.arms, blocked)
         while remaining.top > -np.inf:
-            arms, _, _ = remaining.take(-np.inf, FIRST_NEAR)
+            arms, _ = remaining.take(-np.inf, FIRST_NEAR)
             scored.enter(arms[np.isin(arms, scored.arms, invert=True)])
 
     def top(self) -> int:
