@@ -11,7 +11,6 @@ load. Without another commit it has the seconds only.
 import json
 import os
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -163,10 +162,9 @@ def _row(what: str, durations: Sequence[Sequence[Seconds]], trees: int) -> str:
 
     Args:
         what: words for the measurement.
-        taken: for each repetition the seconds in this tree and, if there is one, in the other;
+        durations: for each repetition the seconds in this tree and, if there is one, in the other;
             empty without data.
         trees: 1, or 2 with another commit.
-
     """
     if not durations:
         return f"| {what} | no data: name their folder with `--data` |" + " |" * (3 if trees == 2 else 0)
@@ -175,13 +173,8 @@ def _row(what: str, durations: Sequence[Sequence[Seconds]], trees: int) -> str:
         return f"| {what} | {here:.3g} |"
     before = statistics.median(pair[1].seconds for pair in durations)
     ratio = statistics.median(pair[0].seconds / pair[1].seconds for pair in durations)
-    picks = (
-        ""
-        if not durations[0][0].picks
-        else "equal"
-        if all(pair[0].picks == pair[1].picks for pair in durations)
-        else "differ"
-    )
+    is_equal = all(pair[0].picks == pair[1].picks for pair in durations)
+    picks = ("equal" if is_equal else "differ") if durations[0][0].picks else ""
     return f"| {what} | {here:.3g} | {before:.3g} | {ratio:.2f} | {picks} |"
 
 
@@ -201,34 +194,44 @@ def _run(command: CommandMeasurement, tree: Path, folder: Path) -> Seconds:
     if is_run and folder.exists():
         shutil.rmtree(folder)
     if not folder.exists():
-        folder.mkdir()
-        campaign = _CAMPAIGN.format(strategy=command.strategy, trials=max(command.trials, 1))
-        (folder / "bench.yaml").write_text(campaign, encoding="utf-8")
+        write_campaign(folder, command.strategy, command.trials)
         if not is_run and command.trials:
-            _bbkb(("run", "bench.yaml"), tree, folder)
-    return Seconds(_bbkb(command.command, tree, folder))
+            measure_command(("run", "bench.yaml"), folder, tree)
+    return Seconds(measure_command(command.command, folder, tree)[0])
 
 
-def _bbkb(arguments: Sequence[str], tree: Path, folder: Path) -> float:
-    """The processor seconds of `bbkb` with `arguments`. Raises BbkbError with the end of its output
-    if it fails."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, "-m", "bbkb", *arguments],
-        cwd=folder,
-        env=_environment(tree, None),
-        capture_output=True,
-        text=True,
-    )
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        raise BbkbError(f"bbkb {' '.join(arguments)} in {tree} failed: {(done.stderr.strip() or 'no output')[-500:]}")
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+def write_campaign(folder: Path, strategy: str, trials: int) -> None:
+    """Make the folder with the campaign file `bench.yaml`, whose run is `runs/bench`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    campaign = _CAMPAIGN.format(strategy=strategy, trials=max(trials, 1))
+    (folder / "bench.yaml").write_text(campaign, encoding="utf-8")
+
+
+def measure_command(arguments: Sequence[str], folder: Path, tree: Path = _HERE) -> tuple[float, float]:
+    """The processor seconds and the largest memory in MiB of `bbkb` with `arguments`. Raises
+    BbkbError with the end of its errors if it fails."""
+    command = [sys.executable, "-m", "bbkb", *arguments]
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=_environment(tree, None),
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            text = errors.read().decode(errors="replace").strip() or "no output"
+            raise BbkbError(f"bbkb {' '.join(arguments)} in {tree} failed: {text[-500:]}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0
 
 
 def _environment(tree: Path, data: Path | None) -> dict[str, str]:
     """The environment of a process that imports the packages of `tree`."""
     environment = dict(os.environ) | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": str(tree)}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed
     return environment if data is None else environment | {"BBKB_DATA": str(data.absolute())}
 
 

@@ -42,7 +42,6 @@ def play(
 
     Raises:
         CampaignError: when `begin` waits while nothing runs.
-
     """
     running: list[tuple[float, int]] = []
     begun, now = 0, 0.0

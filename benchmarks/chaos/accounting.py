@@ -111,7 +111,6 @@ def account(
         events: its log, in order.
         executed: the recorded executions; their times and those of kills are wall-clock seconds.
         kills: the processes and nodes that were killed.
-
     """
     of_campaign = [execution for execution in executed if execution.seed in trials]
     successes = [event for event in events if isinstance(event, TrialSucceeded)]

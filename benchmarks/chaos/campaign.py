@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.chaos.cluster import Surroundings
+from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.processes import wait_for
 from orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
 from orchestrator.errors import BbkbError
@@ -70,7 +70,7 @@ class Campaign:
     Its processes are found by the lease in the store and by the mark of the cluster.
     """
 
-    def __init__(self, cluster: Surroundings, plan: Plan, folder: Path) -> None:
+    def __init__(self, cluster: Cluster, plan: Plan, folder: Path) -> None:
         self.plan = plan
         self._cluster = cluster
         self._folder = folder

@@ -9,7 +9,6 @@ import functools
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
 
 import ray.util
 
 from benchmarks.chaos.processes import Mark, program_of, wait_for
+from objectives.machines import free_port
 
 CPUS = 2  # logical, of each node
 _STORE_BYTES = 100 * 2**20
@@ -41,61 +40,15 @@ class Node:
     output: Path
 
 
-class Surroundings(Protocol):
-    """The environment in which the commands of a campaign run."""
-
-    @property
-    def mark(self) -> Mark:
-        """The mark of all processes that are started there."""
-
-    @property
-    def address(self) -> str | None:
-        """The address of the Ray cluster to join; None: each command starts a local Ray."""
-
-    def environment(self, **variables: str) -> dict[str, str]:
-        """The environment of a command, with the variables `variables`."""
-
-    def command(self, node: str, *arguments: str) -> list[str]:
-        """This Python with these arguments, on that node's network."""
-
-
-class Local:
-    """No cluster: each `bbkb run` or `resume` starts a local Ray. A context manager, as `Cluster`
-    is."""
-
-    address = None
-
-    def __init__(self, settings: Mapping[str, str]) -> None:
-        self.mark = Mark()
-        self._folder = tempfile.TemporaryDirectory(prefix="bc", dir="/tmp", ignore_cleanup_errors=True)
-        self._settings = {**_common(Path(self._folder.name)), **settings}
-
-    def __enter__(self) -> "Local":
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.mark.end_all()
-        self._folder.cleanup()
-
-    def environment(self, **variables: str) -> dict[str, str]:
-        """The environment of a command: the mark and Ray's settings."""
-        return _environment(self.mark, self._settings, variables)
-
-    def command(self, node: str, *arguments: str) -> list[str]:
-        """This Python with these arguments; the only node is this machine."""
-        return [sys.executable, *arguments]
-
-
 class Cluster:
     """A head and some worker nodes. A context manager, which ends all processes of the cluster on
-    exit.
+    exit. Before `start`, each command starts a local Ray.
 
     Args:
         settings: Ray's environment variables, for all nodes and drivers.
-        inside: for each node, the words that its commands begin with, for example to run in a
+        prefixes: for each node, the words that its commands begin with, for example to run in a
             network namespace.
         hosts: for each node, its address there.
-
     """
 
     def __init__(
@@ -114,7 +67,7 @@ class Cluster:
         self._dead: list[Node] = []
         self._waiting: list[str] = []  # nodes to be started
         self._added = 0
-        self._port = _free_port()
+        self._port = free_port()
 
     def __enter__(self) -> "Cluster":
         return self
@@ -128,9 +81,10 @@ class Cluster:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
-    def address(self) -> str:
-        """The address at which the head listens."""
-        return f"{self._hosts.get('head', _own_address())}:{self._port}"
+    def address(self) -> str | None:
+        """The address at which the head listens; None if there is no cluster."""
+        host = self._hosts.get("head", _own_address())
+        return f"{host}:{self._port}" if self._nodes else None
 
     @property
     def workers(self) -> list[str]:
@@ -146,7 +100,9 @@ class Cluster:
     def environment(self, **variables: str) -> dict[str, str]:
         """The environment of each process of the cluster: the mark, Ray's settings and the
         token."""
-        return _environment(self.mark, self._settings, variables)
+        environment = {**self.mark.environment(**self._settings), **variables}
+        environment.pop("RAY_ADDRESS", None)
+        return environment
 
     def command(self, node: str, *arguments: str) -> list[str]:
         """This Python with these arguments, on that node's network."""
@@ -207,7 +163,7 @@ class Cluster:
             return None
         self._kill_nodes("head")
         for remaining_tries in reversed(range(_STARTS)):
-            self._port = _free_port()
+            self._port = free_port()
             try:
                 self.start(workers)
                 break
@@ -240,7 +196,7 @@ class Cluster:
         if name == "head":
             where += [
                 "--include-dashboard=false",
-                f"--ray-client-server-port={_free_port()}",
+                f"--ray-client-server-port={free_port()}",
                 f"--temp-dir={self.folder}",
             ]
         if name in self._hosts:
@@ -286,18 +242,6 @@ def _common(folder: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(_REPOSITORY),
     }
-
-
-def _environment(mark: Mark, settings: Mapping[str, str], variables: Mapping[str, str]) -> dict[str, str]:
-    environment = {**mark.environment(**settings), **variables}
-    environment.pop("RAY_ADDRESS", None)
-    return environment
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("", 0))
-        return int(listening.getsockname()[1])
 
 
 def _own_address() -> str:

@@ -8,13 +8,12 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import psutil
 
-_PROC = Path("/proc")
 _VARIABLE = "BBKB_CHAOS_MARK"
-_DEAD_STATES = "ZX"  # ended, and its parent has not read its exit code yet
+_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)  # the parent has not read the exit code yet
 _LOOK_SECONDS = 0.02
 
 Found = TypeVar("Found")
@@ -39,8 +38,8 @@ class Mark:
         """The ids, ascending, of other running processes with the mark and `variables` in their
         environment."""
         required = {_VARIABLE: self.value, **variables}.items()
-        numbers = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-        return sorted(pid for pid in numbers if pid != os.getpid() and required <= environment_of(pid).items())
+        others = [pid for pid in psutil.pids() if pid != os.getpid()]
+        return sorted(pid for pid in others if required <= environment_of(pid).items())
 
     def kill(self, pid: int) -> bool:
         """Send SIGKILL to a process with the mark; False when it has ended or does not have the
@@ -68,47 +67,38 @@ class Mark:
 def environment_of(pid: int) -> Mapping[str, str]:
     """The environment that this process started with; empty when it has ended or may not be
     read."""
-    try:
-        if (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[0] in _DEAD_STATES:
-            return {}
-        text = (_PROC / str(pid) / "environ").read_text(errors="replace")
-    except OSError:
-        return {}
-    return dict(entry.partition("=")[::2] for entry in text.split("\0") if "=" in entry)
+    return _ask(pid, psutil.Process.environ, {})
 
 
 def age_of(pid: int) -> float:
-    """Seconds since this process started, to a hundredth; 0 when it has ended."""
-    try:
-        began = int((_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-    except OSError:
-        return 0.0
-    return float((_PROC / "uptime").read_text().split()[0]) - began / os.sysconf("SC_CLK_TCK")
+    """Seconds since this process started; 0 when it has ended."""
+    return _ask(pid, lambda process: time.time() - process.create_time(), 0.0)
 
 
 def parent_of(pid: int) -> int | None:
     """The parent of this process, None when the process has ended."""
-    try:
-        return int(psutil.Process(pid).ppid())
-    except psutil.NoSuchProcess:
-        return None
+    parent: int | None = _ask(pid, psutil.Process.ppid, None)
+    return parent
 
 
 def program_of(pid: int) -> str:
     """The file name of the program that this process runs; empty when it has ended."""
-    try:
-        return Path(os.readlink(_PROC / str(pid) / "exe")).name
-    except OSError:
-        return ""
+    return _ask(pid, lambda process: Path(process.exe()).name, "")
 
 
 def title_of(pid: int) -> str:
     """The command line of this process, which Ray's workers replace by their task; empty when it
     has ended."""
+    return _ask(pid, lambda process: " ".join(process.cmdline()).strip(), "")
+
+
+def _ask(pid: int, question: Callable[[Any], Found], otherwise: Found) -> Found:
+    """Ask a process that runs; `otherwise` if it has ended or may not be read."""
     try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-    except OSError:
-        return ""
+        process = psutil.Process(pid)
+        return otherwise if process.status() in _ENDED else question(process)
+    except (psutil.Error, OSError):
+        return otherwise
 
 
 def wait_for(find: Callable[[], Found | None], seconds: float, what: str) -> Found:

@@ -211,7 +211,6 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
 
     Raises:
         CampaignError: when the campaign does not finish.
-
     """
     began = time.process_time()
     has_checkpoints = CAMPAIGNS[name].get("continue") != "anew"
@@ -241,7 +240,6 @@ def simulate(
         name: the name of the campaign.
         rule: the rule of early stopping; empty for none.
         sections: further sections of the campaign file.
-
     """
     stopping = {**rule, "last_step": sum(problem.costs)} if rule.get("rule") == "model" else rule
     objective = f"{CurveObjective.__module__}:{CurveObjective.__qualname__}"

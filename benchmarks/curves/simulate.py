@@ -222,7 +222,6 @@ def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -
     Raises:
         CampaignError: when the method waits while nothing runs, or continues a trial that is not
             paused.
-
     """
     budget = setting.trainings * problem.whole_cost
     state = Search(problem, method, setting.durations == "recorded")
@@ -266,7 +265,6 @@ def make_record(
         trials: the values of all trials begun, and how many of them were reported.
         continuations: how many times a paused trial was continued.
         seconds: CPU seconds of the method.
-
     """
     budget = setting.trainings * problem.whole_cost
     used, times, regrets = zip(*changes, strict=True)

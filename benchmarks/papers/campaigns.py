@@ -55,7 +55,6 @@ class Method:
         evaluations: ends a slow run after this number of evaluations, with the settings of the
             whole horizon.
         workers: the number of workers, instead of the problem's.
-
     """
 
     name: str
@@ -87,7 +86,6 @@ class Comparison:
         methods: the methods.
         optimum: the largest value, if it differs from the objective's.
         published: by method, the results in the paper, in words.
-
     """
 
     name: str

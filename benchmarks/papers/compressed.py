@@ -7,9 +7,6 @@ order, no horizon and no domains.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
-
-import numpy as np
 
 from benchmarks.papers.bedi_2020 import METHODS, NOISE_VARIANCE, method
 from benchmarks.papers.campaigns import Comparison, Tree
@@ -19,6 +16,7 @@ from objectives.datasets import DataSource
 from objectives.names import find_objective
 from objectives.objective import Evaluation, Parameters, Report
 from objectives.parameters import Range, Space
+from objectives.problems.synthetic import Formula
 
 MATCHED = math.sqrt(NOISE_VARIANCE)  # the standard deviation of the noise that the model assumes
 Times = Mapping[str, tuple[float, float, float]]  # uncompressed, compressed, BKB; by acquisition
@@ -41,18 +39,12 @@ MNIST_TIMES: Times = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rosenbrock:
+class Rosenbrock(Formula):
     """f(x, y) = (1 − x)² + 10 (y − x²)², to be minimized (Bedi, Sadler et al., equation 4.2).
 
     The papers give no domain. It is [−2, 2] × [−1, 3] here, which is usual for this function. The
     minimum is 0 at (1, 1); the maximum is 259.
     """
-
-    noise_std: float = 0.1
-
-    def load(self, source: DataSource) -> Self:
-        """Return the objective itself."""
-        return self
 
     def default_space(self) -> Space:
         """Return x in [−2, 2], y in [−1, 3]."""
@@ -61,8 +53,7 @@ class Rosenbrock:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Compute f(x, y) plus noise drawn from `seed`."""
         value = (1.0 - parameters["x"]) ** 2 + 10.0 * (parameters["y"] - parameters["x"] ** 2) ** 2
-        noise = self.noise_std * float(np.random.default_rng(seed).standard_normal())
-        return Evaluation(value + noise, {"noise_free": value})
+        return self.with_noise(value, seed)
 
     def optimum(self, maximize: bool) -> float:
         """Return the extreme value over the domain."""

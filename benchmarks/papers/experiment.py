@@ -37,7 +37,6 @@ class Experiment:
 
         Raises:
             UserError: a name is unknown.
-
         """
         for name in names:
             if name not in self.methods:

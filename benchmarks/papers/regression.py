@@ -30,7 +30,6 @@ def comparison(data_set: str, request: Request, bandwidth: float | None = None) 
         data_set: abalone or cadata.
         request: the options.
         bandwidth: the bandwidth of all methods; None for those of table 1.
-
     """
     ours = BANDWIDTHS[data_set]
     widths = {name: bandwidth or ours.get(name, ours["bbkb"]) for name in METHODS}

@@ -40,7 +40,6 @@ def method(
         threds: further options of GP-ThreDS, which replace these.
         horizon: the number of pulls for adaptive discretization's constants.
         stop: the number of pulls after which the run ends.
-
     """
     if name == "default":
         return replace(default_method(workers=1), label=LABELS[name])

@@ -9,17 +9,14 @@ prints R = 0.01 and u). With the CNN each of the 200 evaluations trains a networ
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
-
-import numpy as np
 
 from benchmarks.papers.campaigns import Comparison, Method, Tree
 from benchmarks.papers.comparing import compare
 from benchmarks.papers.experiment import Experiment, Request
 from benchmarks.papers.salgia_2021 import METHODS, method
-from objectives.datasets import DataSource
 from objectives.objective import Evaluation, Parameters, Report
 from objectives.parameters import Range, Space
+from objectives.problems.synthetic import Formula
 
 NOISE_STD = 0.1
 GRID = 10_000
@@ -28,18 +25,12 @@ OTHERS = 1000  # samples of the paper's other methods
 
 
 @dataclass(frozen=True, slots=True)
-class Rosenbrock:
+class Rosenbrock(Formula):
     """f(x, y) = 10 − 100 (v − u²)² − (1 − u)², u = 0.3x + 0.8, v = 0.3y + 0.8, plus noise.
 
     The paper (appendix D.1) prints u instead of u²; the authors' code has u². The maximum is 10, at
     x = y = 2/3.
     """
-
-    noise_std: float = NOISE_STD
-
-    def load(self, source: DataSource) -> Self:
-        """Return the objective itself."""
-        return self
 
     def default_space(self) -> Space:
         """Return x and y in [0, 1]."""
@@ -49,8 +40,7 @@ class Rosenbrock:
         """Compute f(x, y) plus noise drawn from `seed`; the metric `noise_free` is f."""
         u, v = (0.3 * parameters[name] + 0.8 for name in ("x", "y"))
         value = 10.0 - 100.0 * (v - u**2) ** 2 - (1.0 - u) ** 2
-        noise = self.noise_std * float(np.random.default_rng(seed).standard_normal())
-        return Evaluation(value + noise, {"noise_free": value})
+        return self.with_noise(value, seed)
 
     def optimum(self, maximize: bool) -> float | None:
         """Return 10; None for the minimum, which is not used."""

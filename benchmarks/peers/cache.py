@@ -54,7 +54,8 @@ class Cache(Generic[F]):
 
     def _parse(self, line: str, where: str) -> F:
         try:
-            return self._kind(**json.loads(line))
+            names = self._kind.__dataclass_fields__  # older records had further fields
+            return self._kind(**{name: value for name, value in json.loads(line).items() if name in names})
         except (ValueError, TypeError) as error:
             raise UserError(
                 f"{where} is not a finished search ({error}); delete that line, and the search is run again"

@@ -6,7 +6,7 @@ depend on other processes of the machine.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Protocol
@@ -49,10 +49,7 @@ class Record:
     workers: int  # how many evaluate at the same time
     evaluations: int  # T
     seed: int  # of the search
-    # (2T,), the order of events: n for the dispatch of suggestion n, −1 − n for its `tell`
-    order: Sequence[int]
     regrets: Sequence[float]  # (T,), of each suggestion
-    durations: Sequence[float]  # (T,), of each evaluation
     ask_seconds: Sequence[float]  # (T,), CPU seconds of `ask`
     tell_seconds: Sequence[float]  # (T,), CPU seconds of `tell`
     recommended: Sequence[float]  # (MARKS,), regret of the recommendation after T/MARKS, 2T/MARKS, … results
@@ -70,10 +67,8 @@ class _Search:
     problem: Problem
     method: Method
     seed: int
-    order: list[int] = field(default_factory=list)
     points: list[Point] = field(default_factory=list)
     results: list[Evaluation] = field(default_factory=list)
-    durations: list[float] = field(default_factory=list)
     ask_seconds: list[float] = field(default_factory=list)
     tell_seconds: list[float] = field(default_factory=list)
     rewards: dict[int, float | None] = field(default_factory=dict)
@@ -86,23 +81,19 @@ class _Search:
         self.waited += time.process_time() - began
         if point is None:
             return None
-        self.order.append(number)
         self.points.append(point)
         self.ask_seconds.append(self.waited)
         self.waited = 0.0
         self.tell_seconds.append(0.0)
         result = self.problem.evaluate(point, noise_of(self.seed, number))
         self.results.append(result)
-        duration = duration_of(self.seed, number) if result.duration is None else result.duration
-        self.durations.append(duration)
-        return duration
+        return duration_of(self.seed, number) if result.duration is None else result.duration
 
     def tell(self, number: int) -> None:
         reward = self.results[number].reward
         began = time.process_time()
         self.method.tell(number, reward)
         self.tell_seconds[number] = time.process_time() - began
-        self.order.append(-1 - number)
         self.rewards[number] = reward
 
     def recommended(self) -> float:
@@ -129,7 +120,6 @@ def search(
     evaluations: int,
     seed: int,
     names: tuple[str, str],
-    watch: Callable[[int], None] = lambda done: None,
 ) -> Record:
     """Run one search.
 
@@ -140,11 +130,9 @@ def search(
         evaluations: their number T.
         seed: gives the noise and the durations, which are the same for all methods.
         names: those of problem and method in the record.
-        watch: called after each result with the number of results so far.
 
     Raises:
         CampaignError: when the method waits while nothing runs.
-
     """
     state = _Search(problem, method, seed)
     marks = [round(evaluations * (step + 1) / MARKS) for step in range(MARKS)]
@@ -152,7 +140,6 @@ def search(
 
     def finish(number: int) -> None:
         state.tell(number)
-        watch(len(state.rewards))
         if len(state.rewards) in marks:
             at_marks[len(state.rewards)] = state.recommended()
 
@@ -164,9 +151,7 @@ def search(
         workers=workers,
         evaluations=evaluations,
         seed=seed,
-        order=state.order,
         regrets=[result.regret for result in state.results],
-        durations=state.durations,
         ask_seconds=state.ask_seconds,
         tell_seconds=state.tell_seconds,
         recommended=[at_marks[max(mark, first)] for mark in marks],

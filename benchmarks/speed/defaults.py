@@ -20,7 +20,6 @@ def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: in
         horizon: number of evaluations.
         dimension: of the features.
         seed: of the search.
-
     """
     problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
     optimizer = CandidateOptimizer(problem.features, seed=seed)

@@ -110,7 +110,6 @@ def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
         dimension: of their features.
         dictionary: number of first pulls, all of which are inducing points.
         batch: pulls of a batch.
-
     """
     problem = load("synthetic", arms, dimension)
     candidates = mebibytes()

@@ -17,7 +17,7 @@ from objectives.parameters import Range, Space
 
 
 @dataclass(frozen=True, slots=True)
-class _Formula:
+class Formula:
     """An objective with a formula, and its options. Raises ValueError if one is out of range."""
 
     noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
@@ -32,7 +32,7 @@ class _Formula:
         """Return the objective itself."""
         return self
 
-    def _evaluation(self, value: float, seed: int) -> Evaluation:
+    def with_noise(self, value: float, seed: int) -> Evaluation:
         """Return `value` with noise drawn from `seed`, after `seconds`."""
         if self.seconds:
             time.sleep(self.seconds)
@@ -41,7 +41,7 @@ class _Formula:
 
 
 @dataclass(frozen=True, slots=True)
-class Sine(_Formula):
+class Sine(Formula):
     """f(x) = sin x + cos x + 0.1 x, the example of the compressed bandit papers (Bedi, Sadler et
     al., equation 4.1).
 
@@ -55,7 +55,7 @@ class Sine(_Formula):
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Return f(x) plus noise drawn from `seed`. Raises ValueError without a coordinate."""
-        return self._evaluation(sine(*_coordinates(parameters, "x")), seed)
+        return self.with_noise(sine(*_coordinates(parameters, "x")), seed)
 
     def optimum(self, maximize: bool) -> float:
         """Return the extreme value over [0, 10]."""
@@ -64,7 +64,7 @@ class Sine(_Formula):
 
 
 @dataclass(frozen=True, slots=True)
-class Branin(_Formula):
+class Branin(Formula):
     """Branin's function on [0, 1]², scaled to mean 0 and variance 1 and negated (Salgia et al.
     2021).
 
@@ -78,7 +78,7 @@ class Branin(_Formula):
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Return f(x, y) plus noise drawn from `seed`. Raises ValueError without a coordinate."""
-        return self._evaluation(branin(*_coordinates(parameters, "x", "y")), seed)
+        return self.with_noise(branin(*_coordinates(parameters, "x", "y")), seed)
 
     def optimum(self, maximize: bool) -> float:
         """Return the extreme value over [0, 1]²: at u = π, the zero of the square, or at x = y = 0."""

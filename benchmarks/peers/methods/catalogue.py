@@ -11,7 +11,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.errors import UserError
 
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("tpe", "tpe-multivariate", "tpe-independent"), ("optuna",)),
+    "tpe": ("optuna",),
     "cma-es": ("optuna", "cmaes"),
     "gp-sampler": ("optuna", "torch"),
 }

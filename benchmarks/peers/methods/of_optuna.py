@@ -17,12 +17,6 @@ optuna.logging.set_verbosity(logging.ERROR)
 
 SAMPLERS: Mapping[str, Callable[[int, bool], optuna.samplers.BaseSampler]] = {
     "tpe": lambda seed, is_deterministic: optuna.samplers.TPESampler(seed=seed),
-    "tpe-multivariate": lambda seed, is_deterministic: optuna.samplers.TPESampler(
-        seed=seed, multivariate=True, constant_liar=True
-    ),
-    "tpe-independent": lambda seed, is_deterministic: optuna.samplers.TPESampler(
-        seed=seed, multivariate=False, constant_liar=False
-    ),
     "gp-sampler": lambda seed, is_deterministic: optuna.samplers.GPSampler(
         seed=seed, deterministic_objective=is_deterministic
     ),

@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.chaos.accounting import Victim, account
 from benchmarks.chaos.campaign import Campaign, Plan
-from benchmarks.chaos.cluster import Cluster, Local
+from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.course import Course, Result, Setting, settings
 from benchmarks.chaos.monkey import Monkey
 from benchmarks.chaos.objective import executions
@@ -78,7 +78,7 @@ def test_finished_result_is_neither_lost_nor_recorded_twice_after_any_kill(
 @pytest.mark.slow
 def test_local_campaign_ends_with_its_driver_and_resumes_without_a_loss(tmp_path: Path) -> None:
     notes, plan = tmp_path / "notes", Plan("auto", 24, 2, seed=4)
-    with Local(settings(notes, 0.02, 0.3)) as here:
+    with Cluster(settings(notes, 0.02, 0.3)) as here:
         campaign = Campaign(here, plan, tmp_path)
         wait_for(lambda: campaign.results() >= 5, 120.0, "results must come")
         first = campaign.driver
