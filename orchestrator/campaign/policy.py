@@ -82,7 +82,7 @@ def _first(rules: Iterable[_Rule], view: _View) -> commands.Command:
 
 def _stop(view: _View) -> commands.Command | None:
     """Stop if a budget is spent, the target is reached, or all evaluations fail."""
-    reason = _stop_reason(view.state, view.now)
+    reason = _stop_reason(view)
     return commands.Stop(reason) if reason else None
 
 
@@ -346,21 +346,34 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
     return seconds <= state.rules.strategy.refresh_overhead * (state.clock.last_time - state.refresh.time)
 
 
-def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
+def _stop_reason(view: _View) -> StopReason | None:
+    state = view.state
     rules = state.rules
     best = state.results.best
     session = state.session
     if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
         return StopReason.TARGET_REACHED
-    elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
+    elapsed = state.clock.elapsed_seconds + max(0.0, view.now - state.clock.last_time)
     if rules.seconds is not None and elapsed >= rules.seconds:
         return StopReason.TIME_SPENT
-    if rules.steps is not None and state.trainings.steps.total >= rules.steps:
+    are_steps_spent = rules.steps is not None and state.trainings.steps.total >= rules.steps
+    if are_steps_spent and not _completes_first(view):
         return StopReason.STEPS_SPENT
     if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
     ended = state.totals.ended
     return state.results.gains.stop_reason(rules.stop_when, ended, state.session.slots)
+
+
+def _completes_first(view: _View) -> bool:
+    """Return whether the first trial is still to be completed, which may exceed a budget of steps.
+
+    A session does not try this with an unlimited number of failing trials.
+    """
+    state = view.state
+    failures = state.rules.retries.failures_before_giving_up
+    is_hopeful = not state.totals.succeeded and state.session.failed < failures
+    return is_hopeful and bool(view.plan.trials)
 
 
 def _overdue(state: CampaignState, now: float) -> commands.GiveUp | None:

@@ -246,8 +246,7 @@ class CampaignState:
         """The trials that the remaining budget is reserved for."""
         rules = self.rules
         rule = rules.training
-        end = self.training_end
-        if rule is None or end is None or not (rule.finish and rule.continues):
+        if rule is None or not (rule.finish and rule.continues):
             return ENOUGH
         seconds_left = math.inf
         if rules.seconds is not None:
@@ -255,7 +254,7 @@ class CampaignState:
         remaining = Remaining(
             trainings=self.trainings,
             rule=rule,
-            end=end,
+            end=self.training_end or 0,
             running=self.running,
             steps=rules.steps,
             seconds_left=seconds_left,

@@ -1,8 +1,6 @@
 """The campaign's decisions about trainings: whether a running one is stopped, its next limit, and
 whether stopped ones may be continued."""
 
-import math
-
 from orchestrator.bandit.results import Turn
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.rule import EarlyStopping, StopCause
@@ -27,16 +25,7 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
 
 def step_limit(state: CampaignState, trial: int) -> int | None:
     """Return the step at which a worker ends the next attempt of `trial`; None if unlimited."""
-    steps_left = math.inf
-    if state.rules.steps is not None:
-        steps_left = state.rules.steps - state.trainings.steps.total
-    return _early_stopping(state).step_limit(
-        state.trainings,
-        trial,
-        running=len(state.running),
-        steps_left=steps_left,
-        plan=state.end_of_budget,
-    )
+    return _early_stopping(state).step_limit(state.trainings, trial, state.end_of_budget)
 
 
 def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
@@ -94,4 +83,17 @@ def _early_stopping(state: CampaignState) -> EarlyStopping:
         state.rules.training,
         first_pause,
         _unreliable_steps(state, first_pause),
+        _pathfinder(state),
     )
+
+
+def _pathfinder(state: CampaignState) -> int | None:
+    """Return the trial that does not pause, so that the last step of trainings becomes known.
+
+    It is the running trial with the most steps, until a trial has finished. Without it, a campaign
+    might start new trials until its budget is spent, and complete none.
+    """
+    rule = state.rules.training
+    if rule is None or rule.is_population or state.training_end is not None:
+        return None
+    return max(state.running, key=lambda trial: (state.trainings.step(trial), -trial), default=None)

@@ -4,6 +4,7 @@ Near the end of a budget of steps, the remaining steps are reserved for the best
 These are at most the `finish` best ones that the remaining steps can complete, as many as a third
 of the budget pays for, and at least one until a trial has finished. Trials that are already being
 completed come first. If no trial can be completed, the plan is `Hopeless` and the campaign ends.
+If the budget is spent and no trial has finished, a single one is completed all the same.
 Near the end of a budget of hours, the best unfinished trials are the next to be trained.
 """
 
@@ -58,7 +59,7 @@ class Remaining:
 
     trainings: Trainings
     rule: TrainingRule
-    end: int  # the last step of a training
+    end: int  # the last step of a training; 0 if it is unknown
     running: Collection[int]  # trials
     steps: int | None  # the whole budget of steps; None if steps are not counted
     seconds_left: float  # infinite without a budget of hours
@@ -81,6 +82,8 @@ class Remaining:
     @property
     def is_far(self) -> bool:
         """Whether the end of the budget is too far away for a reservation."""
+        if not self.end:
+            return self.steps_left > 0
         if self.steps is None:
             return math.isinf(self.seconds_left)
         return self.steps_left > self.end * (self.rule.finish + len(self.running))
@@ -121,9 +124,11 @@ def end_of_budget(remaining: Remaining, queued: Iterable[int]) -> EndOfBudget:
     curves = remaining.trainings.curves
     active = {*remaining.running, *(trial for trial in queued if trial in curves)}
     begun = remaining.trainings.completing.intersection(active)
-    if remaining.steps_left <= 0 and remaining.has_finished:
-        return _reserved(remaining, sorted(begun))
-    ordered = _in_order(remaining, active, begun)
+    best_first = remaining.trainings.best_unfinished(active, remaining.hopes)
+    if remaining.steps_left <= 0:
+        is_done = begun or remaining.has_finished
+        return _reserved(remaining, sorted(begun) if is_done else _first(remaining, best_first))
+    ordered = sorted(best_first, key=lambda trial: trial not in begun)  # begun ones are not abandoned
     plan = _by_steps(remaining, ordered, begun)
     return _by_hours(remaining, ordered) if isinstance(plan, Enough) else plan
 
@@ -138,17 +143,13 @@ def _reserved(remaining: Remaining, trials: Sequence[int]) -> EndOfBudget:
     )  # fmt: skip
 
 
-def _in_order(remaining: Remaining, active: Set[int], begun: Set[int]) -> list[int]:
-    """Return the unfinished trials, those that are being completed first, then the best.
+def _first(remaining: Remaining, best_first: Sequence[int]) -> Sequence[int]:
+    """Return the trial that is completed although the budget is spent, because none has finished.
 
-    A trial that is being completed is not abandoned for one that looks better temporarily. After
-    the budget is spent, no trial starts, and only the running ones are considered.
+    A running trial comes first: it needs fewer steps, and no further attempt.
     """
-    best_first = remaining.trainings.best_unfinished(active, remaining.hopes)
-    if remaining.steps_left <= 0:
-        running = [trial for trial in best_first if trial in remaining.running]
-        best_first = running or sorted(remaining.running)[:1]
-    return sorted(best_first, key=lambda trial: trial not in begun)
+    running = [trial for trial in best_first if trial in remaining.running]
+    return (running or best_first or sorted(remaining.running))[:1]
 
 
 def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> EndOfBudget:

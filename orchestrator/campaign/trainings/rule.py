@@ -46,12 +46,14 @@ class EarlyStopping:
     `rungs` compares trials or pauses them; None: no trial is stopped. `model` adds short first
     trainings, forecasts and witnesses; None: only the comparison at rungs. No trial pauses before
     `first_pause`, a step. Forecasts of trials that have not passed `unreliable_steps` stop none.
+    `pathfinder` is a trial that is trained to its end because the last step is unknown.
     """
 
     rungs: StoppingRule | None = None
     model: TrainingRule | None = None
     first_pause: int = 0
     unreliable_steps: int = 0
+    pathfinder: int | None = None
 
     def cause_of_stop(
         self,
@@ -82,7 +84,7 @@ class EarlyStopping:
             return at_end
         if self.model.is_first_training(trial, trial in trainings.continued):
             return _cause_of_first_training(trainings, trial, self.model.first_steps)
-        if self.model.is_witness(trial) or _is_completing(trainings, plan, trial):
+        if self._ends_itself(trainings, plan, trial):
             return None
         if at_rung is not None or not self._trusts_forecast(trainings, trial):
             return at_rung
@@ -107,8 +109,6 @@ class EarlyStopping:
         self,
         trainings: Trainings,
         trial: int,
-        running: int,
-        steps_left: float = math.inf,
         plan: EndOfBudget = ENOUGH,
     ) -> int | None:
         """Return the step at which a worker ends the next attempt of `trial` without being told to.
@@ -119,10 +119,6 @@ class EarlyStopping:
         Args:
             trainings: the facts.
             trial: the trial.
-            running: the number of running trials. If all of them together can use up the budget
-                before their next pauses, attempts have no limit, and the campaign decides at every
-                report. Members of a population have their limit in any case.
-            steps_left: the remaining budget of steps.
             plan: the trials that the remaining budget is reserved for.
 
         Returns:
@@ -133,14 +129,10 @@ class EarlyStopping:
         if self.model.is_first_training(trial, trial in trainings.continued):
             return self.model.first_steps
         is_compared = bool(self.rungs.share)
-        if is_compared or self.model.is_witness(trial) or _is_completing(trainings, plan, trial):
+        if is_compared or self._ends_itself(trainings, plan, trial):
             return None
-        step = trainings.step(trial)
-        pause = self.rungs.step_of_next_rung(max(step, self.first_pause - 1))
-        if pause >= (trainings.end(self.model.last_step) or math.inf):
-            return None
-        is_sure = self.model.is_population or (pause - step) * max(1, running) < steps_left
-        return pause if is_sure else None
+        pause = self.rungs.step_of_next_rung(max(trainings.step(trial), self.first_pause - 1))
+        return pause if pause < (trainings.end(self.model.last_step) or math.inf) else None
 
     def cause_at_limit(self, trainings: Trainings, trial: int) -> StopCause | None:
         """Return why a worker ended the running `trial` at its `step_limit`."""
@@ -148,6 +140,12 @@ class EarlyStopping:
             return None
         is_first = self.model.is_first_training(trial, trial in trainings.continued)
         return StopCause.FIRST_TRAINING if is_first else self._pause
+
+    def _ends_itself(self, trainings: Trainings, plan: EndOfBudget, trial: int) -> bool:
+        """Return whether `trial` is trained to its end, whatever its values."""
+        is_witness = self.model is not None and self.model.is_witness(trial)
+        is_completing = trial in trainings.completing or trial in plan.trials
+        return is_witness or is_completing or trial == self.pathfinder
 
     @property
     def _pause(self) -> StopCause:
@@ -162,11 +160,6 @@ def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:
         case Hopeless(out_of_reach) if trial in out_of_reach:
             return StopCause.SPENT
     return None
-
-
-def _is_completing(trainings: Trainings, plan: EndOfBudget, trial: int) -> bool:
-    """Return whether the remaining budget is reserved for `trial`."""
-    return trial in trainings.completing or trial in plan.trials
 
 
 def _cause_of_first_training(trainings: Trainings, trial: int, steps: int) -> StopCause | None:

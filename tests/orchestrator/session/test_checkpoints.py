@@ -114,6 +114,23 @@ def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> 
     assert "it restarted at the first step when it was continued" in " ".join(described.split())
 
 
+@pytest.mark.parametrize("failing", [0, 1, 4])
+def test_campaign_without_a_last_step_completes_a_trial(tmp_path: Path, failing: int) -> None:
+    """`failing` of five trials cannot go beyond step 5; the campaign is resumed after a part."""
+
+    def fails(lr: float, width: float, folder: Path, report: Any) -> float:
+        def checked(value: float, step: int) -> None:
+            report(value, step)
+            if step > 5 and int(folder.name) % 5 < failing:
+                raise OSError(28, "No space left on device")
+
+        return train(lr, width, folder, checked)
+
+    begun = run(tmp_path, fails, trainings=1, last_step=None)
+    result = run(tmp_path, fails, trainings=3, last_step=None, resume=begun.folder)
+    assert "succeeded" in {row["status"] for row in result.rows()}
+
+
 @pytest.mark.thorough
 def test_trials_that_continue_from_their_checkpoints_cause_no_warning(tmp_path: Path) -> None:
     result = run(tmp_path)

@@ -20,7 +20,7 @@ from orchestrator.campaign.stops import stop_cause
 from orchestrator.campaign.trainings.end_of_budget import Enough
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.campaign.trainings.rule import StopCause
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, fold, fold_from, success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, success
 from tests.orchestrator.campaign.training_logs import END, opened, paused, refreshed, reports, started, stop
 from workers.messages import FailureKind
 
@@ -118,6 +118,37 @@ def test_spent_budget_completes_a_running_trial_if_none_has_finished() -> None:
     state = fold_from(fold(opened(11), *started(0.9, 0.5, 0.1)), stop(0, 0.9, 4))
     assert reserved(state) == (1,)
     assert [stop_cause(state, trial) for trial in (1, 2)] == [None, StopCause.FINISH]
+
+
+@pytest.mark.parametrize("last_step", [END, None])
+def test_spent_budget_completes_a_paused_trial_if_none_has_finished(last_step: int | None) -> None:
+    state = paused(0.1, 0.9, 0.5, steps=12, last_step=last_step)
+    for attempt, trial in enumerate((1, 2)):
+        assert decide(state, 2.0) == Finish((trial,))
+        again = ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={})
+        state = fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="finish"))
+        assert isinstance(decide(state, 2.0), Dispatch)
+        state = fold_from(state, dispatch((trial, 2)), reports(trial, 0.5, 5 + attempt, 2, first=5))
+        assert stop_cause(state, trial) is None
+        if not attempt:
+            state = fold_from(state, failure(trial, FailureKind.ERROR, True, attempt=2))
+    ended = fold_from(state, reports(2, 0.5, END, 2, first=7), success(2, 0.5, attempt=2))
+    assert decide(ended, 3.0) == Stop(StopReason.STEPS_SPENT)
+
+
+def test_spent_budget_ends_a_session_in_which_many_trials_fail() -> None:
+    state = paused(*(trial / 40 for trial in range(40)), steps=160)
+    failures = state.rules.retries.failures_before_giving_up
+    for trial in range(39, 39 - failures, -1):
+        assert decide(state, 2.0) == Finish((trial,))
+        again = ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={})
+        state = fold_from(
+            state,
+            TrialsContinued(time=2.0, trials=(again,), reason="finish"),
+            dispatch((trial, 2)),
+            failure(trial, FailureKind.ERROR, True, attempt=2),
+        )
+    assert decide(state, 2.0) == Stop(StopReason.STEPS_SPENT)
 
 
 def test_spent_budget_stops_all_but_completing_trials() -> None:

@@ -12,8 +12,9 @@ from orchestrator.campaign.events import (
 from orchestrator.campaign.stops import step_limit, stop_cause
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.campaign.trainings.rule import StopCause
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, opening, success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, fold_from, opening, success
 from tests.orchestrator.campaign.training_logs import END, opened, paused, refreshed, reports, started, stop
+from workers.messages import FailureKind
 
 
 @pytest.mark.parametrize(
@@ -59,11 +60,20 @@ def test_step_limit_is_none_for_witnesses_and_completing_trials() -> None:
     assert [step_limit(near_the_end, trial) for trial in range(3)] == [5, 5, None]
 
 
-def test_step_limit_is_none_if_attempts_could_spend_the_budget() -> None:
-    for workers, steps, limits in ((1, 6, [5]), (1, 5, [None]), (2, 11, [5, 5]), (2, 10, [None, None])):
-        trials = list(range(workers))
-        state = fold(opened(steps), batch(0, [7, 8][:workers]), dispatch(*((trial, 1) for trial in trials)))
-        assert [step_limit(state, trial) for trial in trials] == limits
+def test_step_limit_bounds_the_steps_of_attempts_that_could_spend_the_budget() -> None:
+    state = fold(opened(10), batch(0, [7, 8]), dispatch((0, 1), (1, 1)))
+    assert [step_limit(state, trial) for trial in (0, 1)] == [5, 5]
+
+
+def test_one_trial_does_not_pause_until_the_last_step_is_known() -> None:
+    state = fold(opened(1000, last_step=None), batch(0, [7, 8, 9]), dispatch((0, 1), (1, 1), (2, 1)))
+    assert [step_limit(state, trial) for trial in range(3)] == [None, 3, 3]
+    state = fold_from(state, *(reports(trial, 0.5, 3) for trial in range(3)))
+    assert [stop_cause(state, trial) for trial in range(3)] == [None, StopCause.PAUSE, StopCause.PAUSE]
+    failed = fold_from(state, failure(0, FailureKind.ERROR, True))  # the next one takes its place
+    assert [stop_cause(failed, trial) for trial in (1, 2)] == [None, StopCause.PAUSE]
+    state = fold_from(state, reports(0, 0.5, END, first=4), success(0, 0.5))
+    assert [stop_cause(state, trial) for trial in (1, 2)] == [StopCause.PAUSE, StopCause.PAUSE]
 
 
 def test_trial_is_not_paused_twice_at_a_step_reported_with_its_end() -> None:
