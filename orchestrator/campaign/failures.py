@@ -2,29 +2,11 @@
 
 import re
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 MOST_GROUPS = 50
 _SHOWN_TRIALS = 5
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
-
-
-class FailedAttempt(Protocol):
-    """The fields of a failed attempt that a group reads."""
-
-    @property
-    def trial(self) -> int:
-        """The trial's index."""
-
-    @property
-    def failure(self) -> str:
-        """The kind of the failure."""
-
-    @property
-    def message(self) -> str:
-        """The message, summarized in its first line."""
 
 
 @dataclass(slots=True)
@@ -41,28 +23,26 @@ class FailureGroup:
         """The first line of the message."""
         return self.message.partition("\n")[0]
 
-    def add(self, attempt: FailedAttempt) -> None:
+    def add(self, trial: int, message: str) -> None:
         """Count one more failed attempt."""
         self.count += 1
-        self.message = attempt.message
-        if attempt.trial in self.trials:
-            self.trials.remove(attempt.trial)
-        self.trials.append(attempt.trial)
+        self.message = message
+        if trial in self.trials:
+            self.trials.remove(trial)
+        self.trials.append(trial)
 
 
 class FailureGroups:
     """The groups of a campaign: the `MOST_GROUPS` with the newest failures."""
 
-    def __init__(self, attempts: Iterable[FailedAttempt] = ()) -> None:
+    def __init__(self) -> None:
         self._groups: dict[tuple[str, str], FailureGroup] = {}  # the newest last
-        for attempt in attempts:
-            self.add(attempt)
 
-    def add(self, attempt: FailedAttempt) -> None:
+    def add(self, trial: int, kind: str, message: str) -> None:
         """Add a failed attempt to its group."""
-        key = (attempt.failure, _NUMBER.sub("0", attempt.message.partition("\n")[0]))
-        group = self._groups.pop(key, None) or FailureGroup(attempt.failure)
-        group.add(attempt)
+        key = (kind, _NUMBER.sub("0", message.partition("\n")[0]))
+        group = self._groups.pop(key, None) or FailureGroup(kind)
+        group.add(trial, message)
         self._groups[key] = group
         if len(self._groups) > MOST_GROUPS:
             del self._groups[next(iter(self._groups))]

@@ -10,31 +10,9 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from orchestrator.campaign import outcomes
+from orchestrator.campaign import events, outcomes
 from orchestrator.campaign.attempts import Best, RunningAttempt
 from orchestrator.campaign.commands import QueuedAttempt
-from orchestrator.campaign.events import (
-    AttemptEnded,
-    BatchChosen,
-    CampaignCreated,
-    CandidatesGrown,
-    CheckpointsRemoved,
-    ComputingBegan,
-    Event,
-    ExistingTaken,
-    ModelRefreshed,
-    PlacesChanged,
-    ReportsArrived,
-    SessionClosed,
-    SessionOpened,
-    StopRequested,
-    TrialFailed,
-    TrialsContinued,
-    TrialsDispatched,
-    TrialsReopened,
-    TrialStopped,
-    TrialSucceeded,
-)
 from orchestrator.campaign.immutable import ImmutableQueue, as_queue, replace, with_items
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import LONGEST_PAUSE_SECONDS
@@ -53,7 +31,7 @@ from orchestrator.wording import moment
 _LARGE_BATCH = 2  # a multiple of the number of workers; a small budget may be a single batch
 
 
-def apply_recorded(state: CampaignState, event: Event) -> CampaignState:
+def apply_recorded(state: CampaignState, event: events.Event) -> CampaignState:
     """Return the state after `event`, which was read from a log.
 
     Raises:
@@ -67,24 +45,24 @@ def apply_recorded(state: CampaignState, event: Event) -> CampaignState:
         raise damage_error(event, error) from error
 
 
-def damage_error(event: Event, error: Exception) -> StoreError:
+def damage_error(event: events.Event, error: Exception) -> StoreError:
     """Return the error of a log in which `event` cannot follow the events before it."""
-    trial = f" of trial {event.trial}" if isinstance(event, AttemptEnded) else ""
+    trial = f" of trial {event.trial}" if isinstance(event, events.AttemptEnded) else ""
     return StoreError(
         f"the log is damaged: {type(event).__name__}{trial} at {moment(event.time)} cannot follow "
         f"the events before it ({type(error).__name__}: {error}); `bbkb verify` lists all damage"
     )
 
 
-def apply(state: CampaignState, event: Event) -> CampaignState:
+def apply(state: CampaignState, event: events.Event) -> CampaignState:
     """Return the state after `event`. Every event of a valid log can be applied."""
     return TRANSITIONS[type(event)](_pass_time(state, event), event)
 
 
-def _pass_time(state: CampaignState, event: Event) -> CampaignState:
+def _pass_time(state: CampaignState, event: events.Event) -> CampaignState:
     clock = state.clock
     session = state.session
-    if isinstance(event, SessionOpened):
+    if isinstance(event, events.SessionOpened):
         computing = 0.0 if event.executor == "inline" else None
         clock = replace(clock, last_time=event.time, opened=event.time, computing_seconds=computing)
         return replace(state, clock=clock)
@@ -98,11 +76,11 @@ def _pass_time(state: CampaignState, event: Event) -> CampaignState:
     return replace(state, clock=clock)
 
 
-def _create(state: CampaignState, event: CampaignCreated) -> CampaignState:
+def _create(state: CampaignState, event: events.CampaignCreated) -> CampaignState:
     return replace(state, rules=event.rules)  # the budget is known before the first session
 
 
-def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
+def _take_existing(state: CampaignState, event: events.ExistingTaken) -> CampaignState:
     best = None
     if event.values:
         first = event.best(state.rules.sign)
@@ -113,7 +91,7 @@ def _take_existing(state: CampaignState, event: ExistingTaken) -> CampaignState:
     return replace(state, results=replace(state.results, existing=existing))
 
 
-def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
+def _open_session(state: CampaignState, event: events.SessionOpened) -> CampaignState:
     """Open a session. The trials that were running are queued first, each with a new attempt.
 
     Trials that a surviving worker holds continue. No retry waits longer than the longest pause,
@@ -139,20 +117,20 @@ def _open_session(state: CampaignState, event: SessionOpened) -> CampaignState:
     )
 
 
-def _change_slots(state: CampaignState, event: PlacesChanged) -> CampaignState:
+def _change_slots(state: CampaignState, event: events.PlacesChanged) -> CampaignState:
     return replace(state, session=replace(state.session, slots=event.slots))
 
 
-def _stop(state: CampaignState, event: StopRequested) -> CampaignState:
+def _stop(state: CampaignState, event: events.StopRequested) -> CampaignState:
     return replace(state, session=replace(state.session, stop_reason=event.reason))
 
 
-def _close(state: CampaignState, event: SessionClosed) -> CampaignState:
+def _close(state: CampaignState, event: events.SessionClosed) -> CampaignState:
     session = replace(state.session, outcome=event.outcome, close_reason=event.reason)
     return replace(state, session=session)
 
 
-def _compute(state: CampaignState, event: ComputingBegan) -> CampaignState:
+def _compute(state: CampaignState, event: events.ComputingBegan) -> CampaignState:
     trainings = state.trainings
     if event.what == "refreshing":
         trainings = trainings.start_refresh()
@@ -160,7 +138,7 @@ def _compute(state: CampaignState, event: ComputingBegan) -> CampaignState:
     return replace(state, computation=computation, trainings=trainings)
 
 
-def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
+def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
     attempts = tuple(
         QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters)
         for pick in event.picks
@@ -195,7 +173,7 @@ def _choose(state: CampaignState, event: BatchChosen) -> CampaignState:
     return replace(after, notes=replace(state.notes, remarks=(*state.notes.remarks, remark)))
 
 
-def _batch_after(batch: Batch, event: BatchChosen) -> Batch:
+def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
     new_trials = len(event.picks)
     count = new_trials + len(event.continued)
     index = batch.number + bool(new_trials)
@@ -207,7 +185,7 @@ def _batch_after(batch: Batch, event: BatchChosen) -> Batch:
     return Batch(index, size, is_open=bool(event.limit) and not event.is_enqueued)
 
 
-def _learns_nothing(state: CampaignState, event: BatchChosen) -> bool:
+def _learns_nothing(state: CampaignState, event: events.BatchChosen) -> bool:
     """Return whether a user's own strategy chose the whole budget before it learned any result."""
     if not state.rules.strategy.is_users_own or event.is_enqueued:
         return False
@@ -218,7 +196,7 @@ def _learns_nothing(state: CampaignState, event: BatchChosen) -> bool:
     return is_everything and count > _LARGE_BATCH * state.session.slots
 
 
-def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
+def _refresh(state: CampaignState, event: events.ModelRefreshed) -> CampaignState:
     learned = set(event.trials)
     rewards = sum(result.reward is not None for result in state.observations_of(learned))
     existing = replace(state.results.existing, not_learned=None)
@@ -243,19 +221,19 @@ def _refresh(state: CampaignState, event: ModelRefreshed) -> CampaignState:
     )
 
 
-def _computing_seconds(state: CampaignState, event: BatchChosen | ModelRefreshed) -> float:
+def _computing_seconds(state: CampaignState, event: events.BatchChosen | events.ModelRefreshed) -> float:
     """Return the duration of the computation that ends with `event`; 0 if its start is unknown."""
     if state.computation is None:
         return 0.0
     return max(0.0, event.time - state.computation.since)
 
 
-def _grow(state: CampaignState, _event: CandidatesGrown) -> CampaignState:
+def _grow(state: CampaignState, _event: events.CandidatesGrown) -> CampaignState:
     refresh = replace(state.refresh, wants_growth=False)
     return replace(state, refresh=refresh, computation=None)
 
 
-def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
+def _dispatch(state: CampaignState, event: events.TrialsDispatched) -> CampaignState:
     sent = dict(event.attempts)
     backlog = as_queue(state.backlog)
     front = list(backlog[: len(sent)])
@@ -282,22 +260,22 @@ def _dispatch(state: CampaignState, event: TrialsDispatched) -> CampaignState:
 
 
 TRANSITIONS: Mapping[type, Callable[[CampaignState, Any], CampaignState]] = {
-    CampaignCreated: _create,
-    ExistingTaken: _take_existing,
-    SessionOpened: _open_session,
-    PlacesChanged: _change_slots,
-    ComputingBegan: _compute,
-    BatchChosen: _choose,
-    TrialsDispatched: _dispatch,
-    TrialSucceeded: outcomes.after_success,
-    TrialFailed: outcomes.after_failure,
-    TrialStopped: outcomes.after_early_stop,
-    TrialsReopened: outcomes.after_reopening,
-    TrialsContinued: outcomes.after_continuing,
-    CheckpointsRemoved: outcomes.after_removal,
-    ReportsArrived: outcomes.after_reports,
-    ModelRefreshed: _refresh,
-    CandidatesGrown: _grow,
-    StopRequested: _stop,
-    SessionClosed: _close,
+    events.CampaignCreated: _create,
+    events.ExistingTaken: _take_existing,
+    events.SessionOpened: _open_session,
+    events.PlacesChanged: _change_slots,
+    events.ComputingBegan: _compute,
+    events.BatchChosen: _choose,
+    events.TrialsDispatched: _dispatch,
+    events.TrialSucceeded: outcomes.after_success,
+    events.TrialFailed: outcomes.after_failure,
+    events.TrialStopped: outcomes.after_early_stop,
+    events.TrialsReopened: outcomes.after_reopening,
+    events.TrialsContinued: outcomes.after_continuing,
+    events.CheckpointsRemoved: outcomes.after_removal,
+    events.ReportsArrived: outcomes.after_reports,
+    events.ModelRefreshed: _refresh,
+    events.CandidatesGrown: _grow,
+    events.StopRequested: _stop,
+    events.SessionClosed: _close,
 }

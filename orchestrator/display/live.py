@@ -264,7 +264,10 @@ def _recent_rows(status: Status) -> list[tuple[str, Text]]:
     failed = [attempt for attempt in status.trials.recent if attempt.failure]
     final = {attempt.trial for attempt in failed if attempt.is_final}
     lines = [("" if index else "last results", Text(_result(attempt))) for index, attempt in enumerate(results)]
-    for index, group in enumerate(FailureGroups(failed).newest_first()[:_FAILURES_SHOWN]):
+    groups = FailureGroups()
+    for attempt in failed:
+        groups.add(attempt.trial, attempt.failure, attempt.message)
+    for index, group in enumerate(groups.newest_first()[:_FAILURES_SHOWN]):
         kind = f"{group.kind}{'' if final.intersection(group.trials) else ', runs again'}"
         text = one_line(f"{noun_and_numbers('trial', sorted(group.trials))}, {kind}: {group.message}", _LINE)
         lines.append(("" if index else "failed attempts", Text(text, style="red")))

@@ -4,29 +4,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from orchestrator.campaign import events
 from orchestrator.campaign.endings import RunState
-from orchestrator.campaign.events import (
-    AttemptEnded,
-    BatchChosen,
-    CampaignCreated,
-    CandidatesGrown,
-    CheckpointsRemoved,
-    ComputingBegan,
-    Event,
-    ExistingTaken,
-    ModelRefreshed,
-    PlacesChanged,
-    ReportsArrived,
-    SessionClosed,
-    SessionOpened,
-    StopRequested,
-    TrialFailed,
-    TrialsContinued,
-    TrialsDispatched,
-    TrialsReopened,
-    TrialStopped,
-    TrialSucceeded,
-)
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.campaign.transitions import damage_error
 from orchestrator.errors import UserError
@@ -35,15 +14,16 @@ from orchestrator.history.tables import History
 from orchestrator.settings.from_log import read_recorded
 
 
-def record(history: History, event: Event) -> None:
+def record(history: History, event: events.Event) -> None:
     """Update the tables with the next event.
 
     Raises StoreError if the event cannot follow the events before it.
     """
     try:
         history.position += 1
-        _UPDATES[type(event)](history, event)
-        if history.sessions and not isinstance(event, TrialsReopened):
+        if (update := _UPDATES.get(type(event))) is not None:
+            update(history, event)
+        if history.sessions and not isinstance(event, events.TrialsReopened):
             session = history.sessions[-1]
             session.ended = max(session.ended, event.time)
     except (UserError, MemoryError):  # caused by the recorded settings or by this machine
@@ -52,7 +32,7 @@ def record(history: History, event: Event) -> None:
         raise damage_error(event, error) from error
 
 
-def _open(history: History, event: SessionOpened) -> None:
+def _open(history: History, event: events.SessionOpened) -> None:
     _queue_running(history)
     _mark(history, event.adopted, "running")
     history.settings = read_recorded(event.settings)
@@ -60,14 +40,14 @@ def _open(history: History, event: SessionOpened) -> None:
     history.sessions.append(session)
 
 
-def _close(history: History, event: SessionClosed) -> None:
+def _close(history: History, event: events.SessionClosed) -> None:
     session = history.sessions[-1]
     session.state = RunState(event.outcome)
     session.reason = event.reason
     _queue_running(history)  # a resume evaluates them again
 
 
-def _change_places(history: History, event: PlacesChanged) -> None:
+def _change_places(history: History, event: events.PlacesChanged) -> None:
     history.sessions[-1].change_slots(event.slots, event.time)
 
 
@@ -82,18 +62,18 @@ def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
         history.trials[trial].status = status
 
 
-def _reopen(history: History, event: TrialsReopened) -> None:
+def _reopen(history: History, event: events.TrialsReopened) -> None:
     _mark(history, (reopened.trial for reopened in event.trials), "queued")
 
 
-def _choose(history: History, event: BatchChosen) -> None:
+def _choose(history: History, event: events.BatchChosen) -> None:
     history.batches.append(event)
     number = len(history.batches)
     rows = (TrialRow(pick, number, index) for index, pick in enumerate(event.picks, start=1))
     history.trials.extend(rows)
 
 
-def _dispatch(history: History, event: TrialsDispatched) -> None:
+def _dispatch(history: History, event: events.TrialsDispatched) -> None:
     for trial, attempt in event.attempts:
         row = history.trials[trial]
         row.status = "running"
@@ -101,7 +81,7 @@ def _dispatch(history: History, event: TrialsDispatched) -> None:
         row.dispatched = event.time
 
 
-def _continue(history: History, event: TrialsContinued) -> None:
+def _continue(history: History, event: events.TrialsContinued) -> None:
     """Queue stopped trials for their next attempts."""
     for continued in event.trials:
         row = history.trials[continued.trial]
@@ -113,12 +93,12 @@ def _continue(history: History, event: TrialsContinued) -> None:
         training.continuations += 1
 
 
-def _remove_checkpoints(history: History, event: CheckpointsRemoved) -> None:
+def _remove_checkpoints(history: History, event: events.CheckpointsRemoved) -> None:
     for trial in event.trials:
         history.trials[trial].own_training().has_no_checkpoint = True
 
 
-def _report(history: History, event: ReportsArrived) -> None:
+def _report(history: History, event: events.ReportsArrived) -> None:
     for trial, _attempt, step, value in event.reports:
         _add_reports(history, history.trials[trial], ((step, value),))
     for trial, step, metrics in event.metrics:
@@ -132,7 +112,7 @@ def _add_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, f
     history.reporting.setdefault(row.trial, row)
 
 
-def _succeed(history: History, event: TrialSucceeded) -> None:
+def _succeed(history: History, event: events.TrialSucceeded) -> None:
     row = _end_attempt(history, event)
     row.status = "succeeded"
     row.value = event.value
@@ -143,10 +123,9 @@ def _succeed(history: History, event: TrialSucceeded) -> None:
     _add_last_reports(history, row, event)
     history.succeeded.append(row)
     history.trace.add(history.sign * event.value, row, row.is_feasible is not False)
-    _add_attempt(history, event, value=event.value)
 
 
-def _stop(history: History, event: TrialStopped) -> None:
+def _stop(history: History, event: events.TrialStopped) -> None:
     row = _end_attempt(history, event)
     row.status = "stopped"
     row.value = event.value
@@ -155,29 +134,41 @@ def _stop(history: History, event: TrialStopped) -> None:
     training.stopped_at = event.step
     training.stop_cause = event.cause
     _add_last_reports(history, row, event)
-    _add_attempt(history, event, stop=stop_words(event.cause)[0], value=event.value)
 
 
-def _fail(history: History, event: TrialFailed) -> None:
+def _fail(history: History, event: events.TrialFailed) -> None:
     row = _end_attempt(history, event)
     row.status = "failed" if event.is_final else "queued"
     row.error = f"{event.failure}: {event.message}"
-    _add_attempt(history, event, failure=event.failure, message=event.message)
 
 
-def _end_attempt(history: History, event: AttemptEnded) -> TrialRow:
-    """Return the trial's row after adding the times and the worker of the ended attempt."""
+def _end_attempt(history: History, event: events.AttemptEnded) -> TrialRow:
+    """Add the ended attempt to the table, and its times and its worker to the trial's row. Return
+    the row."""
     row = history.trials[event.trial]
     row.started = event.started
     row.finished = event.finished
     row.worker = sys.intern(event.worker)
+    history.attempts.append(
+        AttemptRow(
+            trial=event.trial,
+            attempt=event.attempt,
+            started=event.started,
+            finished=event.finished,
+            worker=row.worker,
+            failure=event.failure if isinstance(event, events.TrialFailed) else "",
+            message=event.message if isinstance(event, events.TrialFailed) else "",
+            stop=stop_words(event.cause)[0] if isinstance(event, events.TrialStopped) else "",
+            value=None if isinstance(event, events.TrialFailed) else event.value,
+        )
+    )
     return row
 
 
 def _add_last_reports(
     history: History,
     row: TrialRow,
-    event: TrialSucceeded | TrialStopped,
+    event: events.TrialSucceeded | events.TrialStopped,
 ) -> None:
     """Add the reports that reached the log together with the attempt's end."""
     if event.reports:
@@ -185,54 +176,33 @@ def _add_last_reports(
         row.own_training().metrics.update(event.report_metrics)
 
 
-def _add_attempt(
-    history: History,
-    event: AttemptEnded,
-    *,
-    failure: str = "",
-    message: str = "",
-    stop: str = "",
-    value: float | None = None,
-) -> None:
-    worker = history.trials[event.trial].worker
-    times = (event.started, event.finished)
-    attempt = AttemptRow(event.trial, event.attempt, *times, worker, failure, message, stop, value)
-    history.attempts.append(attempt)
-
-
-def _keep_existing(history: History, event: ExistingTaken) -> None:
+def _keep_existing(history: History, event: events.ExistingTaken) -> None:
     history.existing = event
 
 
-def _refresh(history: History, event: ModelRefreshed) -> None:
+def _refresh(history: History, event: events.ModelRefreshed) -> None:
     history.refreshes.append(event)
 
 
-def _grow(history: History, event: CandidatesGrown) -> None:
+def _grow(history: History, event: events.CandidatesGrown) -> None:
     history.appended += event.size
 
 
-def _change_nothing(history: History, event: Event) -> None:
-    """The tables do not show these events."""
-
-
-_UPDATES: Mapping[type[Event], Callable[[History, Any], None]] = {
-    CampaignCreated: _change_nothing,
-    SessionOpened: _open,
-    SessionClosed: _close,
-    StopRequested: _change_nothing,
-    PlacesChanged: _change_places,
-    ExistingTaken: _keep_existing,
-    ComputingBegan: _change_nothing,
-    BatchChosen: _choose,
-    ModelRefreshed: _refresh,
-    CandidatesGrown: _grow,
-    TrialsDispatched: _dispatch,
-    TrialsReopened: _reopen,
-    TrialsContinued: _continue,
-    ReportsArrived: _report,
-    TrialSucceeded: _succeed,
-    TrialStopped: _stop,
-    TrialFailed: _fail,
-    CheckpointsRemoved: _remove_checkpoints,
+# The tables do not show events of other types.
+_UPDATES: Mapping[type[events.Event], Callable[[History, Any], None]] = {
+    events.SessionOpened: _open,
+    events.SessionClosed: _close,
+    events.PlacesChanged: _change_places,
+    events.ExistingTaken: _keep_existing,
+    events.BatchChosen: _choose,
+    events.ModelRefreshed: _refresh,
+    events.CandidatesGrown: _grow,
+    events.TrialsDispatched: _dispatch,
+    events.TrialsReopened: _reopen,
+    events.TrialsContinued: _continue,
+    events.ReportsArrived: _report,
+    events.TrialSucceeded: _succeed,
+    events.TrialStopped: _stop,
+    events.TrialFailed: _fail,
+    events.CheckpointsRemoved: _remove_checkpoints,
 }

@@ -255,5 +255,6 @@ class Feed:
         advance(history, event)
         if len(history.succeeded) > results:
             self._arrivals.append(history.position)
-        if len(history.attempts) > attempts and history.attempts[-1].failure:
-            self.failures.add(history.attempts[-1])
+        last = history.attempts[-1] if len(history.attempts) > attempts else None
+        if last is not None and last.failure:
+            self.failures.add(last.trial, last.failure, last.message)

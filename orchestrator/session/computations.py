@@ -7,7 +7,7 @@ when `run` has returned, and turns the result into events and a new `Search`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeVar
+from typing import ClassVar, Literal
 
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, Decision, Pick, StrategyState, begin
@@ -36,8 +36,6 @@ from orchestrator.session.problem import (
     with_told_curves,
 )
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class Search:
@@ -65,34 +63,12 @@ class Ending:
     seconds: float
 
 
-class Computation(Protocol[T]):
-    """A computation of the strategy; see the module's docstring."""
-
-    @property
-    def kind(self) -> Computed:
-        """The kind that the log records when the computation begins."""
-        ...
-
-    @property
-    def activity(self) -> str:
-        """The activity to display during the computation."""
-        ...
-
-    def run(self, campaign: CampaignState) -> T:
-        """Compute, given the campaign at the beginning of the computation."""
-        ...
-
-    def conclude(self, result: T, ending: Ending) -> Conclusion:
-        """Return the events and the new search for the `result` of `run`."""
-        ...
-
-
 @dataclass(frozen=True)
 class Choice:
     """The strategy chooses trials."""
 
-    kind: ClassVar[Computed] = "choosing"
-    activity: ClassVar[str] = ACTIVITIES["choosing"]
+    kind: ClassVar[Computed] = "choosing"  # recorded in the log when the computation begins
+    activity: ClassVar[str] = ACTIVITIES["choosing"]  # displayed during the computation
     search: Search
     command: Ask
 
@@ -178,9 +154,8 @@ def _first_refresh(search: Search, command: Begin) -> Refresh:
     problem = search.problem
 
     def learn(campaign: CampaignState) -> StrategyState:
-        model = begin(problem.strategy, search.model, command.existing, problem.rng(BEGIN))
-        state: StrategyState = model
-        return state
+        model: StrategyState = begin(problem.strategy, search.model, command.existing, problem.rng(BEGIN))
+        return model
 
     return Refresh(search, (), "learning existing data", learn)
 
@@ -237,10 +212,10 @@ class Growth:
         return Conclusion((event,), Search(search.problem, model, pool))
 
 
-AnyComputation = Computation[Any]
+Computation = Choice | Refresh | Growth
 
 
-def computation_for(command: Ask | Tell | Begin | Grow, search: Search, campaign: CampaignState) -> AnyComputation:
+def computation_for(command: Ask | Tell | Begin | Grow, search: Search, campaign: CampaignState) -> Computation:
     """Return the computation that carries out `command`."""
     match command:
         case Ask():

@@ -11,24 +11,17 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from orchestrator.bandit.strategy import Pick
 from orchestrator.campaign import commands, events
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import (
-    CampaignState,
-)
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.errors import CampaignError, UserError, place_of, trace_of
 from orchestrator.session.background import Computing
-from orchestrator.session.computations import (
-    AnyComputation,
-    Ending,
-    Search,
-    computation_for,
-    continuation,
-)
+from orchestrator.session.computations import Computation, Ending, Search, computation_for, continuation
 from orchestrator.session.evaluations import Evaluations
 from orchestrator.session.health_log import HealthLog
 from orchestrator.session.outputs import remove_outputs
@@ -243,7 +236,7 @@ class Driver:
         self._evaluations.commit()
         remove_saved(trials, population.needed_by((*self._campaign.running, *queued)))
 
-    def _compute(self, computation: AnyComputation) -> None:
+    def _compute(self, computation: Computation) -> None:
         """Record the beginning of a computation and start it.
 
         Results are in the log before the strategy learns from them, and before the loop waits.
@@ -259,7 +252,7 @@ class Driver:
             lambda result: self._conclude(computation, result, time.perf_counter() - began),
         )
 
-    def _conclude(self, computation: AnyComputation, result: object, seconds: float) -> None:
+    def _conclude(self, computation: Computation, result: Any, seconds: float) -> None:
         ending = Ending(self._campaign, self._executor.now(), seconds)
         conclusion = computation.conclude(result, ending)
         self._search = conclusion.search

@@ -1,9 +1,9 @@
 """Turns outcomes of attempts and picks of the strategy into events."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
-from typing import TypedDict
+from typing import Any
 
 from objectives.objective import Candidates
 from orchestrator.bandit.strategy import Pick
@@ -13,24 +13,6 @@ from orchestrator.campaign.state import CampaignState, is_final, knows_remark
 from orchestrator.campaign.trainings.population import Copied
 from orchestrator.session.reports import RecordedReports
 from workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, Success
-
-
-class _Common(TypedDict):
-    """The fields that all outcome events share."""
-
-    time: float
-    trial: int
-    attempt: int
-    started: float
-    finished: float
-    worker: str
-
-
-class _FurtherReports(TypedDict):
-    """The event fields for reports that arrived with an outcome."""
-
-    reports: tuple[tuple[int, float], ...]
-    report_metrics: tuple[tuple[int, Mapping[str, float]], ...]
 
 
 def event_of(
@@ -48,7 +30,7 @@ def event_of(
         cause: the reason if the campaign stopped the attempt.
     """
     started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
-    common: _Common = {
+    common: dict[str, Any] = {
         "time": now,
         "trial": outcome.trial,
         "attempt": outcome.attempt,
@@ -77,7 +59,7 @@ def event_of(
             return TrialFailed(**common, failure=outcome.kind.value, message=outcome.message, is_final=final)
 
 
-def _further_reports(reports: Sequence[Reported]) -> _FurtherReports:
+def _further_reports(reports: Sequence[Reported]) -> dict[str, Any]:
     """Return the event fields for reports that arrived with an outcome."""
     return {
         "reports": tuple(reported[:2] for reported in reports),

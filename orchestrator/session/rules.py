@@ -2,7 +2,7 @@
 
 from orchestrator.bandit.strategies.pbt import PBT
 from orchestrator.bandit.strategy import AnyStrategy
-from orchestrator.campaign.goals import VALUE, CampaignGoals, ConstraintGoal, ObjectiveGoal
+from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.rules import (
     DeadlineRules,
     RetryRules,
@@ -15,7 +15,6 @@ from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.settings.model import Settings
-from orchestrator.settings.sections import StopWhenSettings
 from orchestrator.settings.stopping_sections import AshaSettings, MedianSettings, ModelStoppingSettings
 from orchestrator.settings.strategies import strategy_name
 from orchestrator.settings.worker_sections import WorkerSettings
@@ -38,7 +37,7 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
         steps=budget.steps,
         seconds=None if budget.hours is None else budget.hours * 3600.0,
         target=budget.target,
-        stop_when=None if budget.stop_when is None else _stop_when(budget.stop_when),
+        stop_when=None if budget.stop_when is None else StopWhen(**budget.stop_when.model_dump()),
         goals=goals_of(settings),
         stopping=_stopping(stopping, settings.strategy),
         training=_training(stopping, settings.strategy),
@@ -58,34 +57,8 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
 
 def goals_of(settings: Settings) -> CampaignGoals:
     """Return the objectives (at least one) and the constraints."""
-    objectives = tuple(
-        ObjectiveGoal(
-            metric=objective.metric,
-            is_maximized=objective.direction == "maximize",
-            reference=objective.reference,
-        )
-        for objective in settings.objectives
-    )
-    is_maximized = settings.objective.direction == "maximize"
-    return CampaignGoals(
-        objectives=objectives or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),),
-        constraints=tuple(
-            ConstraintGoal(
-                metric=constraint.metric,
-                at_most=constraint.at_most,
-                at_least=constraint.at_least,
-            )
-            for constraint in settings.constraints
-        ),
-    )
-
-
-def _stop_when(rule: StopWhenSettings) -> StopWhen:
-    return StopWhen(
-        no_gain_of=rule.no_gain_of,
-        within=rule.within,
-        expected_gain_below=rule.expected_gain_below,
-        patience=rule.patience,
+    return CampaignGoals.of(
+        settings.model_dump(include={"objective": {"direction"}, "objectives": True, "constraints": True})
     )
 
 
