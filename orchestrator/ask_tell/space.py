@@ -37,11 +37,9 @@ from orchestrator.ask_tell.setup import (
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.strategy import never_waits
 
-Configuration = dict[str, Scalar]
+Value = float | Mapping[str, float]  # several metrics by name
 Configurations = Sequence[Mapping[str, Scalar]] | Mapping[str, Scalar]
-Values = Sequence[float | Mapping[str, float] | Sequence[float] | None] | ArrayLike
-
-CANDIDATE_LIMIT = 20_000  # the largest number of candidates
+Values = Sequence[Value | Sequence[float] | None] | ArrayLike
 
 
 class Optimizer(AskTell):
@@ -105,7 +103,7 @@ class Optimizer(AskTell):
         seed: int = 0,
         forbid: Sequence[Mapping[str, object]] = (),
         enqueue: Sequence[Mapping[str, Scalar]] = (),
-        candidate_limit: int = CANDIDATE_LIMIT,
+        candidate_limit: int = 20_000,
         steps: int | None = None,
         first_trials: int = 0,
         checkpoints: bool = True,
@@ -160,7 +158,7 @@ class Optimizer(AskTell):
         self._search.mark_pending(self._search.arms_of(check_configurations(configurations)))
 
     @exclusive
-    def tell(self, configurations: Configurations, values: Values | float | Mapping[str, float]) -> None:
+    def tell(self, configurations: Configurations, values: Values | Value) -> None:
         """Report results. Order and batching do not matter. Configurations that `ask` did not
         return are accepted.
 
@@ -199,12 +197,7 @@ class Optimizer(AskTell):
         self._tell(failed, [None] * len(failed))
 
     @exclusive
-    def report(
-        self,
-        configuration: Mapping[str, Scalar],
-        value: float | Mapping[str, float],
-        step: int,
-    ) -> bool:
+    def report(self, configuration: Mapping[str, Scalar], value: Value, step: int) -> bool:
         """Report a value of a training before its end, and return whether the training continues.
 
         The model learns the values of all trainings. With `steps`, a training is stopped in three
@@ -231,8 +224,7 @@ class Optimizer(AskTell):
             ValueError: if `step` is not a whole number >= 1, or `value` is not a number.
         """
         number, metrics = check_report(value, self.metrics)
-        at = check_limit(step, "step")
-        return self._search.report(self._arm(configuration), at, number, metrics)
+        return self._search.report(self._arm(configuration), check_limit(step, "step"), number, metrics)
 
     @exclusive
     def stop(self, configuration: Mapping[str, Scalar]) -> None:
@@ -308,26 +300,24 @@ class Optimizer(AskTell):
         return self._search.arms_of(check_configurations(configuration))[0]
 
     def _trials(self, arms: Sequence[int]) -> "list[OpenTrial]":
-        parameters = self.candidates.parameters
-        return [OpenTrial(parameters(arm), self) for arm in arms]
+        return [OpenTrial(self.candidates.parameters(arm), self) for arm in arms]
 
     def _tell(
         self,
         configurations: Sequence[Mapping[str, Scalar]],
-        results: Sequence[Mapping[str, float] | None],
+        metrics_of: Sequence[Mapping[str, float] | None],
     ) -> None:
         """Record the metrics of each configuration; None for a failed one."""
         first, *further = self.metrics
         arms = self._search.arms_of(configurations)
+        results = [
+            ArmResult(arm, None)
+            if metrics is None
+            else ArmResult(arm, metrics[first], {name: metrics[name] for name in further})
+            for arm, metrics in zip(arms, metrics_of, strict=True)
+        ]
         try:
-            self._search.tell(
-                [
-                    ArmResult(arm, metrics[first], {name: metrics[name] for name in further})
-                    if metrics is not None
-                    else ArmResult(arm, None)
-                    for arm, metrics in zip(arms, results, strict=True)
-                ]
-            )
+            self._search.tell(results)
         except RewardSumError as error:
             rule = f"the values of {self.candidates.parameters(error.arm)} add up to more than a float can hold"
             raise ValueError(f"{rule}; divide all by a constant") from error
@@ -366,7 +356,7 @@ class OpenTrial(dict[str, Scalar]):
         training."""
         return self._optimizer.last_step(self)
 
-    def report(self, value: float | Mapping[str, float], step: int) -> bool:
+    def report(self, value: Value, step: int) -> bool:
         """Report a value of the training before its end, as `Optimizer.report` does.
 
         Args:
@@ -378,7 +368,7 @@ class OpenTrial(dict[str, Scalar]):
         """
         return self._optimizer.report(self, value, step)
 
-    def tell(self, value: float | Mapping[str, float]) -> None:
+    def tell(self, value: Value) -> None:
         """Report the result, as `Optimizer.tell` does.
 
         Args:

@@ -8,7 +8,7 @@ commit.
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
 
@@ -55,16 +55,15 @@ class EventStore(EventLog, Claims):
                 )
             bring_up_to_date(connection)  # of a database of an older version
             connection.execute(HOLDERS.delete().where(HOLDERS.c.campaign == campaign))
-            holding = Holding(row.epoch, holder, identity, now, now)
-            columns = {name: getattr(holding, name) for name in Holding.__slots__}
-            connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **columns})
+            holding = asdict(Holding(row.epoch, holder, identity, now, now))
+            connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **holding})
         return Writer(self, campaign, epoch=row.epoch, length=row.length)
 
     def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
         """Replace the snapshot of the log. Losing a snapshot costs only time."""
         with self._writing() as connection:
             connection.execute(SNAPSHOTS.delete().where(SNAPSHOTS.c.campaign == campaign))
-            connection.execute(SNAPSHOTS.insert(), {"campaign": campaign, **snapshot.columns()})
+            connection.execute(SNAPSHOTS.insert(), {"campaign": campaign, **asdict(snapshot)})
 
     def snapshot(self, campaign: str) -> Snapshot | None:
         """Return the snapshot if the log still contains its last event; else None."""
@@ -86,12 +85,21 @@ class EventStore(EventLog, Claims):
             if connection.execute(CAMPAIGNS.update().where(is_it).values(epoch=CAMPAIGNS.c.epoch)).rowcount != 1:
                 raise self._unknown_error(campaign)
             bring_up_to_date(connection)  # the update has locked the row, so `number` is unique
-            _insert_note(connection, campaign, note)
+            count = sa.select(sa.func.count()).select_from(NOTES).where(NOTES.c.campaign == campaign)
+            row = {**asdict(note), "number": connection.execute(count).scalar_one(), "tags": json.dumps(note.tags)}
+            connection.execute(NOTES.insert(), {"campaign": campaign, **row})
 
     def notes(self, campaign: str) -> tuple[Note, ...]:
         """Return the notes on the campaign and its trials in the order of writing."""
         with self._reading() as connection:
-            return _select_notes(connection, campaign)
+            if not sa.inspect(connection).has_table(NOTES.name):
+                return ()
+            columns = (NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial)
+            query = sa.select(*columns).where(NOTES.c.campaign == campaign)
+            rows = connection.execute(query.order_by(NOTES.c.number)).all()
+        return tuple(
+            Note(time=at, text=text, tags=tuple(json.loads(tags)), trial=trial) for at, text, tags, trial in rows
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,19 +126,3 @@ class Writer:
     def release(self) -> None:
         """Release the claim, so that the next session can start at once. Raises StoreError."""
         self.store.release(self.campaign, self.epoch)
-
-
-def _insert_note(connection: sa.Connection, campaign: str, note: Note) -> None:
-    """Insert the note after the others of its campaign. The transaction has locked its row."""
-    count = sa.select(sa.func.count()).select_from(NOTES).where(NOTES.c.campaign == campaign)
-    row = {"campaign": campaign, "number": connection.execute(count).scalar_one(), "time": note.time}
-    connection.execute(NOTES.insert(), {**row, "trial": note.trial, "text": note.text, "tags": json.dumps(note.tags)})
-
-
-def _select_notes(connection: sa.Connection, campaign: str) -> tuple[Note, ...]:
-    """Return the notes on a campaign and its trials, in the order of writing."""
-    if not sa.inspect(connection).has_table(NOTES.name):
-        return ()
-    query = sa.select(NOTES.c.time, NOTES.c.text, NOTES.c.tags, NOTES.c.trial).where(NOTES.c.campaign == campaign)
-    rows = connection.execute(query.order_by(NOTES.c.number)).all()
-    return tuple(Note(time=row.time, text=row.text, tags=tuple(json.loads(row.tags)), trial=row.trial) for row in rows)

@@ -93,19 +93,6 @@ def _read(connection: sqlite3.Connection, campaign: str) -> Glance | None:
         return None
     created = _intact_event(campaign, rows[0], 0)
     newest = _intact_event(campaign, rows[opened], rows[opened - 1].checksum) if opened else created
-    return _glance_at(connection, campaign, created, newest, state, length)
-
-
-def _glance_at(
-    connection: sqlite3.Connection,
-    campaign: str,
-    created: Event | None,
-    newest: Event | None,
-    state: CampaignState,
-    length: int,
-) -> Glance | None:
-    """Return a glance with these values; None if `created` or `newest`, the event with the newest
-    settings, is not intact."""
     if not isinstance(created, CampaignCreated) or not isinstance(newest, CampaignCreated | SessionOpened):
         return None
     return Glance(

@@ -5,9 +5,11 @@ a separate thread, which is abandoned after the limit. Its SQLite query is then 
 it does not use a processor. A thread that waits for something else ends with the process.
 """
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -22,39 +24,31 @@ class Call(Generic[T]):
     """A call in a separate thread."""
 
     def __init__(self, function: Callable[[], T]) -> None:
+        self.is_left = False  # whether the call was abandoned
         self._function = function
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        self._is_left = False
-        self._thread = threading.Thread(target=self._run, name="limited", daemon=True)
-        self._thread.start()
+        self._outcome: Future[T] = Future()
+        threading.Thread(target=self._run, name="limited", daemon=True).start()
 
     def is_over(self, seconds: float = 0.0) -> bool:
         """Return whether the call has ended, after at most `seconds`."""
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        with contextlib.suppress(TimeoutError):
+            self._outcome.exception(seconds)
+        return self._outcome.done()
 
     def result(self) -> T:
         """Return the result of an ended call, or raise its error."""
-        if self._error is not None:
-            raise self._error
-        return self._result  # type: ignore[return-value]  # None only if T includes it
+        return self._outcome.result()
 
     def leave(self) -> None:
         """Abandon the call: its SQLite queries raise an error."""
-        self._is_left = True
-
-    @property
-    def is_left(self) -> bool:
-        """Whether the call was abandoned."""
-        return self._is_left
+        self.is_left = True
 
     def _run(self) -> None:
         _THREAD.call = self
         try:
-            self._result = self._function()
+            self._outcome.set_result(self._function())
         except BaseException as error:  # raised again by `result`
-            self._error = error
+            self._outcome.set_exception(error)
 
 
 def call(function: Callable[[], T], seconds: float) -> T:

@@ -3,7 +3,7 @@ one."""
 
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -44,10 +44,6 @@ class Snapshot:
     version: str  # a checksum of the program that can read `body`, and of `body`
     body: str  # the state as JSON
 
-    def columns(self) -> dict[str, object]:
-        """Return the values of the columns."""
-        return asdict(self)
-
 
 def encode(
     campaign: str, epoch: int, position: int, events: Sequence[Event], previous: int
@@ -55,21 +51,9 @@ def encode(
     """Return rows from `position` on, chained to the checksum `previous`, and the last checksum."""
     rows = []
     for index, event in enumerate(events, start=position):
-        row = Row(
-            position=index, epoch=epoch, kind=event.kind, body=body_of(event), checksum=None, version=EVENT_VERSION
-        )
+        row = Row(index, epoch, event.kind, body_of(event), version=EVENT_VERSION)
         previous = _checksum(campaign, row, previous)
-        rows.append(
-            {
-                "campaign": campaign,
-                "position": index,
-                "epoch": epoch,
-                "kind": row.kind,
-                "body": row.body,
-                "checksum": previous,
-                "version": EVENT_VERSION,
-            }
-        )
+        rows.append({"campaign": campaign, **row._replace(checksum=previous)._asdict()})
     return rows, previous
 
 
