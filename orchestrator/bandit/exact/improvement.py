@@ -56,7 +56,7 @@ class Improvement(ExactStrategy[ExactState]):
     def scores(self, state: ExactState) -> Floats:
         """Return the acquisition of every arm (A,)."""
         mean = state.belief.mean
-        deviation = np.sqrt(state.base.model.regularization * state.belief.variance)
+        deviation = np.sqrt(state.model.regularization * state.belief.variance)
         return self.improvement(mean, deviation, float(state.without_set_aside(mean).max()) + self.margin)
 
     def width_at(self, state: ExactState) -> float:

@@ -1,16 +1,15 @@
 """The state of strategies with an exact posterior: observations and belief."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards
-from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.recalibration import calibrate, calibration_record, restore_calibration
 from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState, recorded_start
@@ -20,51 +19,24 @@ from orchestrator.bandit.strategy import Observation, Pick, Posterior, Record
 _MANY = 64
 
 
-@dataclass(frozen=True, eq=False)
-class ExactState:
-    """State of the strategies with an exact posterior: `base`, the observations, and the `belief`
-    after them. A strategy with more state adds fields in a subclass; the methods of this class
-    preserve them.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExactState(SparseState):
+    """The state of strategies with an exact posterior: the observations, without a dictionary, and
+    the `belief` after them. A strategy with more state adds fields in a subclass; the methods of
+    this class preserve them.
 
     The belief is a function of the rewards and of the order of the `tell`s. It is stored because
-    each belief is an update of the previous one. There is no dictionary.
+    each belief is an update of the previous one. The inherited `posterior` is not used.
     """
 
-    base: SparseState
     belief: ExactPosterior
 
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    @staticmethod
-    def begin(base: SparseState) -> "ExactState":
-        """Return the state with the prior belief."""
-        return ExactState(base, ExactPosterior.prior(base.model))
-
-    @property
-    def arms(self) -> Floats:
-        """The candidates (A, d)."""
-        return self.base.model.features
-
-    @property
-    def pulls(self) -> Pulls:
-        """The pulls that have a reward."""
-        return self.base.pulls
-
-    @property
-    def round(self) -> int:
-        """The number of `tell`s."""
-        return self.base.round
-
-    @property
-    def set_aside(self) -> Indices:
-        """The arms that could not be evaluated, ascending."""
-        return self.base.set_aside
-
-    @property
-    def dictionary(self) -> Indices:
-        """Empty, because the posterior is exact."""
-        return self.base.dictionary
+    @classmethod
+    def begin(cls, base: SparseState, **further: Any) -> Self:
+        """Return the state before any pull, with the prior belief and the `further` fields of a
+        subclass."""
+        values = {field.name: getattr(base, field.name) for field in fields(base)}
+        return cls(**values, belief=ExactPosterior.prior(base.model), **further)
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
         """Return the state of the next round, with these pulls and set-aside arms.
@@ -72,28 +44,25 @@ class ExactState:
         `model`: the strategy's calibrated model. It is checked against these results, and fitted to
         them if a fit is due.
         """
-        base = calibrate(self.base.observe(observations), self.base, observations, model, self.moments)
+        after = calibrate(super().observe(observations), self, observations, model, self.moments)
         arms, rewards = arms_and_rewards(observations)
-        return self._with(base, self._pull(arms, rewards) if model is None else self._score(base, arms))
+        return replace(after, belief=self._pull(arms, rewards) if model is None else after._score(arms))
 
     def restore(self, observations: Sequence[Observation], model: Model | None, record: Record) -> Self:
         """Like `observe`, with the warm start and the fitted values of `record`."""
         if model is None:
-            return self.observe(observations).with_start(record.get("initial", self.base.initial))
-        base = restore_calibration(self.base.observe(observations), model, record)
-        belief = self._score(base, arms_and_rewards(observations)[0])
-        return self._with(base, belief).with_start(record["initial"])
+            return self.observe(observations).with_start(record.get("initial", self.initial))
+        after = restore_calibration(super().observe(observations), model, record)
+        belief = after._score(arms_and_rewards(observations)[0])
+        return replace(after, belief=belief).with_start(record["initial"])
 
     def record(self) -> Record:
         """Return the record that `restore` reads."""
-        return {"initial": list(self.base.initial), **calibration_record(self.base)}
+        return {"initial": list(self.initial), **calibration_record(self)}
 
     def recommend(self) -> int | None:
         """See `Recommends`."""
-        return recommendation(self.base, self.moments)
-
-    def _with(self, base: SparseState, belief: ExactPosterior) -> Self:
-        return replace(self, base=base, belief=belief)
+        return recommendation(self, self.moments)
 
     def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
         """Return the belief after these additional pulls."""
@@ -104,17 +73,17 @@ class ExactState:
             belief = belief.pull(arm, reward)
         return belief
 
-    def _score(self, base: SparseState, arms: Sequence[int]) -> ExactPosterior:
-        """Return the belief at `base`, which has additional pulls of `arms`, with new scores of all
-        arms and, after a fit, a new kernel."""
+    def _score(self, arms: Sequence[int]) -> ExactPosterior:
+        """Return the belief after additional pulls of `arms`, with new scores of all arms and,
+        after a fit, a new kernel."""
         belief = self.belief
-        if not base.pulls.total:
+        if not self.pulls.total:
             return belief
-        if base.model is not belief.model or len(arms) > _MANY:
-            return ExactPosterior.of(base.model, base.pulls, base.pulls.arms)
+        if self.model is not belief.model or len(arms) > _MANY:
+            return ExactPosterior.of(self.model, self.pulls, self.pulls.arms)
         for arm in arms:
             belief = belief.pull_without_reward(arm)
-        return belief.rescore(base.pulls) if arms else belief
+        return belief.rescore(self.pulls) if arms else belief
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats]:
         """Return mean and variance of `arms` (n,), on the 1/λ scale."""
@@ -122,10 +91,9 @@ class ExactState:
 
     def with_start(self, initial: Sequence[int]) -> Self:
         """Return this state with the recorded arms of the warm start."""
-        arms = recorded_start(initial, len(self.base.model.arms))
-        return self._with(replace(self.base, initial=arms), self.belief)
+        return replace(self, initial=recorded_start(initial, len(self.model.arms)))
 
-    def posterior(self, width: float) -> Posterior:
+    def display(self, width: float) -> Posterior:
         """Return the belief over all arms, for display; `width`: factor on σ of the 1/λ scale."""
         belief = self.belief
         ucb = belief.mean + width * np.sqrt(belief.variance)
@@ -136,7 +104,7 @@ class ExactState:
     def without_set_aside(self, scores: Floats) -> Floats:
         """Return `scores` (A,) with −∞ for the arms that may never be chosen."""
         masked = scores.copy()
-        masked[self.base.blocked_arms()] = -np.inf
+        masked[self.blocked_arms()] = -np.inf
         return masked
 
     def best(self, scores: Floats, blocked: Indices) -> int:

@@ -7,15 +7,14 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.checks import sequential_refusal
+from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.model.model import ModelOptions
-from orchestrator.bandit.sparse.state import SparseState, no_arm_left
-from orchestrator.bandit.sparse.verification import next_arm
+from orchestrator.bandit.sparse import verification
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
+from orchestrator.bandit.strategy import Decision, Observation, Posterior, Record
 
 E = TypeVar("E", bound=ExactState)
 Score = Callable[[ExactState], Floats]
@@ -67,35 +66,19 @@ class ExactStrategy(ModelOptions, ABC, Generic[E]):
 
     def posterior(self, state: E) -> Posterior:
         """Return the belief over all arms at `state`. Its bounds are NaN if there is no width."""
-        return state.posterior(self.width_at(state))
+        return state.display(self.width_at(state))
 
 
 def next_pull(
-    state: ExactState,
-    pending: Sequence[int],
-    limit: int,
-    score: Score,
-    width: float,
-    verify: float = 0.0,
-) -> Decision:
-    """Return the next arm of the warm start, then the arm with the largest `score`; no arm while a
-    reward is missing.
+    state: ExactState, pending: Sequence[int], limit: int, score: Score, width: float, verify: float = 0.0
+) -> Decision:  # fmt: skip
+    """Return `verification.next_pull` with the arm of the largest `score`.
 
     `score` returns (A,), with −∞ for arms that may not be chosen; arms that were set aside are
-    always excluded. Ties go to the lowest index. `width`: the pick's width, a factor on σ of the
-    1/λ scale, NaN if none; `verify`: see `next_arm`. Raises ValueError if `limit` is below 1.
+    always excluded. Ties go to the lowest index.
     """
-    wait = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
-    if wait:
-        return wait
-    start = state.base.remaining_start()
-    if start:
-        return Choose((Pick(start[0]),), "warm start")
-    arm, reason = next_arm(
-        state.base,
-        pending,
-        verify,
-        lambda blocked: state.best(score(state), blocked),
-        state.moments,
-    )
-    return Choose((state.pick(arm, width, reason),), "one pull at a time")
+
+    def best(blocked: Indices) -> int:
+        return state.best(score(state), blocked)
+
+    return verification.next_pull(state, pending, limit, verify, best, width, state.moments)

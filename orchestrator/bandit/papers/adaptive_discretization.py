@@ -19,7 +19,6 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.confidence import information_growth, rkhs_width
-from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import RBF, Matern32, Matern52
 from orchestrator.bandit.model.model import Model
@@ -44,7 +43,7 @@ class TreeCell:
     members: tuple[int, ...]  # the selectable arms in the box, ascending
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CellState(ExactState):
     """The state of adaptive discretization."""
 
@@ -141,7 +140,7 @@ class AdaptiveDiscretization(RkhsOptions):
         root = Box.unit(boxed.dimension)
         every = np.arange(len(model.arms))
         cell = TreeCell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))
-        start = CellState(initial_state(model, ()), ExactPosterior.prior(model), boxed, (cell,), ())
+        start = CellState.begin(initial_state(model, ()), boxed=boxed, cells=(cell,), splits=())
         return self._settle(start)
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
@@ -174,7 +173,7 @@ class AdaptiveDiscretization(RkhsOptions):
 
     def posterior(self, state: CellState) -> Posterior:
         """Return the belief over all arms at `state`."""
-        return state.posterior(self.width(state))
+        return state.display(self.width(state))
 
     def width(self, state: CellState) -> float:
         """Return β √λ, the factor on σ of the 1/λ scale."""

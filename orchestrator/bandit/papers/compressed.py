@@ -28,7 +28,6 @@ from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Annotated, ClassVar, Literal, Self
 
 import numpy as np
@@ -36,7 +35,7 @@ from annotated_types import Ge, Gt
 from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices, read_only
+from orchestrator.bandit.arrays import Floats, read_only
 from orchestrator.bandit.checks import require, sequential_refusal
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
@@ -47,7 +46,7 @@ from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import AnyNumber, VerifiedShare, check_options
 from orchestrator.bandit.sparse.recalibration import calibrate, restore_calibration
-from orchestrator.bandit.sparse.state import no_arm_left
+from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.verification import VERIFICATION, OpenArms, contender_due
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
@@ -56,30 +55,21 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Po
 EntropyTest = Literal["absolute", "relative"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class CompressedState(ExactState):
-    """The state of a compressed bandit. `base` has all pulls, stored or not; the arms in its
-    `initial` are distinct. `belief` is a function of the stored pairs and their order."""
+    """The state of a compressed bandit. `pulls` has all pulls, stored or not; the arms in `initial`
+    are distinct. `belief` is a function of the stored pairs and their order; `dictionary` has the
+    distinct stored arms."""
 
     # the largest stored reward (score, with a calibrated model); −∞ if nothing is stored
     largest: float
     stored: tuple[int, ...]  # positions of new pairs in the last `tell`'s observations
     skipped: int  # the number of skipped steps so far
 
-    @cached_property
-    def dictionary(self) -> Indices:
-        """The distinct stored arms, ascending."""
-        return read_only(np.sort(self.belief.order), np.intp)
-
     @property
     def model_order(self) -> int:
         """M: the number of stored pairs, including repeated arms."""
         return int(self.belief.counts.sum())
-
-    @property
-    def available(self) -> Indices:
-        """Arms that may be chosen, ascending."""
-        return self.base.available
 
     @property
     def step(self) -> int:
@@ -99,10 +89,14 @@ class CompressedState(ExactState):
         """
         if observation.reward is None:
             raise ValueError(f"a stored pull must have a reward, got none for arm {observation.arm}: not its record")
-        if model is not None:
-            return replace(self, belief=self.belief.pull_without_reward(observation.arm))
         reward = float(observation.reward)
-        return replace(self, belief=self.belief.pull(observation.arm, reward), largest=max(self.largest, reward))
+        if model is None:
+            belief = self.belief.pull(observation.arm, reward)
+        else:
+            belief = self.belief.pull_without_reward(observation.arm)
+        largest = max(self.largest, reward) if model is None else self.largest
+        dictionary = read_only(np.sort(belief.order), np.intp)
+        return replace(self, belief=belief, largest=largest, dictionary=dictionary)
 
     def learn(self, before: "CompressedState", observations: Sequence[Observation], model: Model | None) -> Self:
         """Return the state of the next round, with all `observations` in its pulls and, with a
@@ -110,24 +104,23 @@ class CompressedState(ExactState):
 
         This state is `before` with the stored pairs in its belief.
         """
-        base = before.base.observe(observations)
-        fitted = calibrate(base, before.base, observations, model, before.moments)
-        return replace(self, base=fitted).with_scores(model)
+        after = SparseState.observe(self, observations)
+        return calibrate(after, before, observations, model, before.moments).with_scores(model)
 
     def with_scores(self, model: Model | None) -> Self:
-        """Return the state with the scores, kernel and noise of `base` if there is a `model`."""
+        """Return the state with the present scores, kernel and noise in its belief if there is a
+        `model`."""
         if model is None:
             return self
         belief = self.belief
-        base = self.base
         if not len(belief.order):
-            return replace(self, belief=ExactPosterior.prior(base.model))
-        if base.model is belief.model:
-            belief = belief.rescore(base.pulls)
+            return replace(self, belief=ExactPosterior.prior(self.model))
+        if self.model is belief.model:
+            belief = belief.rescore(self.pulls)
         else:
-            belief = ExactPosterior.of(base.model, base.pulls, belief.order, belief.counts)
-        sums = score_pulls(base.pulls, model.outputs).reward_sums
-        scores = sums[belief.order] / base.pulls.counts[belief.order]
+            belief = ExactPosterior.of(self.model, self.pulls, belief.order, belief.counts)
+        sums = score_pulls(self.pulls, model.outputs).reward_sums
+        scores = sums[belief.order] / self.pulls.counts[belief.order]
         return replace(self, belief=belief, largest=float(scores.max()))
 
 
@@ -218,17 +211,17 @@ class Compressed(ABC):
         else:
             start = SpreadStart() if self.initial_points is None else SpreadStart(self.initial_points)
         base = begin_state(arms, (self.kernel, self.noise_variance), self.model, start, rng)
-        return CompressedState(base, ExactPosterior.prior(base.model), -math.inf, (), 0)
+        return CompressedState.begin(base, largest=-math.inf, stored=(), skipped=0)
 
     def ask(self, state: CompressedState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm: an initial point, or the next step of the acquisition to evaluate."""
-        refused = sequential_refusal(state, pending, limit) or no_arm_left(state.base, pending)
+        refused = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
         if refused is not None:
             return refused
-        start = state.base.remaining_start()
+        start = state.remaining_start()
         if start:
             return Choose((Pick(start[0]),), "initial point")
-        contender = contender_due(state.base, (), self.verify, state.moments)
+        contender = contender_due(state, (), self.verify, state.moments)
         if contender is not None:
             pick = state.pick(contender, self.width_at(state, state.step), VERIFICATION)
             return Choose((pick,), "one pull at a time")
@@ -240,7 +233,7 @@ class Compressed(ABC):
             return Wait(rule)
         arm, skipped = step
         width = self.width_at(state, state.step + skipped)
-        pick = state.pick(arm, width, OpenArms.of(state.base, (), self.verify).reason)
+        pick = state.pick(arm, width, OpenArms.of(state, (), self.verify).reason)
         return Choose(
             (pick,), f"one pull at a time, after {skipped} skipped steps" if skipped else "one pull at a time"
         )
@@ -249,7 +242,7 @@ class Compressed(ABC):
         """Return the next arm to evaluate and the number of steps skipped before it; None if too
         many would be skipped."""
 
-        blocked = OpenArms.of(state.base, (), self.verify).blocked
+        blocked = OpenArms.of(state, (), self.verify).blocked
         is_blocked = np.isin(state.available, blocked)
 
         def winner(skipped: int) -> int:
@@ -277,7 +270,7 @@ class Compressed(ABC):
         """
         after = state
         stored = list[int]()
-        start = set(state.base.remaining_start())
+        start = set(state.remaining_start())
         for position, result in enumerate(observations):
             is_given = result.arm in start or after.model_order == 0
             if result.reward is not None and (is_given or self._is_informative(after, result.arm)):
@@ -285,8 +278,8 @@ class Compressed(ABC):
                 stored.append(position)
                 start.discard(result.arm)
         after = after.learn(state, observations, self.model)
-        if after.pulls.total == 0 and not after.base.remaining_start() and len(after.available):
-            after = after.with_start((*after.base.initial, int(rng.choice(after.available))))
+        if after.pulls.total == 0 and not after.remaining_start() and len(after.available):
+            after = after.with_start((*after.initial, int(rng.choice(after.available))))
         skipped = state.skipped + self._count_skipped(state, observations)
         return replace(after, stored=tuple(stored), skipped=skipped)
 
@@ -295,7 +288,7 @@ class Compressed(ABC):
         a different arm."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
-        if state.base.remaining_start():
+        if state.remaining_start():
             return 0
         step = self._next_step(state)
         return step[1] if step is not None and any(result.arm == step[0] for result in observations) else 0
@@ -311,8 +304,8 @@ class Compressed(ABC):
         stored = tuple(int(position) for position in record["stored"])
         for position in stored:
             after = after.store(observations[position], self.model)
-        base = restore_calibration(state.base.observe(observations), self.model, record)
-        after = replace(after, base=base, stored=stored, skipped=int(record["skipped"]))
+        after = restore_calibration(SparseState.observe(after, observations), self.model, record)
+        after = replace(after, stored=stored, skipped=int(record["skipped"]))
         return after.with_scores(self.model).with_start(record["initial"])
 
     def recommend(self, state: CompressedState) -> int | None:
@@ -321,4 +314,4 @@ class Compressed(ABC):
 
     def posterior(self, state: CompressedState) -> Posterior:
         """Return the belief over all arms at `state`; upper bounds are NaN if there is no width."""
-        return state.posterior(self.width_at(state, state.step))
+        return state.display(self.width_at(state, state.step))

@@ -14,7 +14,6 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
-from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.scheduling import PendingOptions
@@ -23,7 +22,7 @@ from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.strategy import Decision, Observation, Pick, Record
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class EpsilonGreedyState(ExactState):
     """`seed` is drawn by `init`. `over` counts the pulls that have ended, including failures."""
 
@@ -48,24 +47,23 @@ class EpsilonGreedy(PendingOptions, ExactStrategy[EpsilonGreedyState]):
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EpsilonGreedyState:
         """State before any pull of `arms` (A, d). Raises ValueError for invalid arms."""
         base = self.base_state(arms, rng)
-        return EpsilonGreedyState(base, ExactPosterior.prior(base.model), int(rng.integers(2**32)), 0)
+        return EpsilonGreedyState.begin(base, seed=int(rng.integers(2**32)), over=0)
 
     def ask(self, state: EpsilonGreedyState, pending: Sequence[int], limit: int) -> Decision:
         """Return as many arms as `limit` and `batch_size` allow."""
-        wait = refusal(state, limit) or no_arm_left(state.base, pending)
-        return wait or self.choose(pending, limit, state.base.picks_left, partial(self._pick, state))
+        wait = refusal(state, limit) or no_arm_left(state, pending)
+        return wait or self.choose(pending, limit, state.picks_left, partial(self._pick, state))
 
     def _pick(self, state: EpsilonGreedyState, pending: Sequence[int]) -> Pick:
         draw = partial(self._draw, state, pending)
-        arm, reason = next_arm(state.base, pending, self.verify, draw, state.moments)
+        arm, reason = next_arm(state, pending, self.verify, draw, state.moments)
         return state.pick(arm, math.nan, reason)
 
     def _draw(self, state: EpsilonGreedyState, pending: Sequence[int], blocked: Indices) -> int:
         """Return the arm of the next pull; never one of `blocked`."""
         rng = np.random.default_rng([state.seed, state.over + len(pending)])
-        base = state.base
         exploration = self.exploration if state.pulls.total else 1.0
-        available = np.setdiff1d(np.arange(len(base.model.arms)), blocked, assume_unique=True)
+        available = np.setdiff1d(np.arange(len(state.model.arms)), blocked, assume_unique=True)
         if rng.random() < exploration:
             return int(rng.choice(available))
         not_pending = np.setdiff1d(available, np.array(pending, np.intp)) if self.batch_size is None else available

@@ -17,7 +17,6 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.checks import require
 from orchestrator.bandit.confidence import information_growth, rkhs_width
-from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
 from orchestrator.bandit.options import Width
@@ -29,7 +28,7 @@ from orchestrator.bandit.strategy import Decision
 InformationSchedule = Literal["kernel", "log", "sqrt"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class GridState(ExactState):
     """`order` (A,), read-only: the arms in the order in which they join the grid."""
 
@@ -78,14 +77,14 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
         model = base.model
         # a grid of all arms needs no order
         ordered = self.final_points if self.initial_points < len(model.arms) else 1
-        return GridState(base, ExactPosterior.prior(model), farthest_first(model.features, ordered))
+        return GridState.begin(base, order=farthest_first(model.features, ordered))
 
     def grid(self, state: GridState) -> Indices:
         """Return the arms from which the next pull is chosen, (n,), ascending."""
         side = math.sqrt(self.initial_points) + self.grid_growth * state.pulls.total
         # 1e-9, so that (√20)² is 20 for any rounding
         size = min(self.final_points, math.floor(min(side, math.sqrt(self.final_points) + 1.0) ** 2 + 1e-9))
-        may_be_chosen = ~np.isin(state.order, OpenArms.of(state.base, (), self.verify).blocked)
+        may_be_chosen = ~np.isin(state.order, OpenArms.of(state, (), self.verify).blocked)
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
@@ -95,7 +94,7 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
         def on_grid(observed: ExactState) -> Floats:
             grid = self.grid(state)
             scores = np.full(len(state.order), -np.inf)
-            scores[grid] = observed.posterior(self.width_at(state)).ucb[grid]
+            scores[grid] = observed.display(self.width_at(state)).ucb[grid]
             return scores
 
         return next_pull(state, pending, limit, on_grid, self.width_at(state), self.verify)
@@ -103,7 +102,7 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
     def width_at(self, state: GridState) -> float:
         """Return √λ β_t at `state`, for σ of the 1/λ scale (Chowdhury and Gopalan 2017, Thm 2)."""
         if self.width is not None:
-            return self.width * math.sqrt(state.base.model.regularization)
+            return self.width * math.sqrt(state.model.regularization)
         beta = rkhs_width(self.norm_bound, self.noise_scale, self._information(state.pulls.total), self.delta)
         return math.sqrt(self.regularization) * beta
 

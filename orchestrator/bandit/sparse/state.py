@@ -99,11 +99,13 @@ class SparseState:
 
     model: SparseModel  # kernel, candidates and λ
     pulls: Pulls  # the pulls with a reward
-    dictionary: Indices  # (m,), the inducing arms, ascending
-    information_gain: float  # G of the confidence width
-    round: int  # the number of `tell`s
-    initial: tuple[int, ...]  # the warm start's arms, in order
-    set_aside: Indices  # arms that could not be evaluated, and those that were retired, ascending
+    # (m,), the inducing arms, ascending
+    dictionary: Indices = field(default_factory=_no_numbers)
+    information_gain: float = 0.0  # G of the confidence width
+    round: int = 0  # the number of `tell`s
+    initial: tuple[int, ...] = ()  # the warm start's arms, in order
+    # arms that could not be evaluated, and those that were retired, ascending
+    set_aside: Indices = field(default_factory=_no_numbers)
     # the relation between features and parameters; None if it is unknown
     layout: Layout | None = None
     # the calibration of the model; None if the model is not calibrated
@@ -321,20 +323,9 @@ def initial_state(
     log_prior: Floats | None = None,
 ) -> SparseState:
     """Return the state before any pull."""
-    nothing = read_only((), np.intp)
     pulls = Pulls.none(len(model.arms), goals.further)
     return SparseState(
-        model,
-        pulls,
-        dictionary=nothing,
-        information_gain=0.0,
-        round=0,
-        initial=initial,
-        set_aside=nothing,
-        layout=layout,
-        calibration=calibration,
-        goals=goals,
-        log_prior=log_prior,
+        model, pulls, initial=initial, layout=layout, calibration=calibration, goals=goals, log_prior=log_prior
     )
 
 

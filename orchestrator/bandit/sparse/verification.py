@@ -28,10 +28,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices
+from orchestrator.bandit.checks import sequential_refusal
 from orchestrator.bandit.model.outputs import Scale, mean_rewards
 from orchestrator.bandit.sparse.calibrated import NEGLIGIBLE_NOISE, Belief, is_noisy
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, curve_kernel, predict
-from orchestrator.bandit.sparse.state import SparseState, sparse_belief
+from orchestrator.bandit.sparse.state import SparseState, no_arm_left, sparse_belief
+from orchestrator.bandit.strategy import Choose, Decision, Pick
 
 VERIFICATION = "verification"  # the reason of a pick that repeats one of the best arms
 EXHAUSTED = "exhausted"  # the reason of a pick that repeats an arm because all arms were chosen
@@ -236,6 +238,33 @@ def next_arm(
         return contender, VERIFICATION
     arms = OpenArms.of(state, open_pulls, verify)
     return best(arms.blocked), arms.reason
+
+
+def next_pull(
+    state: SparseState,
+    pending: Sequence[int],
+    limit: int,
+    verify: float,
+    best: Callable[[Indices], int],
+    width: float,
+    belief: Belief | None = None,
+) -> Decision:
+    """Return the next arm of the warm start, then `next_arm`; no arm while a reward is missing.
+
+    `width`: the pick's width, a factor on σ of the 1/λ scale, NaN if none. Raises ValueError if
+    `limit` is below 1.
+    """
+    wait = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
+    if wait:
+        return wait
+    start = state.remaining_start()
+    if start:
+        return Choose((Pick(start[0]),), "warm start")
+    arm, reason = next_arm(state, pending, verify, best, belief)
+    moments = sparse_belief(state) if belief is None else belief
+    (mean,), (variance,) = moments(np.array([arm], np.intp))
+    pick = Pick(arm, float(mean), width, float(variance), reason=reason)
+    return Choose((pick,), "one pull at a time")
 
 
 def contender_due(

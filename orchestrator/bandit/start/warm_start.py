@@ -7,7 +7,7 @@ from them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from annotated_types import Ge
@@ -23,6 +23,8 @@ from orchestrator.bandit.sparse.recalibration import refit
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.bless import bless
 from orchestrator.bandit.strategy import AnyStrategy, Observation
+
+S = TypeVar("S", bound=SparseState)
 
 # the number of pulls of a spread start if its length depends on the space
 SHORTEST = 8
@@ -123,7 +125,7 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
     return start
 
 
-def extend_failed_start(state: SparseState, rng: np.random.Generator) -> SparseState:
+def extend_failed_start(state: S, rng: np.random.Generator) -> S:
     """Return the state after a `tell`. If the whole warm start failed, it is extended by as many
     uniformly drawn arms as have failed, at most `RESTART`, so that every worker has a trial. Other
     states are returned unchanged, without a draw."""

@@ -14,15 +14,14 @@ import numpy as np
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.checks import sequential_refusal
 from orchestrator.bandit.options import Width
 from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.state import SparseState, no_arm_left, sparse_belief
+from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.sparse.strategy import SparseStrategy
-from orchestrator.bandit.sparse.verification import next_arm
+from orchestrator.bandit.sparse.verification import next_pull
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, begin_sparse
-from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick
+from orchestrator.bandit.strategy import Decision, Observation
 
 ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the exact ones
 
@@ -47,21 +46,12 @@ class BKB(SparseStrategy[SparseState]):
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm unless one is pending: first those of the warm start, then argmax u."""
-        wait = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
-        if wait:
-            return wait
-        start = state.remaining_start()
-        if start:
-            return Choose((Pick(start[0]),), "warm start")
         width = self.width_at(state)
 
         def best(blocked: Indices) -> int:
             return Picking.begin(state, width, blocked).queue(blocked).top()
 
-        arm, reason = next_arm(state, pending, self.verify, best)
-        (mean,), (variance,) = sparse_belief(state)(np.array([arm], np.intp))
-        pick = Pick(arm, float(mean), width, float(variance), reason=reason)
-        return Choose((pick,), "one pull at a time")
+        return next_pull(state, pending, limit, self.verify, best, width)
 
     def width_at(self, state: SparseState) -> float:
         """Return β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ

@@ -38,10 +38,10 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:
         """Return the arms of the warm start first, then a batch of at most `limit` picks. `pending`
         pulls are included in the variance and in the product."""
-        wait = refusal(state, limit) or no_arm_left(state.base, pending)
+        wait = refusal(state, limit) or no_arm_left(state, pending)
         if wait:
             return wait
-        start = next_start(state.base, pending, limit, never_waits=self.never_waits)
+        start = next_start(state, pending, limit, never_waits=self.never_waits)
         picks = tuple(Pick(arm) for arm in start)
         if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
             return Choose(picks, "warm start")
@@ -59,12 +59,12 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
         if verdict is Verdict.SPENT:
             return Wait("the drift budget is spent on pulls whose rewards have not arrived")
         picks: list[Pick] = []
-        while len(picks) < state.base.picks_left(pending, limit) and verdict is Verdict.OPEN:
+        while len(picks) < state.picks_left(pending, limit) and verdict is Verdict.OPEN:
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold
             # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
             best = partial(state.best, ucb)
-            arm, reason = next_arm(state.base, pulls, self.verify, best, state.moments)
+            arm, reason = next_arm(state, pulls, self.verify, best, state.moments)
             pulls.append(arm)
             mean = float(belief.mean[arm])
             variance = float(belief.variance[arm])
@@ -81,12 +81,12 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
         budget, no matter how many workers are free.
         """
         after = super().tell(state, observations, rng)
-        return replace(after, base=extend_failed_start(after.base, rng))
+        return extend_failed_start(after, rng)
 
     def width_at(self, state: ExactState) -> float:
         """Return α = C β at `state`, a factor on σ of the 1/λ scale."""
         if self.width is not None:
-            return self.width * math.sqrt(state.base.model.regularization)
+            return self.width * math.sqrt(state.model.regularization)
         return self.ratio_threshold * self.exact_width(self.regularization, state.belief.information_gain)
 
 

@@ -39,5 +39,5 @@ class GPUCB(WidthOptions, ExactStrategy[ExactState]):
     def width_at(self, state: ExactState) -> float:
         """Return β at `state`: a factor on σ of the 1/λ scale."""
         if self.width is not None:
-            return self.width * math.sqrt(state.base.model.regularization)
+            return self.width * math.sqrt(state.model.regularization)
         return self.exact_width(self.regularization, state.belief.information_gain)

@@ -79,7 +79,7 @@ def test_improvement_waits_while_a_pull_is_pending(acquisition: type[Improvement
 def test_prior_decides_if_the_warm_start_failed(acquisition: type[Improvement]) -> None:
     strategy, rng = acquisition(warm_start=UncertaintyStart(max_pulls=3)), np.random.default_rng(0)
     state = strategy.init(ARMS, rng)
-    failed = [Observation(arm, None) for arm in state.base.initial]
+    failed = [Observation(arm, None) for arm in state.initial]
     (pick,) = choice(strategy.ask(strategy.tell(state, failed, rng), (), 1)).picks
     assert pick.arm == min(set(range(40)) - {observation.arm for observation in failed}), (
         "all are equal: the lowest index"

@@ -2,7 +2,7 @@
 and belief.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.strategy import Observation
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Remembering(ExactState):
     """A state with something more than pulls and belief."""
 
@@ -34,9 +34,9 @@ def test_state_with_failures_learns_from_the_others_and_masks_the_failed() -> No
 
 def test_state_of_more_fields_keeps_them_and_is_equal_to_another_only_when_they_are() -> None:
     base = initial_state(SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1), (1,))
-    state = Remembering(base, ExactPosterior.prior(base.model), 7)
+    state = Remembering.begin(base, number=7)
     after = state.observe([Observation(1, 0.5)])
     assert (after.number, after.round) == (7, 1)
     assert state.restore([Observation(1, 0.5)], None, after.record()) == after
-    assert after != Remembering(after.base, after.belief, 8)
-    assert after != ExactState(after.base, after.belief)
+    assert after != replace(after, number=8)
+    assert after != ExactState.begin(base).observe([Observation(1, 0.5)])

@@ -117,8 +117,8 @@ def test_initial_points_are_distinct_and_all_stored(acquisition: type[Compressed
     states, picks, _ = run(strategy, 12)
     assert len({pick.arm for pick in picks}) == 12
     assert sorted(pick.arm for pick in picks) == states[-1].dictionary.tolist()
-    assert len(acquisition().init(ARMS, np.random.default_rng(0)).base.initial) == 4
-    assert len(acquisition().init(np.zeros((5, 8)), np.random.default_rng(0)).base.initial) == 5
+    assert len(acquisition().init(ARMS, np.random.default_rng(0)).initial) == 4
+    assert len(acquisition().init(np.zeros((5, 8)), np.random.default_rng(0)).initial) == 5
 
 
 def skipping_loop(strategy: Compressed, state: Any) -> tuple[int, int] | None:

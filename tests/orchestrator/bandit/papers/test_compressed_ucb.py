@@ -42,6 +42,6 @@ def test_pick_is_the_largest_upper_bound_of_the_stored_pairs(epsilon: float) -> 
 def test_ties_go_to_the_lowest_arm_that_may_be_chosen() -> None:
     strategy, rng = CompressedUCB(), np.random.default_rng(0)
     state = strategy.init(np.zeros((6, 1)), rng)
-    rows = [Observation(arm, 0.5) for arm in state.base.initial] + [Observation(0, None)]
+    rows = [Observation(arm, 0.5) for arm in state.initial] + [Observation(0, None)]
     state = strategy.tell(state, rows, rng)
     assert choice(strategy.ask(state, (), 1)).picks[0].arm == 1

@@ -106,7 +106,7 @@ def test_grid_has_all_candidates_if_they_are_few() -> None:
 def test_next_arms_replace_a_grid_that_failed_entirely() -> None:
     strategy, rng = replace(NOISY, initial_points=5, final_points=5), np.random.default_rng(0)
     state = strategy.init(ARMS, rng)
-    failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.base.initial}]
+    failed = [Observation(int(arm), None) for arm in {*strategy.grid(state).tolist(), *state.initial}]
     state = strategy.tell(state, failed, rng)
     assert len(strategy.grid(state)) == 5
     assert isinstance(strategy.ask(state, (), 1), Choose)

@@ -203,11 +203,11 @@ def test_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_re
     fits = set()
     for after, observations in zip(states[1:], learned, strict=True):
         stored.update(observations[position].arm for position in after.stored)
-        fits.add(after.base.calibration.fitted)
+        fits.add(after.calibration.fitted)
         order = np.array(sorted(stored))
         assert after.dictionary.tolist() == order.tolist()
         scores = score_pulls(after.pulls, Outputs.HALF_RANK).reward_sums[order] / after.pulls.counts[order]
-        fitted, points = after.base.model, FEATURES[order]
+        fitted, points = after.model, FEATURES[order]
         noise = np.array([fitted.regularization / stored[arm] for arm in order])
         inverse = np.linalg.inv(fitted.kernel.cross(points, points) + np.diag(noise))
         constant = inverse.sum(axis=0) @ scores / (inverse.sum() + 1.0)

@@ -119,22 +119,22 @@ def test_warm_start_comes_first_and_as_many_arms_follow_one_that_failed() -> Non
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
     first = strategy.ask(state, (), 10)
     assert isinstance(first, Choose)
-    assert tuple(pick.arm for pick in first.picks) == state.base.initial
+    assert tuple(pick.arm for pick in first.picks) == state.initial
     failed = [Observation(pick.arm, None) for pick in first.picks]
     after = strategy.tell(state, failed, np.random.default_rng(0))
     decision = strategy.ask(after, (), 10)
     assert isinstance(decision, Choose)
     assert len(decision.picks) == 4, "by the prior one pick would spend the drift budget: 1 + 20 is above the threshold"
-    assert {pick.arm for pick in decision.picks}.isdisjoint(state.base.initial)
+    assert {pick.arm for pick in decision.picks}.isdisjoint(state.initial)
     assert strategy.restore(state, failed, strategy.recorded(after)) == after
 
 
 def test_warm_start_that_failed_in_part_is_not_extended() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
-    first, *others = state.base.initial
+    first, *others = state.initial
     observations = [Observation(first, 0.5), *(Observation(arm, None) for arm in others)]
-    assert strategy.tell(state, observations, np.random.default_rng(0)).base.initial == state.base.initial
+    assert strategy.tell(state, observations, np.random.default_rng(0)).initial == state.initial
 
 
 def test_gp_bucb_ends_at_the_best_arms() -> None:

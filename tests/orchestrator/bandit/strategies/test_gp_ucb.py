@@ -71,11 +71,11 @@ def test_gp_ucb_repeats_arms_and_ends_at_the_best() -> None:
 def test_warm_start_comes_first_and_a_failed_one_leaves_the_prior() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     played = list(play(strategy, 6))
-    assert [pick.arm for _, pick in played[:4]] == list(played[0][0].base.initial)
+    assert [pick.arm for _, pick in played[:4]] == list(played[0][0].initial)
     assert math.isnan(played[3][1].mean)
     assert not math.isnan(played[4][1].mean)
     state = strategy.init(ARMS, np.random.default_rng(0))
-    failed = [Observation(arm, None) for arm in state.base.initial]
+    failed = [Observation(arm, None) for arm in state.initial]
     state = strategy.tell(state, failed, np.random.default_rng(0))
     (pick,) = choice(strategy.ask(state, (), 1)).picks
     assert pick.variance == pytest.approx(100.0)
