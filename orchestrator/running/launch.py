@@ -155,6 +155,7 @@ def watch(session: Remote, shown: View, dashboard: "LateDashboard | None" = None
     # stop requests that were not forwarded yet, because a signal handler must not call Ray
     requests: list[bool] = []
     deadline = float("inf")
+    report = threading.Thread(target=_import_report, name="import of the report", daemon=True)
     with _interrupts(requests.append):
         while not session.wait(_REDRAW_SECONDS):
             while requests:
@@ -165,6 +166,8 @@ def watch(session: Remote, shown: View, dashboard: "LateDashboard | None" = None
                 shown.update(status)
                 if dashboard is not None:
                     _advance(dashboard, shown)
+                if status.trials.done and report.ident is None:
+                    report.start()
             if time.monotonic() > deadline:
                 session.end()
                 return "interrupted", "interrupted during a computation of the model"
@@ -172,6 +175,13 @@ def watch(session: Remote, shown: View, dashboard: "LateDashboard | None" = None
         if (status := session.status()) is not None:
             shown.update(status)
         return outcome
+
+
+def _import_report() -> None:
+    """Import the modules of a report while evaluations run, because nothing waits for them then."""
+    import scipy.optimize  # noqa: F401
+
+    import orchestrator.report.page  # noqa: F401
 
 
 def _advance(dashboard: "LateDashboard", shown: View) -> None:

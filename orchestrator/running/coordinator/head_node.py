@@ -126,7 +126,6 @@ class LateDashboard:
             if url is None
             else f"the Ray dashboard is at {url}{self._asks}"
         )
-        _import_report()
         self._ended.wait()
 
 
@@ -139,13 +138,6 @@ def postponing() -> Iterator[None]:
         yield
     finally:
         vars(ray_node)["Node"] = before
-
-
-def _import_report() -> None:
-    """Import what a report needs, while evaluations run: nothing waits for it then."""
-    import scipy.optimize  # noqa: F401
-
-    import orchestrator.report.page  # noqa: F401
 
 
 def cores() -> int:
