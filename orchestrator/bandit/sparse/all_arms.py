@@ -72,10 +72,10 @@ class Blocks(ABC):
         means, variances, rows = zip(*answers, strict=True)
         return np.concatenate(means)[order], np.concatenate(variances)[order], np.concatenate(rows)[order]
 
-    def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """Return μ̃ and σ̃² of every arm under `fit`, (A,) each, and further outputs' μ̃ (K, A)."""
-        means, variances, further = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
-        return np.concatenate(means), np.concatenate(variances), np.hstack(further)
+    def sweep(self, fit: Fit) -> tuple[Floats, Floats]:
+        """Return μ̃ of every output (J, A) and σ̃² (A,) of every arm under `fit`."""
+        means, variances = zip(*self._each(partial(Block.sweep, fit=fit)), strict=True)
+        return np.hstack(means), np.concatenate(variances)
 
     def local_sums(self, fit: Fit, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """See `Block.local_sums`: for `arms` (n,), or for every arm (A,) if None."""

@@ -8,8 +8,7 @@ can use a block alternately. An arm's values are the same, bit for bit, in any d
 into blocks.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -35,16 +34,18 @@ class Fit:
     basis: Points  # the r atoms of the posterior
     transform: Floats  # T (r, r)
     spectrum: Floats  # b (r,)
-    # (r,), the loadings for the scores minus m; the means that a block returns also exclude m
+    # (J, r), the loadings of each output, for its scores minus m; the means that a block returns
+    # also exclude m
     loadings: Floats
+    offsets: Floats  # m (J,), the constant mean of each output
     # the estimated Frobenius norm of the rounding error of H K_𝒮 Hᵀ, which is exactly diag(b/(b +
     # λ))
     defect: float
-    offset: float = 0.0  # m, the constant mean
-    # (K, r), the loadings of further objectives and constraints, if there are any
-    further_loadings: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    # (K,), the constant means of these outputs
-    further_offsets: Floats = field(default_factory=lambda: np.empty(0))
+
+    @property
+    def offset(self) -> float:
+        """The constant mean of the first output."""
+        return float(self.offsets[0])
 
     @cached_property
     def roots(self) -> Floats:
@@ -53,15 +54,9 @@ class Fit:
 
     @cached_property
     def weights(self) -> Floats:
-        """a (r,) with μ̃(x) = k_𝒮(x)ᵀ a."""
-        return self.loadings @ self.transform
-
-    @cached_property
-    def further_weights(self) -> Floats:
-        """`weights` of the further outputs (K, r)."""
-        return (
-            self.further_loadings @ self.transform if len(self.further_loadings) else np.empty((0, len(self.spectrum)))
-        )
+        """a (J, r) with μ̃(x) = a k_𝒮(x) of each output."""
+        # row by row, because the rounding of a joint product depends on the number of outputs
+        return np.array([loadings @ self.transform for loadings in self.loadings])
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +92,9 @@ class BoundRequest:
         numbers = [(line.slope, line.constant, line.output) for line in self.lines]
         return self.lines[0].reference, np.array(numbers).tobytes()
 
-    def bounds(self, means: Sequence[Floats], deviation: Floats) -> Floats:
-        """Return the bounds of all lines (L, n), given μ̃₀ of each output and σ̃₀, (n,) each. No
-        arm is blocked."""
+    def bounds(self, means: Floats, deviation: Floats) -> Floats:
+        """Return the bounds of all lines (L, n), given μ̃₀ (J, n) and σ̃₀ (n,). No arm is
+        blocked."""
         bounds = np.empty((len(self.lines), len(deviation)))
         for row, line in zip(bounds, self.lines, strict=True):
             np.multiply(deviation, line.slope, out=row)
@@ -119,7 +114,7 @@ class Block:
         self.regularization = regularization
         self.columns = KernelColumns(kernel, features) if columns is None else columns
         self.diagonal = kernel.diagonal(features)
-        self._moments: Recent[Fit, tuple[Floats, Floats, Floats]] = Recent(KEPT)
+        self._moments: Recent[Fit, tuple[Floats, Floats]] = Recent(KEPT)
         self._bounds: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
 
     def with_regularization(self, regularization: float) -> "Block":
@@ -138,22 +133,20 @@ class Block:
         """Return the same as `kernel_rows`, without caching the columns."""
         return self.columns.entries(positions, columns)
 
-    def sweep(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """Return μ̃ and σ̃² of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n),
-        by joint matrix products."""
-        mean = np.empty(len(self.features))
+    def sweep(self, fit: Fit) -> tuple[Floats, Floats]:
+        """Return μ̃ of every output (J, n) and σ̃² (n,) of every arm under `fit`, by joint matrix
+        products."""
+        means = np.empty((len(fit.weights), len(self.features)))
         explained = np.empty(len(self.features))
         rank = len(fit.spectrum)
-        further = np.empty((len(fit.further_weights), len(self.features)))
-        stacked = np.vstack((fit.roots, fit.weights, fit.further_weights)).T
-        for low in range(0, len(mean), BLOCK):
+        stacked = np.vstack((fit.roots, fit.weights)).T
+        for low in range(0, len(explained), BLOCK):
             part = slice(low, low + BLOCK)
             product = self.columns.rows(part, fit.basis) @ stacked
             explained[part] = np.einsum("ij,ij->i", product[:, :rank], product[:, :rank])
-            mean[part] = product[:, rank]
-            further[:, part] = product[:, rank + 1 :].T
+            means[:, part] = product[:, rank:].T
         # rounding can make the variance of a well-known arm negative
-        return mean, np.maximum(self.diagonal - explained, 0.0) / self.regularization, further
+        return means, np.maximum(self.diagonal - explained, 0.0) / self.regularization
 
     def moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
         """Return μ̃ (p,), σ̃² (p,) and y (p, r) under `fit` of the arms at `positions` (p,).
@@ -166,7 +159,7 @@ class Block:
         whitened = np.matmul(fit.transform, rows[:, :, None])[:, :, 0]
         explained = np.vecdot(whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
-        return np.vecdot(whitened, fit.loadings), variance, whitened
+        return np.vecdot(whitened, fit.loadings[0]), variance, whitened
 
     def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
         """Return `moments`, computed by joint matrix products, whose last digits depend on the
@@ -174,7 +167,7 @@ class Block:
         whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
         variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
-        return whitened @ fit.loadings, variance, whitened
+        return whitened @ fit.loadings[0], variance, whitened
 
     def prior(self) -> Floats:
         """Return k(x, x) of every arm (n,)."""
@@ -206,8 +199,7 @@ class Block:
         """Return the bounds on the scalarized score (n,), or those of the first line if None."""
 
         def make() -> Floats:
-            mean, deviation, further = self._reference(request.lines[0].reference)
-            return request.bounds((mean, *further), deviation)
+            return request.bounds(*self._reference(request.lines[0].reference))
 
         bounds = self._bounds.get(request.key, make)
         scores = bounds[0].copy() if scalarizing is None else scalarizing.scores(bounds)
@@ -218,20 +210,20 @@ class Block:
         """Return the bounds (L, p) of `lines` for the arms at `positions` (p,), with the means of
         `fit` instead of the reference's."""
         rows = self.columns.rows(positions, fit.basis)
-        means = np.vstack((fit.weights, fit.further_weights)) @ rows.T
+        means = fit.weights @ rows.T
         deviation = self._reference(lines[0].reference)[1][positions]
         slopes, constants = np.array([(line.slope, line.constant) for line in lines]).T
         bounds: Floats = means[[line.output for line in lines]] + slopes[:, None] * deviation + constants[:, None]
         return bounds
 
-    def _reference(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        """Return μ̃ and σ̃ of every arm under `fit`, (n,) each, and μ̃ of further outputs (K, n),
-        from the cache if possible."""
+    def _reference(self, fit: Fit) -> tuple[Floats, Floats]:
+        """Return μ̃ of every output (J, n) and σ̃ (n,) of every arm under `fit`, from the cache if
+        possible."""
         return self._moments.get(fit, lambda: self._refer(fit))
 
-    def _refer(self, fit: Fit) -> tuple[Floats, Floats, Floats]:
-        mean, variance, further = self.sweep(fit)
-        return mean, np.sqrt(variance), further
+    def _refer(self, fit: Fit) -> tuple[Floats, Floats]:
+        means, variance = self.sweep(fit)
+        return means, np.sqrt(variance)
 
     def local_sums(self, fit: Fit, positions: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for the arms at `positions` (p,), or

@@ -65,7 +65,7 @@ class Rounding:
         # a bound on y(x) / √k(x, x)
         terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))
         variance = ROUNDING * (2.0 * float(np.linalg.norm(np.sqrt(fit.spectrum) * terms)) + 1.0)
-        return cls(variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in _loadings(fit)))
+        return cls(variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in fit.loadings))
 
     def means_with(self, other: "Rounding") -> tuple[float, ...]:
         """Return, for each output, the rounding error of the difference between the posteriors'
@@ -84,7 +84,7 @@ class PosteriorShift:
     @staticmethod
     def none(fit: Fit) -> "PosteriorShift":
         """Return the shift between a reference and itself."""
-        return PosteriorShift(1.0, (0.0,) * len(_loadings(fit)), 0.0)
+        return PosteriorShift(1.0, (0.0,) * len(fit.loadings), 0.0)
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Certificate:
         slack = rho**2 / (rho - 1.0) * (2.0 * self._error / (rho - 1.0) + EIGENVALUE_ROUNDING)
         # ‖θ − θ₀‖² is the small difference of sums of magnitude (mean / ROUNDING)²
         cancelled = float(np.sqrt(self.regularization / ROUNDING))
-        loadings = zip(_loadings(self.old), _loadings(self.new), means, strict=True)
+        loadings = zip(self.old.loadings, self.new.loadings, means, strict=True)
         return PosteriorShift(rho, tuple(self._distance(a_0, a) + cancelled * mean for a_0, a, mean in loadings), slack)
 
     @property
@@ -146,11 +146,6 @@ class Certificate:
         error = self._error * float(np.linalg.norm(a / np.sqrt(np.maximum(b, least))))
         error = (error + ROUNDING * float(np.linalg.norm(theta_0))) * float(roots_0.max(initial=0.0))
         return float(np.sqrt(max(squared, 0.0))) + error
-
-
-def _loadings(fit: Fit) -> tuple[Floats, ...]:
-    """Return the loadings (r,) of every output."""
-    return (fit.loadings, *fit.further_loadings)
 
 
 def _is_positive_definite(matrix: Floats) -> bool:

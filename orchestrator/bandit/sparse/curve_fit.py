@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import scipy
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import CurveValues, is_pair, trials_and_steps
@@ -26,8 +25,8 @@ from orchestrator.bandit.model.curve_kernel import CurveKernel, own_covariance
 from orchestrator.bandit.model.outputs import Scale
 from orchestrator.bandit.sparse.blocks import Fit
 from orchestrator.bandit.sparse.columns import Points
-from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, defect_of
+from orchestrator.bandit.sparse.nystrom import pivoted_cholesky, solve_lower
+from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, defect_of, whitening
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,35 +146,23 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
     basis = Points(dictionary[kept], inducing.features[kept])
     noise = TrialNoise(kernel, evidence.values)
     rows = kernel.cross(evidence.points, basis.features)  # (N, r)
-    is_empty = not len(kept)
-    embedded = rows if is_empty else scipy.linalg.solve_triangular(factor, rows.T, lower=True, check_finite=False).T
-    whitened = noise.whiten(embedded)
-    spectrum, rotation = np.linalg.eigh(whitened.T @ whitened)
-    spectrum = np.maximum(spectrum, 0.0)
-    scaled = rotation / np.sqrt(spectrum + model.regularization)
-    transform = (
-        scaled
-        if is_empty
-        else scipy.linalg.solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T
-    )
+    whitened = noise.whiten(solve_lower(factor, rows.T).T)
+    spectrum, transform = whitening(factor, whitened.T @ whitened, model.regularization)
     transform = np.ascontiguousarray(transform)
     weighed = noise.weigh(np.column_stack((evidence.scores, np.ones(len(rows)))))
     loadings = transform @ (rows.T @ weighed[:, 0])
     ones = transform @ (rows.T @ weighed[:, 1])
     explained = float(weighed[:, 0].sum()) - float(ones @ loadings)
     offset = explained / (float(weighed[:, 1].sum()) - float(ones @ ones) + model.regularization)
-    defect = defect_of(gram[np.ix_(kept, kept)], transform, spectrum, model.regularization)
-    return SparsePosterior(
-        model,
-        Fit(
-            basis=basis,
-            transform=transform,
-            spectrum=spectrum,
-            loadings=loadings - offset * ones,
-            defect=defect,
-            offset=offset,
-        ),
+    fit = Fit(
+        basis=basis,
+        transform=transform,
+        spectrum=spectrum,
+        loadings=(loadings - offset * ones)[None],
+        offsets=np.array([offset]),
+        defect=defect_of(gram[np.ix_(kept, kept)], transform, spectrum, model.regularization),
     )
+    return SparsePosterior(model, fit)
 
 
 def pair_variances(posterior: SparsePosterior, evidence: CurveEvidence) -> Floats:
@@ -217,7 +204,7 @@ def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices
         at_values = kernel.cross(evidence.points[group.values.ravel()], fit.basis.features) @ fit.transform.T
         at_values = at_values.reshape(*group.values.shape, -1)
         rows = np.concatenate((at_values, (kernel.cross(ends, fit.basis.features) @ fit.transform.T)[:, None]), axis=1)
-        expected = rows @ fit.loadings + fit.offset  # the mean of g at T_i and at 1: (g, k + 1)
+        expected = rows @ fit.loadings[0] + fit.offset  # the mean of g at T_i and at 1: (g, k + 1)
         residuals = evidence.scores[group.values] - expected[:, :-1]
         means[group.trials] = expected[:, -1] + np.einsum("ij,ij->i", weights, residuals)
         signs = np.concatenate((-weights, np.ones((len(weights), 1))), axis=1)

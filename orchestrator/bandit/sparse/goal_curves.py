@@ -156,16 +156,13 @@ def _moments(state: SparseState, output: int, arm: int) -> Moments:
     with v the variance of an arm with n pulls, on the 1/λ scale, it is 1/(1/v − n).
     """
     arms = np.array([arm], np.intp)
-    (mean,), (variance,), rows = state.posterior.moments(arms)
+    _, (variance,), rows = state.posterior.moments(arms)
     fit = state.posterior.fit
-    offset = fit.offset
-    if output:
-        mean = float(np.vecdot(rows, fit.further_loadings[output - 1])[0])
-        offset = float(fit.further_offsets[output - 1])
+    mean = float(np.vecdot(rows, fit.loadings[output])[0]) + float(fit.offsets[output])
     evidence = state.evidence
     own = evidence.counts[arm] - evidence.outputs[output].counts[arm]
     variance /= max(1e-3, 1.0 - own * variance)
-    return float(mean) + offset, math.sqrt(state.model.regularization * variance)
+    return mean, math.sqrt(state.model.regularization * variance)
 
 
 class PausedGoals:
@@ -185,8 +182,7 @@ class PausedGoals:
             _final_moments(state, output, [curve.trial for curve in self._left])
             for output in range(1 + state.goals.further)
         ]
-        fit = state.posterior.fit
-        offsets = [fit.offset, *fit.further_offsets]
+        offsets = state.posterior.fit.offsets
         self._upper = np.array(
             [
                 [mean - offsets[output] + width * deviation for mean, deviation in moments[output]]

@@ -94,11 +94,11 @@ class GoalQueue:
         self._number = number
         fit = state.posterior.fit
         # the constant means, which the blocks' means exclude
-        offsets = np.array([fit.offset, *fit.further_offsets])
+        offsets = fit.offsets
         floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
         self._limits = limits - offsets[len(floors) :]
-        self._loadings = fit.further_loadings
+        self._loadings = fit.loadings[1:]
         # the number of evaluated arms that have means of further outputs
         self._arms: Indices = np.empty(0, np.intp)
         # the scalarization of the newest arm, and its score
@@ -179,9 +179,8 @@ def leaders(state: SparseState, count: int) -> tuple[int, ...]:
     in the order of the sequence of directions."""
     fit = state.posterior.fit
     pulled = state.pulls.arms
-    mean, _, rows = state.posterior.moments(pulled)
-    further = np.vecdot(rows, fit.further_loadings[:, None, :]) + fit.further_offsets[:, None]
-    means = np.vstack((mean + fit.offset, further))
+    _, _, rows = state.posterior.moments(pulled)
+    means = np.vecdot(rows, fit.loadings[:, None, :]) + fit.offsets[:, None]
     floors, limits = floors_and_limits(state.evidence, state.goals, state.model.outputs)
     led: list[int] = []
     for number in range(count):

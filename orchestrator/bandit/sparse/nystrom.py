@@ -15,6 +15,8 @@ double precision was up to 20 times more accurate, but not more accurate for arm
 1e-7.
 """
 
+from typing import Literal
+
 import numpy as np
 import scipy
 
@@ -35,3 +37,12 @@ def pivoted_cholesky(gram: Floats) -> tuple[Indices, Floats]:
     tolerance = len(gram) * np.finfo(np.float64).eps * max(gram.diagonal().max(), 0.0)
     factor, pivots, rank, _ = scipy.linalg.lapack.dpstrf(gram, tol=tolerance, lower=1)
     return pivots[:rank].astype(np.intp) - 1, np.tril(factor[:rank, :rank])
+
+
+def solve_lower(factor: Floats, right: Floats, trans: Literal["N", "T"] = "N") -> Floats:
+    """Return L⁻¹ `right`, or L⁻ᵀ `right` with `trans` "T". Returns `right` if L is empty, which
+    the solver rejects."""
+    if not len(factor):
+        return right
+    solved: Floats = scipy.linalg.solve_triangular(factor, right, lower=True, trans=trans, check_finite=False)
+    return solved

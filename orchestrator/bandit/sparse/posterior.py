@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import scipy
 
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.kernels import Kernel
@@ -34,7 +33,7 @@ from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.all_arms import Blocks, LocalBlocks, PlacedArms
 from orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
 from orchestrator.bandit.sparse.columns import KernelColumns, Points
-from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
+from orchestrator.bandit.sparse.nystrom import pivoted_cholesky, solve_lower
 from orchestrator.bandit.sparse.upper_bounds import Screen
 
 PROBES = 8  # the number of random vectors that estimate a norm
@@ -139,44 +138,24 @@ class SparseModel:
         pivots, factor = pivoted_cholesky(gram)
         basis = Points(dictionary[pivots], inducing.features[pivots])
         kernel_pulled = self.all_arms.kernel_entries(pulls.arms, basis).T  # (r, p)
-        embedded = (
-            scipy.linalg.solve_triangular(factor, kernel_pulled, lower=True, check_finite=False)
-            if len(pivots)
-            else kernel_pulled
-        )
-        spectrum, rotation = np.linalg.eigh((embedded * pulls.counts[pulls.arms]) @ embedded.T)
-        spectrum = np.maximum(spectrum, 0.0)
-        scaled = rotation / np.sqrt(spectrum + self.regularization)
-        transform = (
-            scipy.linalg.solve_triangular(factor, scaled, lower=True, trans="T", check_finite=False).T
-            if len(pivots)
-            else scaled
-        )
+        embedded = solve_lower(factor, kernel_pulled)
+        spectrum, transform = whitening(factor, (embedded * pulls.counts[pulls.arms]) @ embedded.T, self.regularization)
         outputs = [
             self._loadings(transform, kernel_pulled, output)
             if index == 0 or np.array_equal(output.counts, pulls.counts)
             else self._loadings_of_part((transform, spectrum, kernel_pulled), pulls, output)
             for index, output in enumerate(pulls.outputs)
         ]
-        (loadings, offset) = outputs[0]
-        further = outputs[1:]
         transform = np.ascontiguousarray(transform)
-        defect = defect_of(gram[np.ix_(pivots, pivots)], transform, spectrum, self.regularization)
-        further_loadings = np.array([row for row, _ in further]).reshape(len(further), len(spectrum))
-        offsets = np.array([shift for _, shift in further])
-        return SparsePosterior(
-            self,
-            Fit(
-                basis=basis,
-                transform=transform,
-                spectrum=spectrum,
-                loadings=loadings,
-                defect=defect,
-                offset=offset,
-                further_loadings=further_loadings,
-                further_offsets=offsets,
-            ),
+        fit = Fit(
+            basis=basis,
+            transform=transform,
+            spectrum=spectrum,
+            loadings=np.array([loadings for loadings, _ in outputs]),
+            offsets=np.array([offset for _, offset in outputs]),
+            defect=defect_of(gram[np.ix_(pivots, pivots)], transform, spectrum, self.regularization),
         )
+        return SparsePosterior(self, fit)
 
     def _loadings_of_part(
         self, fitted: tuple[Floats, Floats, Floats], pulls: Pulls, output: Pulls
@@ -219,6 +198,13 @@ class SparseModel:
         return loadings - offset * ones, offset
 
 
+def whitening(factor: Floats, products: Floats, regularization: float) -> tuple[Floats, Floats]:
+    """Return b (r,) and T (r, r), given L and the `products` Σ n_p z zᵀ (r, r)."""
+    spectrum, rotation = np.linalg.eigh(products)
+    spectrum = np.maximum(spectrum, 0.0)
+    return spectrum, solve_lower(factor, rotation / np.sqrt(spectrum + regularization), trans="T").T
+
+
 def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
     """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖_F, from products with random signs."""
     roots = np.sqrt(spectrum)[:, None]
@@ -243,7 +229,8 @@ class SparsePosterior:
     @property
     def mean(self) -> Floats:
         """μ̃ of every arm (A,), read-only."""
-        return self._sweep[0]
+        mean: Floats = self.means[0]
+        return mean
 
     @property
     def variance(self) -> Floats:
@@ -253,12 +240,12 @@ class SparsePosterior:
     @property
     def means(self) -> Floats:
         """μ̃ of every output of every arm (J, A), starting with the first objective."""
-        return np.vstack((self.mean, self._sweep[2] + self.fit.further_offsets[:, None]))
+        return self._sweep[0]
 
     @cached_property
-    def _sweep(self) -> tuple[Floats, Floats, Floats]:
-        mean, variance, further = self.model.all_arms.sweep(self.fit)
-        return freeze(mean + self.fit.offset), freeze(variance), freeze(further)
+    def _sweep(self) -> tuple[Floats, Floats]:
+        means, variance = self.model.all_arms.sweep(self.fit)
+        return freeze(means + self.fit.offsets[:, None]), freeze(variance)
 
     def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
         """Return μ̃ − m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).

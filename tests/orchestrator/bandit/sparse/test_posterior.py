@@ -88,7 +88,7 @@ def test_posterior_follows_the_printed_formulas_for_any_dictionary(
     single_mean, single_variance, _ = fitted.moments(everything)
     assert_close(single_mean, mean)
     assert_close(single_variance, covariance.diagonal())
-    assert_close(fitted.fit.weights @ kernel_rows(problem.model, fitted.basis), mean)
+    assert_close(fitted.fit.weights[0] @ kernel_rows(problem.model, fitted.basis), mean)
     root = fitted.fit.roots @ kernel_rows(problem.model, fitted.basis)
     explained = (problem.model.diagonal - (root * root).sum(axis=0)) / problem.model.regularization
     assert_close(explained, covariance.diagonal())
