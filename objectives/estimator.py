@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
@@ -44,7 +45,7 @@ MOST_VALUES = 64  # the number of values of a text column that get their own col
 class SklearnEstimator:
     """Cross-validation of a scikit-learn estimator, whose hyperparameters are tuned.
 
-    Raises ValueError for invalid names or numbers. `load` checks imports and files.
+    Raises ValueError for invalid names. `load` checks imports and files.
     """
 
     estimator: Annotated[str, Doc("The dotted name of the estimator's class, such as sklearn.svm.SVC.")]
@@ -56,11 +57,9 @@ class SklearnEstimator:
     scoring: Annotated[
         str | None, Doc("A name of scikit-learn's; None: accuracy of a classifier, R² of a regressor.")
     ] = None
-    folds: Annotated[int, Doc("The number of folds of the cross-validation, ≥ 2.")] = 5
+    folds: Annotated[int, Ge(2), Doc("The number of folds of the cross-validation, ≥ 2.")] = 5
 
     def __post_init__(self) -> None:
-        if self.folds < 2:
-            raise ValueError(f"folds must be >= 2, got {self.folds}")
         if not all(part.isidentifier() for part in self.estimator.split(".")) or "." not in self.estimator:
             raise ValueError(f"estimator must be a dotted name, sklearn.svm.SVC, got {self.estimator!r}")
         if self.is_file and self.target is None:

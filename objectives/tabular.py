@@ -3,7 +3,6 @@
 A user's table becomes candidates, or, with a target column, an objective.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,8 +33,7 @@ class Table:
         parameter_of: the index of each feature's parameter.
         remark: a note on how the table was read, for display.
 
-    Raises ObjectiveError if shapes differ, a row has no finite target or a column is called `row`;
-    ValueError if `noise_std` is negative.
+    Raises ObjectiveError if shapes differ, a row has no finite target or a column is called `row`.
     """
 
     features: NDArray[np.float64]
@@ -60,7 +58,6 @@ class Table:
         if not is_known.any(axis=1).all():
             row = int(np.argmin(is_known.any(axis=1)))
             raise ObjectiveError(f"every row of a table must have a finite target, row {row} has none")
-        check_noise(self.noise_std)
         target[~is_known] = np.nan
         target.flags.writeable = False
         object.__setattr__(self, "target", target)
@@ -115,51 +112,34 @@ def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates
 def table_objective(
     path: Path,
     target: str,
-    seconds: str | None = None,
-    noise_std: float = 0.0,
     duplicates: Duplicates = "merge",
 ) -> Table:
-    """Return a user's table with the column `target` as the value; `seconds` may name a column of
-    recorded durations.
+    """Return a user's table with the column `target` as the value.
 
     All other columns are features. Rows with equal features are one arm, unless `duplicates` are
-    kept: each evaluation of the arm draws one of the rows' values, and its duration is the rows'
-    mean. Raises ObjectiveError if a specified column is missing or not numeric.
+    kept: each evaluation of the arm draws one of the rows' values. Raises ObjectiveError if the
+    column is missing or not numeric.
     """
     columns = read_columns(path)
-    values = _numeric(path, columns, "target", target)
-    durations = None if seconds is None else _numeric(path, columns, "seconds", seconds)
-    arms = {name: column for name, column in columns.items() if name not in (target, seconds)}
+    if target not in columns:
+        raise ObjectiveError(
+            f"candidates.target must be a column of {path} ({', '.join(columns)}), "
+            f"got {target!r}{did_you_mean(target, columns)}"
+        )
+    if columns[target].dtype.kind not in "if":
+        raise ObjectiveError(f"candidates.target: column {target!r} of {path} must be numbers, got text")
+    values = columns.pop(target).astype(np.float64)
+    arms: Mapping[str, NDArray[np.generic]] = columns
     remark = ""
     if duplicates == "merge" and arms:
         groups = group(arms)
         arms = {name: column[groups.first] for name, column in arms.items()}
         values = groups.repeats(values)
         remark = groups.remark(path, has_values=True)
-        durations = None if durations is None else np.nanmean(groups.repeats(durations), axis=1)
     return Table(
         encode(arms),
         arms,
         target=values,
-        noise_std=noise_std,
-        seconds=durations,
         description=f"{target} of {path}",
         remark=remark,
     )
-
-
-def _numeric(path: Path, columns: dict[str, NDArray[np.generic]], key: str, name: str) -> NDArray[np.float64]:
-    if name not in columns:
-        raise ObjectiveError(
-            f"candidates.{key} must be a column of {path} ({', '.join(columns)}), "
-            f"got {name!r}{did_you_mean(name, columns)}"
-        )
-    if columns[name].dtype.kind not in "if":
-        raise ObjectiveError(f"candidates.{key}: column {name!r} of {path} must be numbers, got text")
-    return columns[name].astype(np.float64)
-
-
-def check_noise(noise_std: float) -> None:
-    """Raise ValueError unless the standard deviation of the noise is finite and not negative."""
-    if not (math.isfinite(noise_std) and noise_std >= 0):
-        raise ValueError(f"noise_std must be finite and >= 0, got {noise_std}")

@@ -39,16 +39,6 @@ class DurationModel:
     straggler_share: float = 0.0  # the share of attempts that are stragglers
     straggler_factor: float = 20.0  # the factor by which stragglers take longer
 
-    def __post_init__(self) -> None:
-        if not (self.mean_seconds > 0.0 and math.isfinite(self.mean_seconds)):
-            raise ValueError(f"mean_seconds must be > 0 and finite, got {self.mean_seconds}")
-        if not (self.sigma >= 0.0 and math.isfinite(self.sigma)):
-            raise ValueError(f"sigma must be >= 0 and finite, got {self.sigma}")
-        if not 0.0 <= self.straggler_share <= 1.0:
-            raise ValueError(f"straggler_share must be in [0, 1], got {self.straggler_share}")
-        if not (self.straggler_factor >= 1.0 and math.isfinite(self.straggler_factor)):
-            raise ValueError(f"straggler_factor must be >= 1 and finite, got {self.straggler_factor}")
-
     def draw(self, rng: np.random.Generator) -> float:
         """Return a duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), with
         mean `mean_seconds`."""
@@ -70,10 +60,6 @@ class Failures:
 
     rate: float = 0.0
     kind: FailureKind = FailureKind.WORKER_LOST
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.rate <= 1.0:
-            raise ValueError(f"rate must be in [0, 1], got {self.rate}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -105,8 +91,6 @@ class SimulatedExecutor(InProcessExecutor):
         seed: int,
         start_at: float = 0.0,
     ) -> None:
-        if slots < 1:
-            raise ValueError(f"slots must be >= 1, got {slots}")
         super().__init__()
         self._objective = objective
         self._durations = durations

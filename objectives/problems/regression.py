@@ -7,24 +7,19 @@ state how features are scaled; here they are standardized.
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated
-
-from typing_extensions import Doc
 
 from objectives.datasets import DataSource
 from objectives.parameters import Space
 from objectives.problems.datasets import Regression, load_abalone, load_cadata
-from objectives.tabular import Table, check_noise
+from objectives.problems.synthetic import NoiseOption
+from objectives.tabular import Table
 
 
 @dataclass(frozen=True, slots=True)
 class _RegressionData(ABC):
     """A regression data set as a bandit problem: each row is an arm. A subclass reads the data."""
 
-    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.01
-
-    def __post_init__(self) -> None:
-        check_noise(self.noise_std)
+    noise_std: NoiseOption = 0.01
 
     def load(self, source: DataSource) -> Table:
         """Return the table. Raises ObjectiveError if the data are not available."""

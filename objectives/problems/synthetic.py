@@ -9,24 +9,31 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 import numpy as np
+from annotated_types import Ge, Lt
 from typing_extensions import Doc
 
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, Parameters, Report
 from objectives.parameters import Range, Space
 
+NOT_NEGATIVE = (Ge(0), Lt(math.inf))
+NoiseOption = Annotated[
+    float,
+    *NOT_NEGATIVE,
+    Doc("The standard deviation of the noise that is added to a reward, ≥ 0."),
+]
+
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """An objective with a formula, and its options. Raises ValueError if one is out of range."""
+    """An objective with a formula, and its options."""
 
-    noise_std: Annotated[float, Doc("The standard deviation of the noise that is added to a reward, ≥ 0.")] = 0.1
-    seconds: Annotated[float, Doc("The seconds that an evaluation sleeps, to simulate an expensive one.")] = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in (("noise_std", self.noise_std), ("seconds", self.seconds)):
-            if not (math.isfinite(value) and value >= 0):
-                raise ValueError(f"{name} must be finite and >= 0, got {value}")
+    noise_std: NoiseOption = 0.1
+    seconds: Annotated[
+        float,
+        *NOT_NEGATIVE,
+        Doc("The seconds that an evaluation sleeps, to simulate an expensive one."),
+    ] = 0.0
 
     def load(self, source: DataSource) -> Self:
         """Return the objective itself."""

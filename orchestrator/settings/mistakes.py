@@ -29,6 +29,7 @@ _RULES = {
     "greater_than_equal": "must be >= {ge:.12g}",
     "less_than": "must be < {lt:.12g}",
     "less_than_equal": "must be <= {le:.12g}",
+    "multiple_of": "must be a multiple of {multiple_of:.12g}",
     "finite_number": "must be a finite number",
     "int_from_float": "must be a whole number",
     "literal_error": "must be {expected}",

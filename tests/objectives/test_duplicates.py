@@ -12,9 +12,7 @@ from objectives.duplicates import group
 from objectives.objective import Report
 from objectives.tabular import table_candidates, table_objective
 
-TABLE = (
-    "rate,optimizer,accuracy,took\n0.2,sgd,0.8,30\n0.1,adam,0.9,60\n0.2,sgd,0.6,50\n0.1,sgd,0.5,10\n0.2,sgd,0.7,40\n"
-)
+TABLE = "rate,optimizer,accuracy\n0.2,sgd,0.8\n0.1,adam,0.9\n0.2,sgd,0.6\n0.1,sgd,0.5\n0.2,sgd,0.7\n"
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), min_size=1, max_size=30))
@@ -32,12 +30,11 @@ def test_row_belongs_to_the_first_equal_row(rows: list[tuple[int, ...]]) -> None
 def test_merged_row_draws_one_of_its_values_and_names_the_merged_rows(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
-    table = table_objective(path, "accuracy", seconds="took")
+    table = table_objective(path, "accuracy")
     candidates = table.candidates()
     assert [candidates.parameters(arm)["optimizer"] for arm in range(len(candidates))] == ["sgd", "adam", "sgd"]
     evaluations = [table.evaluate({"row": 0}, seed, silent) for seed in range(50)]
     assert {evaluation.value for evaluation in evaluations} == {0.6, 0.7, 0.8}
-    assert {evaluation.metrics["seconds"] for evaluation in evaluations} == {40.0}
     assert "2 rows of" in candidates.remark
     assert "row 3 repeats row 1" in candidates.remark
     assert "an evaluation draws one of the values" in candidates.remark
@@ -46,7 +43,7 @@ def test_merged_row_draws_one_of_its_values_and_names_the_merged_rows(tmp_path: 
 def test_rows_stay_separate_candidates_on_request(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text(TABLE)
-    unmerged = table_objective(path, "accuracy", seconds="took", duplicates="keep").candidates()
+    unmerged = table_objective(path, "accuracy", duplicates="keep").candidates()
     assert (len(unmerged), unmerged.remark) == (5, "")
     path.write_text("rate,optimizer\n0.2,sgd\n0.1,adam\n0.2,sgd\n")
     assert (len(table_candidates(path)), len(table_candidates(path, "keep"))) == (2, 3)

@@ -100,7 +100,6 @@ def test_regressor_has_the_requested_score(silent: Report) -> None:
         ({"estimator": SVM, "data": "iri"}, "one of breast_cancer.*did you mean 'iris'"),
         ({"estimator": SVM, "data": "a.csv"}, "target must name the column of a.csv"),
         ({"estimator": SVM, "data": "iris", "target": "y"}, "target must not be given: iris has its own"),
-        ({"estimator": SVM, "data": "iris", "folds": 1}, "folds must be >= 2, got 1"),
     ],
 )
 def test_options_that_cannot_be_right_are_refused(options: dict[str, Any], message: str) -> None:

@@ -8,6 +8,8 @@ import pytest
 from objectives.names import OBJECTIVES, find_objective
 from objectives.objective import ObjectiveError
 from objectives.problems.synthetic import Branin
+from orchestrator.errors import ConfigError
+from orchestrator.settings.loading import from_mapping
 
 
 def test_listed_name_and_a_reference_find_the_same_class() -> None:
@@ -25,6 +27,29 @@ def test_misspelt_name_is_met_with_the_list_and_the_nearest() -> None:
 def test_reference_to_something_else_is_refused(reference: str, lack: str) -> None:
     with pytest.raises(ObjectiveError, match=f"must name a class with load.*{reference}.*lacks {lack}"):
         find_objective(reference)
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "rule"),
+    [
+        ("branin", "noise_std", -1.0, "must be >= 0"),
+        ("branin", "seconds", float("inf"), "must be < inf"),
+        ("cadata", "noise_std", float("nan"), "must be < inf"),
+        ("mnist_cnn", "epochs", 0, "must be >= 1"),
+        ("mnist_cnn", "train_size", 0, "must be >= 50"),
+        ("mnist_cnn", "train_size", 120, "must be a multiple of 50"),
+        ("mnist_cnn", "momentum", 1.0, "must be < 1"),
+        ("mnist_logistic_regression", "validation_fraction", 0.0, "must be > 0"),
+        ("nas_cell", "vertices", 8, "must be <= 7"),
+        ("nas_cell", "stacks", 4, "must be <= 3"),
+        ("nas_cell", "validation_size", 55, "must be a multiple of 10"),
+        ("nas_cell", "learning_rate", 0.0, "must be > 0"),
+    ],
+)
+def test_option_out_of_range_is_refused(name: str, option: str, value: float, rule: str) -> None:
+    objective = {"name": name, "options": {option: value}}
+    with pytest.raises(ConfigError, match=rf"objective\.options\.{option} {rule}, got"):
+        from_mapping({"name": "x", "objective": objective, "budget": {"evaluations": 1}})
 
 
 def test_table_is_sorted() -> None:

@@ -53,7 +53,6 @@ def test_row_that_is_not_there_is_refused(silent: Report, row: object) -> None:
         ({"target": np.zeros(4)}, "target must have 3 rows like its features, got 4"),
         ({"target": np.array([1.0, np.nan, 2.0])}, "must have a finite target, row 1 has none"),
         ({"seconds": np.zeros(2)}, r"seconds must be \(3,\), got shape \(2,\)"),
-        ({"noise_std": -1.0}, "noise_std must be finite and >= 0, got -1"),
         ({"columns": {"row": np.zeros(3)}}, "must not be called 'row'"),
         ({"columns": {"depth": np.zeros(2)}}, "has 2 values for 3 arms"),
         ({"features": np.full((3, 1), np.nan)}, "features must be finite"),
@@ -66,12 +65,12 @@ def test_table_that_does_not_fit_together_is_refused(change: dict[str, Any], mes
 
 def test_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Report) -> None:
     path = tmp_path / "runs.csv"
-    path.write_text("rate,optimizer,accuracy,took\n0.1,adam,0.9,60\n0.2,sgd,0.8,30\n")
-    table = table_objective(path, target="accuracy", seconds="took")
+    path.write_text("rate,optimizer,accuracy\n0.1,adam,0.9\n0.2,sgd,0.8\n")
+    table = table_objective(path, target="accuracy")
     assert table.features.shape == (2, 3)
     assert table.candidates().parameters(1) == {"row": 1, "rate": 0.2, "optimizer": "sgd"}
     evaluation = table.evaluate({"row": 0}, 0, silent)
-    assert (evaluation.value, dict(evaluation.metrics)) == (0.9, {"noise_free": 0.9, "seconds": 60.0})
+    assert (evaluation.value, dict(evaluation.metrics)) == (0.9, {"noise_free": 0.9})
 
 
 def test_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:

@@ -23,14 +23,17 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from annotated_types import Ge, Lt, MultipleOf
 from typing_extensions import Doc
 
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Ordered, Range, Space
 from objectives.problems.training.images import (
+    EpochsOption,
     ImageSet,
     Rows,
+    ThreadsOption,
     load_images,
     mnist_test_rows,
     options_of,
@@ -58,17 +61,18 @@ class ConvolutionalNetwork:
     """A convolutional network on images of digits.
 
     There are `train_size` / 5 additional validation rows. The remaining rows of scikit-learn's
-    digits are the test rows. Nothing is downloaded. Raises ValueError if an option is out of range.
+    digits are the test rows. Nothing is downloaded.
     """
 
-    epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
+    epochs: EpochsOption = 3
     dataset: ImageSet = "auto"
     train_size: Annotated[
-        int | None,
+        # there are ten classes, and a fifth of the number is added for validation
+        Annotated[int, Ge(50), MultipleOf(50)] | None,
         Doc("Training rows, in every class alike, a multiple of 50; None: 10 000 of MNIST, 1000 of the digits."),
     ] = None
-    momentum: Annotated[float, Doc("Momentum of the stochastic gradient descent, in [0, 1).")] = 0.9
-    threads: Annotated[int, Doc("Threads that an evaluation may use, ≥ 1.")] = 1
+    momentum: Annotated[float, Ge(0), Lt(1), Doc("Momentum of the stochastic gradient descent, in [0, 1).")] = 0.9
+    threads: ThreadsOption = 1
     returns: Annotated[
         Literal["test", "validation"],
         Doc(
@@ -76,19 +80,6 @@ class ConvolutionalNetwork:
             "epoch too, and which early stopping by the model needs."
         ),
     ] = "test"
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be >= 1, got {self.epochs}")
-        if self.train_size is not None and (self.train_size < 50 or self.train_size % 50):
-            # there are ten classes, and a fifth of `train_size` is added for validation
-            raise ValueError(f"train_size must be a positive multiple of 50, got {self.train_size}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must be in [0, 1), got {self.momentum}")
-        if self.threads < 1:
-            raise ValueError(f"threads must be >= 1, got {self.threads}")
-        if self.returns not in ("test", "validation"):
-            raise ValueError(f"returns must be test or validation, got {self.returns}")
 
     def default_space(self) -> Space:
         """Return the paper's 23 808 configurations. Features are spread evenly over [0, 1]; those

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
@@ -20,6 +21,8 @@ Hyper = TypeVar("Hyper")
 SPLIT_SEED = 0  # the rows are part of the problem, so they never change
 
 
+EpochsOption = Annotated[int, Ge(1), Doc("Passes over the training rows, ≥ 1.")]
+ThreadsOption = Annotated[int, Ge(1), Doc("Threads that an evaluation may use, ≥ 1.")]
 ImageSet = Annotated[
     Literal["auto", "mnist", "digits"],
     Doc("`auto` is MNIST when the data folder has it, the digits of scikit-learn otherwise."),

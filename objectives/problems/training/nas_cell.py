@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
+from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 from typing_extensions import Doc
 
 from objectives.datasets import DataSource
@@ -22,7 +23,15 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
 from objectives.problems.cell_features import Encoding, encode_cells
 from objectives.problems.cells import CONVOLUTION, MOST_VERTICES, OPERATIONS, POOLING, Cell, CellSet, cells_of
-from objectives.problems.training.images import ImageSet, Rows, load_images, rows_of, split_rows
+from objectives.problems.training.images import (
+    EpochsOption,
+    ImageSet,
+    Rows,
+    ThreadsOption,
+    load_images,
+    rows_of,
+    split_rows,
+)
 from objectives.problems.training.torch_training import Training, require_torch, seed_torch, tensors, train
 
 if TYPE_CHECKING:
@@ -32,6 +41,7 @@ CELL = "cell"  # the parameter with an arm's cell
 MOST_CELLS = 100_000
 
 _DRAW_SEED = 0  # the candidates are part of the problem, so they never change
+_Rows = Annotated[int, Ge(10), MultipleOf(10)]  # there are ten classes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,43 +50,29 @@ class CellNetwork:
 
     The candidates are all cells with `vertices` vertices whose inner vertices have one of
     `operations`. At most 100 000 of them are drawn at random (7 vertices with three operations have
-    359 082 cells). Nothing is downloaded.
-
-    Raises ValueError if an option is out of range.
+    359 082 cells). Nothing is downloaded. Raises ValueError for wrong operations.
     """
 
-    vertices: Annotated[int, Doc("Vertices of a cell, 3 to 7.")] = 6
+    vertices: Annotated[int, Ge(3), Le(MOST_VERTICES), Doc("Vertices of a cell, 3 to 7.")] = 6
     operations: Annotated[tuple[str, ...], Doc("The operations that inner vertices may have.")] = (CONVOLUTION, POOLING)
     encoding: Annotated[Encoding, Doc("The kind of features of a cell.")] = Encoding.ADJACENCY
-    epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
+    epochs: EpochsOption = 3
     dataset: ImageSet = "auto"
-    train_size: Annotated[int, Doc("Training rows, in every class alike, a multiple of 10.")] = 1000
+    train_size: Annotated[_Rows, Doc("Training rows, in every class alike, a multiple of 10.")] = 1000
     validation_size: Annotated[
-        int | None,
+        _Rows | None,
         Doc("Additional rows for the accuracy, a multiple of 10; None: 1000 of MNIST, 500 of the digits."),
     ] = None
-    batch_size: Annotated[int, Doc("Rows of one step of the training, ≥ 1.")] = 50
-    learning_rate: Annotated[float, Doc("The initial learning rate, > 0.")] = 0.02
-    channels: Annotated[int, Doc("Channels in the first stack, ≥ 1.")] = 8
-    stacks: Annotated[int, Doc("Stacks of cells, 1 to 3.")] = 2
-    cells: Annotated[int, Doc("Cells of a stack, ≥ 1.")] = 1
-    threads: Annotated[int, Doc("Threads that an evaluation may use, ≥ 1.")] = 1
+    batch_size: Annotated[int, Ge(1), Doc("Rows of one step of the training, ≥ 1.")] = 50
+    learning_rate: Annotated[float, Gt(0), Lt(math.inf), Doc("The initial learning rate, > 0.")] = 0.02
+    channels: Annotated[int, Ge(1), Doc("Channels in the first stack, ≥ 1.")] = 8
+    # each stack halves the image, and a digit has 8 × 8 pixels
+    stacks: Annotated[int, Ge(1), Le(3), Doc("Stacks of cells, 1 to 3.")] = 2
+    cells: Annotated[int, Ge(1), Doc("Cells of a stack, ≥ 1.")] = 1
+    threads: ThreadsOption = 1
 
     def __post_init__(self) -> None:
-        if not 3 <= self.vertices <= MOST_VERTICES:
-            raise ValueError(f"vertices must be from 3 to {MOST_VERTICES}, got {self.vertices}")
         _check_operations(self.operations)
-        for name in ("epochs", "batch_size", "channels", "cells", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        if not 1 <= self.stacks <= 3:  # each stack halves the image, and a digit has 8 × 8 pixels
-            raise ValueError(f"stacks must be from 1 to 3, got {self.stacks}")
-        for name in ("train_size", "validation_size"):
-            size = getattr(self, name)
-            if size is not None and (size < 10 or size % 10):  # there are ten classes
-                raise ValueError(f"{name} must be a positive multiple of 10, got {size}")
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate must be finite and > 0, got {self.learning_rate}")
 
     def default_space(self) -> Space | None:
         """Return None, because the cells are the candidates."""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
@@ -28,6 +29,7 @@ from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Range, Space
 from objectives.problems.training.checkpoints import Checkpoints
 from objectives.problems.training.images import (
+    EpochsOption,
     Floats,
     ImageSet,
     Rows,
@@ -44,18 +46,12 @@ BLOCK = 4096  # the number of rows to convert to float32 at a time when measurin
 class SoftmaxRegression:
     """Multinomial logistic regression on images of digits. Nothing is downloaded."""
 
-    epochs: Annotated[int, Doc("Passes over the training rows, ≥ 1.")] = 3
+    epochs: EpochsOption = 3
     dataset: ImageSet = "auto"
     validation_fraction: Annotated[
-        float, Doc("The share of the rows that is held out, in every class alike, in (0, 1).")
+        float, Gt(0), Lt(1), Doc("The share of the rows that is held out, in every class alike, in (0, 1).")
     ] = 0.2
     train_size: Annotated[int | None, Doc("Training rows that are kept; None: all.")] = None
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be >= 1, got {self.epochs}")
-        if not 0 < self.validation_fraction < 1:
-            raise ValueError(f"validation_fraction must be in (0, 1), got {self.validation_fraction}")
 
     def default_space(self) -> Space:
         """Return the four parameters of the papers, which do not state the ranges."""

@@ -36,5 +36,3 @@ def test_data_set_is_standardized_and_its_target_scaled_to_the_unit_interval(
 def test_data_that_are_nowhere_are_a_users_message(options: type[Abalone | Cadata]) -> None:
     with pytest.raises(ObjectiveError, match="BBKB_DATA"):
         options().load(DataSource())
-    with pytest.raises(ValueError, match="noise_std must be finite and >= 0"):
-        options(noise_std=-0.1)

@@ -59,14 +59,6 @@ def test_expensive_function_sleeps(monkeypatch: pytest.MonkeyPatch, silent: Repo
     assert slept == [3.0]
 
 
-@pytest.mark.parametrize("kind", [Sine, Branin])
-@pytest.mark.parametrize("option", ["noise_std", "seconds"])
-@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
-def test_wrong_option_is_refused(kind: type[Sine | Branin], option: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{option} must be finite and >= 0"):
-        kind(**{option: value})
-
-
 def test_missing_coordinate_is_named(silent: Report) -> None:
     with pytest.raises(ValueError, match="the space must have x and y, got x, z"):
         Branin().evaluate({"x": 0.1, "z": 0.2}, 0, silent)

@@ -289,11 +289,3 @@ def test_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.MonkeyPat
 def test_wrong_parameter_is_refused(silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         blank_training().evaluate(parameters, 0, silent)
-
-
-@pytest.mark.parametrize(
-    "option", [{"epochs": 0}, {"train_size": 0}, {"train_size": 120}, {"momentum": 1.0}, {"threads": 0}]
-)
-def test_wrong_option_is_refused(option: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(option))} must .*got {next(iter(option.values()))}"):
-        ConvolutionalNetwork(**option)

@@ -40,16 +40,11 @@ def test_missing_torch_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"vertices": 8}, "vertices must be from 3 to 7, got 8"),
         ({"operations": (POOLING,)}, "operations must be conv3x3-bn-relu and others"),
         ({"operations": (CONVOLUTION, "skip")}, "must be some of .*got 'skip'"),
-        ({"epochs": 0}, "epochs must be >= 1, got 0"),
-        ({"stacks": 4}, "stacks must be from 1 to 3, got 4"),
-        ({"train_size": 55}, "train_size must be a positive multiple of 10, got 55"),
-        ({"learning_rate": 0.0}, "learning_rate must be finite and > 0"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_operations_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CellNetwork(**options)
 

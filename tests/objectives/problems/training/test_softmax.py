@@ -178,9 +178,3 @@ def test_softmax_travels_to_a_worker(digits: Any, silent: Report) -> None:
 def test_wrong_parameter_is_refused(digits: Any, silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         digits.evaluate(parameters, 0, silent)
-
-
-@pytest.mark.parametrize("option", [{"epochs": 0}, {"validation_fraction": 0.0}, {"validation_fraction": 1.0}])
-def test_wrong_option_is_refused(option: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(option))):
-        SoftmaxRegression(**option)
