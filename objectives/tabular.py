@@ -3,12 +3,16 @@
 A user's table becomes candidates, or, with a target column, an objective.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Lt
 from numpy.typing import NDArray
+from typing_extensions import Doc
 
 from objectives.duplicates import Duplicates, group
 from objectives.keywords import did_you_mean
@@ -16,6 +20,12 @@ from objectives.objective import Candidates, Evaluation, ObjectiveError, Paramet
 from objectives.table_file import encode, read_columns
 
 ROW = "row"  # the parameter with the index of an arm's row
+NoiseOption = Annotated[
+    float,
+    Ge(0),
+    Lt(math.inf),
+    Doc("The standard deviation of the noise that is added to a reward, ≥ 0."),
+]
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from objectives.datasets import DataSource
 from objectives.parameters import Space
 from objectives.problems.datasets import Regression, load_abalone, load_cadata
-from objectives.problems.synthetic import NoiseOption
-from objectives.tabular import Table
+from objectives.tabular import NoiseOption, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,7 @@ from typing_extensions import Doc
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, Parameters, Report
 from objectives.parameters import Range, Space
-
-NOT_NEGATIVE = (Ge(0), Lt(math.inf))
-NoiseOption = Annotated[
-    float,
-    *NOT_NEGATIVE,
-    Doc("The standard deviation of the noise that is added to a reward, ≥ 0."),
-]
+from objectives.tabular import NoiseOption
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +25,8 @@ class Formula:
     noise_std: NoiseOption = 0.1
     seconds: Annotated[
         float,
-        *NOT_NEGATIVE,
+        Ge(0),
+        Lt(math.inf),
         Doc("The seconds that an evaluation sleeps, to simulate an expensive one."),
     ] = 0.0
 
