@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
@@ -56,24 +56,7 @@ class Shard:
         return self._blocks.get((part, model), make)
 
 
-class _Add(Protocol):
-    def remote(self, part: str, features: NDArray[np.float64]) -> "ray.ObjectRef[None]": ...
-
-
-class _Ask(Protocol):
-    def remote(self, part: str, model: bytes, query: bytes, fits: Fits) -> "ray.ObjectRef[Any]": ...
-
-
-class Handle(Protocol):
-    """A handle of a `Shard`. Ray's handles have no type."""
-
-    @property
-    def add(self) -> _Add:
-        """See `Shard.add`."""
-
-    @property
-    def ask(self) -> _Ask:
-        """See `Shard.ask`."""
+Handle = Any  # Ray's handle of a `Shard`, which has no type
 
 
 class _Pickler(pickle.Pickler):
@@ -158,7 +141,7 @@ class ShardedArms:
         check_arms(features)
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)
         make = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
-        actors = [cast(Handle, make.remote(threads)) for _ in range(shards)]
+        actors = [make.remote(threads) for _ in range(shards)]
         limits = zip(actors, pairwise(starts.tolist()), strict=True)
         return ShardedArms(actors, [_place(actor, features[low:high]) for actor, (low, high) in limits])
 
@@ -177,7 +160,7 @@ class ShardedArms:
     def close(self) -> None:
         """Stop the actors."""
         for actor in self._actors:
-            ray.kill(cast("ray.actor.ActorHandle[Shard]", actor))
+            ray.kill(actor)
 
 
 def _place(actor: Handle, features: NDArray[np.float64]) -> Part:

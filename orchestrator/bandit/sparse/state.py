@@ -2,10 +2,10 @@
 needed."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, fields, replace
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -124,21 +124,6 @@ class SparseState:
     def __post_init__(self, shared: Knowledge | None) -> None:
         if shared is not None:
             object.__setattr__(self, "knowledge", shared)
-
-    def __setstate__(self, values: Mapping[str, Any]) -> None:
-        """Restore a pickle. Pickles of version 0.2.0 have the values of `curve_state` and
-        `milestones` as fields of the state; derived values are recomputed."""
-        names = {field.name for field in fields(self)} | {"knowledge"}
-        state = {name: value for name, value in values.items() if name in names}
-        if "curve_state" not in values:
-            state["curve_state"] = CurveState(
-                known=values.get("curves", Curves()),
-                unlearned=values.get("told"),
-                paused=values.get("paused", _no_numbers()),
-                compete=Turn(values.get("paused_compete", True)),
-            )
-            state["milestones"] = Milestones(values.get("grown_at", 0), values.get("peak", Peak()))
-        vars(self).update(state)
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)

@@ -6,8 +6,7 @@ arguments are on the 1/λ scale and frozen at the start of the batch (fb), unles
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 
@@ -22,67 +21,50 @@ AnyBatch = BatchPosterior | ConditionedPosterior
 Termination = Literal["global", "global_then_local", "product"]
 
 
-class Verdict(Enum):
-    """Whether another pull may join the batch."""
-
-    OPEN = "open"
-    SPENT = "spent"  # the bound on the drift exceeds C̃
-
-
-class Drift(Protocol):
-    """The workspace of one `ask`: the drift of the posterior over the pulls appended so far."""
-
-    def append(self, arm: int, variance: float) -> None:
-        """Add a pull of `arm`; `variance` is σ̃² just before it, after earlier appended pulls."""
-
-    def decide(self) -> Verdict:
-        """Compare the drift with C̃. A repeated call without a new pull gives the same verdict."""
-
-
-class NoDrift:
-    """No rule: a batch ends at its limit."""
-
-    def append(self, arm: int, variance: float) -> None:
-        """See `Drift`."""
-
-    def decide(self) -> Verdict:
-        """See `Drift`."""
-        return Verdict.OPEN
-
-
-class GlobalDrift:
-    """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squared deviations, as its proof requires)."""
-
-    def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
-        self._batch = batch
-        self._threshold = ratio_threshold
-        self.bound = 1.0
-
-    def append(self, arm: int, variance: float) -> None:
-        """See `Drift`."""
-        position = self._batch.position(arm)  # first, because this call may move the arrays
-        self.bound += self._batch.start_variance.item(position)
-
-    def decide(self) -> Verdict:
-        """See `Drift`."""
-        return Verdict.SPENT if self.bound > self._threshold else Verdict.OPEN
-
-
-class ProductDrift:
-    """GP-BUCB's rule, Π (1 + σ̃²_{s−1}(x_s)) > C̃ (Desautels et al. 2014): the batch is never
-    longer than Lemma 1's."""
+class Drift:
+    """The workspace of one `ask`: a bound on the drift of the posterior over the pulls appended so
+    far. Once it exceeds C̃, the batch ends."""
 
     def __init__(self, ratio_threshold: float) -> None:
         self._threshold = ratio_threshold
         self.bound = 1.0
 
     def append(self, arm: int, variance: float) -> None:
+        """Add a pull of `arm`; `variance` is σ̃² just before it, after earlier appended pulls."""
+
+    def is_spent(self) -> bool:
+        """Return whether the drift exceeds C̃. A repeated call without a new pull returns the
+        same."""
+        return self.bound > self._threshold
+
+
+class NoDrift(Drift):
+    """No rule: a batch ends at its limit."""
+
+    def __init__(self) -> None:
+        super().__init__(np.inf)
+
+
+class GlobalDrift(Drift):
+    """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squared deviations, as its proof requires)."""
+
+    def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
+        super().__init__(ratio_threshold)
+        self._batch = batch
+
+    def append(self, arm: int, variance: float) -> None:
+        """See `Drift`."""
+        position = self._batch.position(arm)  # first, because this call may move the arrays
+        self.bound += self._batch.start_variance.item(position)
+
+
+class ProductDrift(Drift):
+    """GP-BUCB's rule, Π (1 + σ̃²_{s−1}(x_s)) > C̃ (Desautels et al. 2014): the batch is never
+    longer than Lemma 1's."""
+
+    def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
         self.bound *= 1.0 + variance
-
-    def decide(self) -> Verdict:
-        """See `Drift`."""
-        return Verdict.SPENT if self.bound > self._threshold else Verdict.OPEN
 
 
 @dataclass(frozen=True)
@@ -93,7 +75,7 @@ class Bracket:
     upper: float  # an upper bound on the drift
 
 
-class LocalDrift:
+class LocalDrift(Drift):
     """First Lemma 1's bound; if it exceeds C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma 3).
 
     c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`, because the paper's squared k̃_fb (`paper`) does
@@ -107,15 +89,14 @@ class LocalDrift:
     """
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
+        super().__init__(ratio_threshold)
         self._batch = batch
-        self._threshold = ratio_threshold
         self._covariance = covariance
         self._global = GlobalDrift(batch, ratio_threshold)
         self._sums = np.zeros(len(batch.posterior.model.arms))  # the sums of earlier sweeps (A,)
         self._largest_sum = 0.0  # over the arms of `_sums`
         self._unswept: list[int] = []  # the arms pulled since the last complete sweep
         self._rise = 0.0  # Σ σ̃²_fb over these pulls
-        self.bound = 1.0  # the smallest upper bound so far
 
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`. Each summand c(x, x_s)/σ̃²_fb(x) is at most σ̃²_fb(x_s)."""
@@ -125,15 +106,15 @@ class LocalDrift:
         self._rise += self._global.bound - before
         self.bound += self._global.bound - before
 
-    def decide(self) -> Verdict:
-        """See `Drift`."""
+    def is_spent(self) -> bool:
+        """See `Drift`. Lowers `bound` to the smallest upper bound so far."""
         for bracket in self._brackets():
             self.bound = min(self.bound, bracket.upper)
             if bracket.upper <= self._threshold:
-                return Verdict.OPEN
+                return False
             if bracket.lower > self._threshold:
                 break
-        return Verdict.SPENT
+        return True
 
     def _brackets(self) -> Iterator[Bracket]:
         """Yield brackets of the maximum at increasing cost. The last one shows whether the maximum

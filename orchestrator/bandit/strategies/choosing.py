@@ -17,7 +17,7 @@ from orchestrator.bandit.sparse.goal_curves import PausedGoals
 from orchestrator.bandit.sparse.goal_queue import GoalQueue
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.state import SparseState
-from orchestrator.bandit.sparse.termination import Drift, NoDrift, Verdict
+from orchestrator.bandit.sparse.termination import Drift, NoDrift
 from orchestrator.bandit.sparse.verification import (
     VERIFICATION,
     Estimates,
@@ -97,7 +97,7 @@ class Workspace:
     @property
     def is_spent(self) -> bool:
         """Whether the pulls have spent the drift budget."""
-        return self.drift.decide() is Verdict.SPENT
+        return self.drift.is_spent()
 
     @property
     def is_open(self) -> bool:

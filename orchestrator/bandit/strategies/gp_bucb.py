@@ -15,7 +15,7 @@ from orchestrator.bandit.exact.strategy import ExactStrategy
 from orchestrator.bandit.options import Width
 from orchestrator.bandit.scheduling import DriftOptions
 from orchestrator.bandit.sparse.state import no_arm_left
-from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift, Verdict
+from orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
 from orchestrator.bandit.sparse.verification import next_arm
 from orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, extend_failed_start, next_start
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
@@ -55,11 +55,10 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
         pulls = list(pending)
         for arm in pending:
             belief = _append(belief, arm, drift)
-        verdict = drift.decide()
-        if verdict is Verdict.SPENT:
+        if drift.is_spent():
             return Wait("the drift budget is spent on pulls whose rewards have not arrived")
         picks: list[Pick] = []
-        while len(picks) < state.picks_left(pending, limit) and verdict is Verdict.OPEN:
+        while len(picks) < state.picks_left(pending, limit) and not drift.is_spent():
             # x = argmax u, the lowest index among equals; the arm that crosses the threshold
             # belongs to the batch
             ucb = belief.mean + width * np.sqrt(belief.variance)
@@ -70,8 +69,7 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
             variance = float(belief.variance[arm])
             picks.append(Pick(arm, mean, width, variance, reason=reason))
             belief = _append(belief, arm, drift)
-            verdict = drift.decide()
-        return Choose(tuple(picks), "drift budget" if verdict is Verdict.SPENT else "limit")
+        return Choose(tuple(picks), "drift budget" if drift.is_spent() else "limit")
 
     def tell(self, state: ExactState, observations: Sequence[Observation], rng: np.random.Generator) -> ExactState:
         """See `ExactStrategy.tell`; a warm start without any result is extended

@@ -2,20 +2,15 @@
 posterior is derived from it once, when it is needed.
 """
 
-import pickle
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arrays import read_only
-from orchestrator.bandit.curves import Curves
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.observations import arms_and_rewards, check_arms
-from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import CurveState, SparseState, initial_state
+from orchestrator.bandit.sparse.state import SparseState, initial_state
 from orchestrator.bandit.strategy import Observation
 
 
@@ -51,28 +46,6 @@ def test_state_fits_its_posterior_once() -> None:
     assert after.posterior is after.posterior
     assert after == state().observe([Observation(3, 0.5)])
     assert after != state()
-
-
-def test_state_pickled_by_version_0_2_0_is_read() -> None:
-    known = Curves().updated([TrialCurve(0, 3, (1, 2), (0.25, 0.5))], last_step=4)
-    before = state().observe([Observation(3, 0.5)])
-    curve_state = CurveState(known, known.updated([], last_step=8), read_only([0], np.intp), compete=Turn.NEW_FIRST)
-    expected = replace(before, curve_state=curve_state, milestones=replace(before.milestones, grown_at=1))
-    flat = {
-        **{name: value for name, value in vars(expected).items() if name not in ("curve_state", "milestones")},
-        "curves": curve_state.known,
-        "told": curve_state.unlearned,
-        "paused": curve_state.paused,
-        "paused_compete": curve_state.compete,
-        "grown_at": expected.milestones.grown_at,
-        "peak": expected.milestones.peak,
-        "posterior": None,  # a derived value
-    }
-    restored = SparseState.__new__(SparseState)
-    restored.__setstate__(flat)
-    assert restored == expected
-    assert restored.posterior.mean.tolist() == expected.posterior.mean.tolist()
-    assert pickle.loads(pickle.dumps(restored)) == expected
 
 
 def test_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:

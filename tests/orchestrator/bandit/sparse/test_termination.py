@@ -21,7 +21,6 @@ from orchestrator.bandit.sparse.termination import (
     GlobalDrift,
     LocalDrift,
     ProductDrift,
-    Verdict,
     _spectral_radius,
     _weight_by_counts,
 )
@@ -65,7 +64,7 @@ def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator
         updated.append(arm)
         for rule in rules.values():
             rule.append(arm, before)
-            rule.decide()
+            rule.is_spent()
         ratios = updated.start_variance[is_measurable] / updated.variance[is_measurable]
         yield {name: rule.bound for name, rule in rules.items()}, ratios
 
@@ -104,7 +103,7 @@ def test_lazy_local_rule_decides_like_the_eager_one(
     for arm in problem.batch:
         lazy.append(arm, np.nan)
         eager.append(arm, np.nan)
-        assert lazy.decide() is eager.decide()
+        assert lazy.is_spent() is eager.is_spent()
         assert eager.bound <= lazy.bound * (1 + 1e-9)
 
 
@@ -158,13 +157,13 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
             for rule in (lazy, eager):
                 rule.append(arm, np.nan)
             before = Sweeps(sweeps.whole, sweeps.partial)
-            verdict = lazy.decide()
+            is_spent = lazy.is_spent()
             total.whole += sweeps.whole - before.whole
             total.partial += sweeps.partial[len(before.partial) :]
-            assert verdict is eager.decide()
+            assert is_spent is eager.is_spent()
             assert eager.bound <= lazy.bound * (1 + 1e-9)
-            assert lazy.decide() is verdict  # asked again
-            if verdict is Verdict.SPENT:
+            assert lazy.is_spent() is is_spent  # asked again
+            if is_spent:
                 lengths.append(number)
                 break
     assert np.median(lengths) > 15
@@ -215,7 +214,7 @@ def test_bounds_from_the_pulls_alone_are_close(lengthscale: float) -> None:
     for arm in np.random.default_rng(2).integers(400, size=40).tolist():
         rule.append(arm, np.nan)
         eager.append(arm, np.nan)
-        eager.decide()
+        eager.is_spent()
         least, most = bounds_from_pulls(rule)
         assert 1 <= least <= eager.bound * (1 + 1e-9)
         assert eager.bound <= most * (1 + 1e-9)
@@ -258,8 +257,8 @@ def test_global_bound_sums_squared_deviations(make_problem: Callable[..., Proble
     for _ in range(3):
         rule.append(arm, np.nan)
         batch.append(arm)  # the old variance counts, not the present one
-        verdicts.append(rule.decide())
-    assert verdicts == [Verdict.OPEN, Verdict.OPEN, Verdict.SPENT]
+        verdicts.append(rule.is_spent())
+    assert verdicts == [False, False, True]
 
 
 def test_rule_accepts_an_arm_that_was_not_evaluated(make_problem: Callable[..., Problem]) -> None:
@@ -273,9 +272,9 @@ def test_product_rule_multiplies_variances_within_the_batch() -> None:
     rule = ProductDrift(3.0)
     rule.append(0, 1.0)
     rule.append(0, 0.5)  # 2 · 1.5 = 3 is not above 3
-    assert rule.decide() is Verdict.OPEN
+    assert not rule.is_spent()
     rule.append(0, 0.01)
-    assert rule.decide() is Verdict.SPENT
+    assert rule.is_spent()
 
 
 def test_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as_large(
@@ -292,7 +291,7 @@ def test_local_bound_is_the_printed_sum_and_the_corrected_one_is_at_least_as_lar
             rule = EagerDrift(BatchPosterior(problem.posterior), 1.0, name)
             for arm in problem.batch:
                 rule.append(arm, np.nan)
-            rule.decide()
+            rule.is_spent()
             is_measurable = variance > 1e-7
             expected = 1 + (square.sum(axis=1)[is_measurable] / variance[is_measurable]).max()
             assert rule.bound == pytest.approx(expected, rel=1e-5)
