@@ -57,13 +57,6 @@ class Front:
         """The members, sorted by the first objective, the best first."""
         return sorted(self.members, key=lambda member: member.rewards, reverse=True)
 
-    @property
-    def missing_best(self) -> str:
-        """The reason that a campaign has no best result."""
-        if self.results:
-            return f"none of {self.results} results satisfies all constraints"
-        return "no evaluation has succeeded"
-
     def reference(self, goals: CampaignGoals) -> tuple[float, ...]:
         """Return the reference point of the hypervolume, as rewards: the `reference` of each
         objective, or its worst result if none is given.

@@ -11,7 +11,7 @@ Such a copy has fewer items than were removed from the front since the previous 
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import chain
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar, overload
 
@@ -73,13 +73,9 @@ class ImmutableQueue(Sequence[T]):
     @overload
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        front = len(self._front)
         if isinstance(index, slice):
-            start, stop, step = index.indices(len(self))
-            if step == 1 and start >= front:
-                shift = self._start - front
-                return tuple(self._items[start + shift : max(start, stop) + shift])
-            return tuple(self)[index]
+            return tuple(islice(self, *index.indices(len(self))))
+        front = len(self._front)
         at = index + len(self) if index < 0 else index
         if not 0 <= at < len(self):
             raise IndexError(f"index {index} of a queue of {len(self)}")

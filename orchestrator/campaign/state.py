@@ -25,7 +25,7 @@ from orchestrator.campaign.stop_when import Gains
 from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
 from orchestrator.campaign.trainings.hopes import Hopes
-from workers.messages import Failure, FailureKind, Outcome
+from workers.messages import Failure, FailureKind
 
 ACTIVITIES: dict[Computed, str] = {
     "choosing": "choosing a batch",
@@ -204,10 +204,11 @@ class CampaignState:
     @property
     def missing_best(self) -> str:
         """The reason that there is no best result."""
+        if infeasible := self.results.front.results:
+            return f"none of {infeasible} results satisfies all constraints"
         first, _, _traceback = self.session.first_failure.partition("\n")
-        if self.results.front.results or not first:
-            return self.results.front.missing_best
-        return f"{self.results.front.missing_best}; the first one of the newest session failed with {first}"
+        cause = f"; the first one of the newest session failed with {first}" if first else ""
+        return f"no evaluation has succeeded{cause}"
 
     @property
     def best_known(self) -> Best | None:
@@ -319,13 +320,8 @@ def knows_remark(state: CampaignState, remark: str) -> bool:
     return remark in state.notes.remarks or len(state.notes.remarks) >= _MOST_REMARKS
 
 
-def is_expected(state: CampaignState, outcome: Outcome) -> bool:
-    """Return whether this is the first outcome of a running attempt, not a late or repeated one."""
-    return is_running(state, outcome.trial, outcome.attempt)
-
-
 def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
-    """Return whether this attempt is running."""
+    """Return whether this attempt is running. An outcome of any other attempt is late or repeated."""
     run = state.running.get(trial)
     return run is not None and run.attempt == attempt
 

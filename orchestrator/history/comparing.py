@@ -4,7 +4,7 @@ compare` and the live page."""
 import json
 import math
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from orchestrator.history.fold import History
@@ -27,23 +27,22 @@ def side_by_side(histories: Sequence[History]) -> list[Row]:
     and then the settings that differ between the runs.
     """
     means = partial(_means_over_seeds, histories)
+    statuses = [history.status() for history in histories]
+    best = [history.best_known for history in histories]
+    recommended = [history.campaign.refresh.recommended for history in histories]
     results = [
-        *_row("strategy", histories, lambda history: history.settings.strategy),
-        *_row("state", histories, lambda history: str(history.state)),
-        *_row("trials", histories, lambda history: trials_text(history.status())),
-        *_row("best value", histories, best_text),
-        *means("mean over seeds", _best_value),
-        *_row("found by", histories, _best_origin),
-        *[row for row in _row("recommended", histories, _recommendation) if any(row[1])],
-        *means("mean estimate over seeds", _estimate),
-        *_row("time", histories, lambda history: duration(history.status().budget.elapsed_seconds)),
-        *_row("utilization", histories, lambda history: f"{history.status().workers.utilization:.0%}"),
+        ("strategy", [history.settings.strategy for history in histories]),
+        ("state", [str(history.state) for history in histories]),
+        ("trials", list(map(trials_text, statuses))),
+        ("best value", list(map(best_text, histories))),
+        *means("mean over seeds", [None if each is None else each.value for each in best]),
+        ("found by", ["" if each is None else each.origin for each in best]),
+        *([("recommended", [str(each or "") for each in recommended])] if any(recommended) else []),
+        *means("mean estimate over seeds", [None if each is None else each.estimate for each in recommended]),
+        ("time", [duration(status.budget.elapsed_seconds) for status in statuses]),
+        ("utilization", [f"{status.workers.utilization:.0%}" for status in statuses]),
     ]
     return [*results, *_parameter_rows(histories), *_different_settings(histories)]
-
-
-def _row(name: str, histories: Sequence[History], text: Callable[[History], str]) -> list[Row]:
-    return [(name, list(map(text, histories)))]
 
 
 def _parameter_rows(histories: Sequence[History]) -> list[Row]:
@@ -52,35 +51,15 @@ def _parameter_rows(histories: Sequence[History]) -> list[Row]:
     return [(name, [_parameter(parameters, name) for parameters in recommended]) for name in names]
 
 
-def _recommendation(history: History) -> str:
-    recommendation = history.campaign.refresh.recommended
-    return "" if recommendation is None else str(recommendation)
-
-
-def _best_origin(history: History) -> str:
-    return "" if history.best_known is None else history.best_known.origin
-
-
-def _best_value(history: History) -> float | None:
-    return None if history.best_known is None else history.best_known.value
-
-
-def _estimate(history: History) -> float | None:
-    recommended = history.campaign.refresh.recommended
-    return None if recommended is None else recommended.estimate
-
-
-def _means_over_seeds(
-    histories: Sequence[History], name: str, value_of: Callable[[History], float | None]
-) -> list[Row]:
+def _means_over_seeds(histories: Sequence[History], name: str, values: Sequence[float | None]) -> list[Row]:
     """Return a row with means and their standard errors over runs that differ only in their seed.
 
     Only the first run with each seed is included. Return no row if the settings of all runs differ.
     """
     alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → value
     keys = [_without_seed(history) for history in histories]
-    for key, history in zip(keys, histories, strict=True):
-        if (value := value_of(history)) is not None and len(history.goals.objectives) == 1:
+    for key, history, value in zip(keys, histories, values, strict=True):
+        if value is not None and len(history.goals.objectives) == 1:
             alike.setdefault(key, {}).setdefault(history.settings.plain.get("seed"), value)
     cells = [_mean_text([*alike.get(key, {}).values()]) for key in keys]
     return [(name, cells)] if any(cells) else []

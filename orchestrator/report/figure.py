@@ -22,6 +22,9 @@ Spec = dict[str, Any]  # a part of a figure in plotly's format
 _FEWEST = 5  # with fewer values, Tukey's rule finds no far outlier
 MANY_POINTS = 2000  # more points are drawn with WebGL if possible, because SVG takes seconds
 FONT = {"family": "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif", "size": 13, "color": "--ink"}
+# colors from the worst to the best value, sorted by lightness
+COLOR_SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]
+COLOR_BAR = {"thickness": 12, "outlinewidth": 0, "tickfont": FONT, "minexponent": 7}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from orchestrator.report.figure import (
+    COLOR_BAR,
+    COLOR_SCALE,
     FONT,
     Figure,
     Spec,
@@ -29,7 +31,6 @@ _LINE = 61  # grid points of a curve
 _CONTOUR = 25  # grid points of one side of a contour panel
 _PAIRS = ((0, 1), (0, 2), (1, 2))  # of the most important parameters
 _PANEL_CHARACTERS = 28  # the number of characters of tick labels that fit below a slice
-_SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]
 
 
 def landscape(surrogate: Surrogate | None, is_maximized: bool) -> list[Figure]:
@@ -269,14 +270,9 @@ def _heights(
         "z": [round_values(line, digits=4) for line in means],
         "zmin": low,
         "zmax": high if high > low else low + 1.0,
-        "colorscale": _SCALE,
+        "colorscale": COLOR_SCALE,
         "reversescale": not is_maximized,
-        "colorbar": {
-            "thickness": 12,
-            "outlinewidth": 0,
-            "tickfont": FONT,
-            "minexponent": 7,
-        },
+        "colorbar": COLOR_BAR,
         "hovertemplate": "<b>%{z:.5g}</b><extra></extra>",
     }
 

@@ -14,13 +14,23 @@ from orchestrator.bandit.model.fitting import FIRST_FIT
 from orchestrator.history.export import parameter_names
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
-from orchestrator.report.figure import FONT, Figure, Spec, label, look, quantiles, round_values, sentences
+from orchestrator.report.figure import (
+    COLOR_BAR,
+    COLOR_SCALE,
+    FONT,
+    Figure,
+    Spec,
+    label,
+    look,
+    quantiles,
+    round_values,
+    sentences,
+)
 from orchestrator.report.ticks import clip, linear_ticks, log_ticks, widened
 from orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # the tick of an inactive conditional parameter
 _MOST_LINES = 10_000
-_SCALE = [[0, "--scale-worst"], [0.75, "--scale-middle"], [1, "--scale-best"]]  # sorted by lightness
 
 
 def parallel_coordinates(history: History) -> Figure | None:
@@ -75,18 +85,12 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
     colors = np.where(is_feasible, values, low if is_maximized else high)
     return {
         "color": round_values(colors),
-        "colorscale": _SCALE,
+        "colorscale": COLOR_SCALE,
         "reversescale": not is_maximized,
         "cmin": low,
         "cmax": high,
         "showscale": True,
-        "colorbar": {
-            "title": {"text": "value", "side": "right", "font": FONT},
-            "thickness": 14,
-            "outlinewidth": 0,
-            "tickfont": FONT,
-            "minexponent": 7,
-        },
+        "colorbar": {**COLOR_BAR, "title": {"text": "value", "side": "right", "font": FONT}},
     }
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from objectives.objective import Candidates
 from orchestrator.campaign.commands import Dispatch, GiveUp, QueuedAttempt
 from orchestrator.campaign.events import TrialsDispatched
-from orchestrator.campaign.state import is_expected, is_running
+from orchestrator.campaign.state import is_running
 from orchestrator.campaign.stops import cause_at_limit, step_limit, stop_cause
 from orchestrator.campaign.trainings.rule import StopCause
 from orchestrator.session.outcome_events import event_of
@@ -57,7 +57,7 @@ class Evaluations:
         """Record the outcomes that arrive within `timeout` seconds. Late and duplicate outcomes are
         ignored."""
         for outcome in self._executor.next_outcomes(timeout):
-            if is_expected(self._recorder.campaign, outcome):
+            if is_running(self._recorder.campaign, outcome.trial, outcome.attempt):
                 self._record(with_output(outcome, self._problem.outputs))
 
     def _record(self, outcome: Outcome) -> None:

@@ -34,8 +34,8 @@ def first_events(
         settings=settings.resolved(),
         rules=rules_of(settings),
     )
-    before = [] if existing is None else [existing]
-    return [created, *before, *_choice_of_enqueued(created.time, candidates, enqueued)]
+    events: list[Event] = [created] if existing is None else [created, existing]
+    return [*events, _choice_of_enqueued(created.time, candidates, enqueued)] if enqueued else events
 
 
 def digest(candidates: Candidates) -> str:
@@ -47,14 +47,12 @@ def digest(candidates: Candidates) -> str:
     return sha.hexdigest()
 
 
-def _choice_of_enqueued(time: float, candidates: Candidates, arms: Sequence[int]) -> list[BatchChosen]:
-    """Return the event that chooses the enqueued `arms`, or no event if there are none."""
+def _choice_of_enqueued(time: float, candidates: Candidates, arms: Sequence[int]) -> BatchChosen:
+    """Return the event that chooses the enqueued `arms`."""
     picks = tuple(
         PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm)) for trial, arm in enumerate(arms)
     )
-    if not picks:
-        return []
-    chosen = BatchChosen(
+    return BatchChosen(
         time=time,
         round=0,
         picks=picks,
@@ -63,4 +61,3 @@ def _choice_of_enqueued(time: float, candidates: Candidates, arms: Sequence[int]
         limit=len(picks),
         is_enqueued=True,
     )
-    return [chosen]

@@ -9,7 +9,7 @@ missing. Results that match no candidate are dropped and counted.
 
 import contextlib
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -275,18 +275,21 @@ def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[Constrain
     run = open_run(folder)
     history = fold(run.events())
     _check_space(run.name, read_recorded(history.created.settings).space, space, key)
-    sign = 1.0 if history.is_maximized else -1.0
-    results = [
-        ({name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}, sign * row.value)
-        for row in history.succeeded
-        if row.value is not None
-        and not _violates({**row.metrics, history.goals.objectives[0].metric: row.value}, constraints)
-    ]
-    allowed = list(_of_space(space, results))
+    metric = history.goals.objectives[0].metric
+    allowed: list[Configuration] = []
+    rewards: list[float] = []
+    for row in history.succeeded:
+        if row.value is None or _violates({**row.metrics, metric: row.value}, constraints):
+            continue
+        configuration = {name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}
+        with contextlib.suppress(ObjectiveError):  # a clause of `space` forbids it
+            space.code_of(configuration)
+            allowed.append(configuration)
+            rewards.append(history.sign * row.value)
     if not allowed:
         within = " that satisfies the constraints" if constraints else ""
         raise RunError(f"{key}: run {run.name} has no result of an allowed configuration{within}: leave it out")
-    return EarlierRun(run.name, [configuration for configuration, _ in allowed], [reward for _, reward in allowed])
+    return EarlierRun(run.name, allowed, rewards)
 
 
 def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace, key: str) -> None:
@@ -309,15 +312,3 @@ def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal
         constraint.metric in metrics and constraint.margin(metrics[constraint.metric]) < 0.0
         for constraint in constraints
     )
-
-
-def _of_space(
-    space: SearchSpace, results: Iterable[tuple[Configuration, float]]
-) -> Iterator[tuple[Configuration, float]]:
-    """Yield the results whose configurations no clause of `space` forbids."""
-    for configuration, reward in results:
-        try:
-            space.code_of(configuration)
-        except ObjectiveError:  # forbidden in this space
-            continue
-        yield configuration, reward

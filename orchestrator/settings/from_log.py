@@ -23,10 +23,6 @@ from orchestrator.settings.worker_sections import WorkerSettings
 Section = TypeVar("Section", bound=BaseModel)
 
 
-class _StrategyName(BaseModel):
-    name: str = ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RecordedSettings:
     """The settings of one session. `plain` is the whole resolved file."""
@@ -57,10 +53,9 @@ def read_recorded(tree: Tree) -> RecordedSettings:
     A section that is missing, because an older version wrote the log, has its model's defaults.
     """
     try:
-        strategy = _section(_StrategyName, tree, "strategy")
         return RecordedSettings(
             objective=_objective_name(tree),
-            strategy=strategy.name,
+            strategy=str(tree.get("strategy", {}).get("name", "")),
             space=build_space(tree.get("space", {})),
             budget=_section(BudgetSettings, tree, "budget"),
             workers=_section(WorkerSettings, tree, "workers"),

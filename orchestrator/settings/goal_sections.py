@@ -4,7 +4,7 @@ exclude."""
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.config import JsonDict
 
 from orchestrator.bandit.strategies import STRATEGIES
@@ -14,7 +14,7 @@ from orchestrator.settings.file import Plain
 from orchestrator.settings.known_results import Known, has_values
 from orchestrator.settings.mistakes import Refusal, describe, failure
 from orchestrator.settings.objective_sections import CandidateSettings, ObjectiveSettings
-from orchestrator.settings.sections import BudgetSettings
+from orchestrator.settings.sections import BudgetSettings, Section
 
 MetricName = Annotated[str, Field(min_length=1, max_length=100)]
 
@@ -25,9 +25,7 @@ _WITHOUT_DIRECTION = (
 _BOUNDS: JsonDict = {"anyOf": [{"required": ["at_most"]}, {"required": ["at_least"]}]}
 
 
-class _Goal(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
+class _Goal(Section):
     metric: MetricName = Field(description="Name of the metric; value is what the objective returns as its value.")
 
 

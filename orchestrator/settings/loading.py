@@ -39,15 +39,12 @@ def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[N
         yield
     except (ObjectiveError, UserError) as error:
         document = with_overrides(read(Path(path)), overrides)
-        keys: Keys = tuple(int(key) if key.isdecimal() else key for key in _first_word(str(error)).split("."))
+        subject = str(error).partition(" ")[0].rstrip(":")
+        keys: Keys = tuple(int(key) if key.isdecimal() else key for key in subject.split("."))
         beginnings = [keys[:length] for length in range(len(keys), 0, -1) if keys[:length] in document.places]
         if len(keys) < 2 or not beginnings:
             raise
         raise UserError(f"{document.places[beginnings[0]]}: {error}") from error
-
-
-def _first_word(message: str) -> str:
-    return message.partition(" ")[0].rstrip(":")
 
 
 def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:

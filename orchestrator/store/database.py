@@ -2,10 +2,11 @@
 
 import errno
 import fcntl
+import functools
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -65,8 +66,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         ) from error
     if engine.dialect.name == "sqlite":
         sa.event.listen(engine, "do_connect", _open_read_only)
-        sa.event.listen(engine, "connect", _make_sqlite_tolerant if is_salvage else _make_sqlite_durable)
-        sa.event.listen(engine, "connect", _make_sqlite_interruptible)
+        sa.event.listen(engine, "connect", functools.partial(_configure_sqlite, _TOLERANT if is_salvage else _DURABLE))
     else:
         sa.event.listen(engine, "handle_error", _leave_read_only_connection)
     return engine
@@ -129,24 +129,17 @@ def _is_in_read_only_folder(file: str | None) -> bool:
     return path.is_file() and not os.access(path.parent, os.W_OK)
 
 
-def _make_sqlite_durable(connection: sqlite3.Connection, _record: object) -> None:
+_DURABLE = ("journal_mode=WAL", "synchronous=FULL")
+_TOLERANT = ("query_only=ON", "writable_schema=ON")  # else SQLite does not open a truncated file
+
+
+def _configure_sqlite(pragmas: Iterable[str], connection: sqlite3.Connection, _record: object) -> None:
+    """Set the pragmas of a new connection, and make its queries interruptible."""
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")
+    for pragma in (f"busy_timeout={int(1000 * BUSY_SECONDS)}", *pragmas):
+        cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-
-
-def _make_sqlite_interruptible(connection: sqlite3.Connection, _record: object) -> None:
     connection.set_progress_handler(is_left_behind, _INSTRUCTIONS)
-
-
-def _make_sqlite_tolerant(connection: sqlite3.Connection, _record: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout={int(1000 * BUSY_SECONDS)}")
-    cursor.execute("PRAGMA query_only=ON")
-    cursor.execute("PRAGMA writable_schema=ON")  # else SQLite does not open a truncated file
-    cursor.close()
 
 
 _READ_ONLY = "25006"  # PostgreSQL's SQLSTATE for the time of a failover or maintenance

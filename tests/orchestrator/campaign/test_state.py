@@ -17,7 +17,7 @@ from orchestrator.campaign.events import (
     StopRequested,
 )
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, is_expected
+from orchestrator.campaign.state import CampaignState, is_running
 from orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import (
     asynchronous,
@@ -33,9 +33,9 @@ from workers.messages import Success
 def test_late_or_doubled_result_is_not_expected() -> None:
     state = fold(session(slots=1), batch(0, [5]), dispatch((0, 2)))
     late, current = (Success(0, attempt, 1.0, 0.0, 1.0, "w") for attempt in (1, 2))
-    assert not is_expected(state, late)
-    assert is_expected(state, current)
-    assert not is_expected(apply(state, success(0, attempt=2)), current)
+    assert not is_running(state, late.trial, late.attempt)
+    assert is_running(state, current.trial, current.attempt)
+    assert not is_running(apply(state, success(0, attempt=2)), current.trial, current.attempt)
 
 
 def test_running_trials_are_retried_first_after_a_crash() -> None:
@@ -60,7 +60,7 @@ def test_adopted_trial_continues_under_its_attempt() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)))
     again = apply(state, replace(session(slots=2, epoch=2, strategy={"mode": "async"}), adopted=(1,)))
     assert decide(again, now=0.0) == Dispatch((QueuedAttempt(0, 5, 2),))
-    assert is_expected(again, Success(1, 1, 1.0, 0.0, 1.0, "w"))
+    assert is_running(again, 1, 1)
 
 
 def test_slots_follow_the_capacity_of_the_cluster() -> None:

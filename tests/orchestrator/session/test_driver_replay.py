@@ -9,9 +9,7 @@ import pytest
 
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import (
-    TrialSucceeded,
-)
+from orchestrator.campaign.events import TrialSucceeded
 from orchestrator.campaign.status import Status
 from orchestrator.history.fold import fold
 from orchestrator.session.problem import Progress, replay

@@ -10,9 +10,7 @@ import pytest
 
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.endings import RunState, SessionOutcome
-from orchestrator.campaign.events import (
-    TrialSucceeded,
-)
+from orchestrator.campaign.events import TrialSucceeded
 from orchestrator.campaign.status import Status
 from orchestrator.errors import FencedError, StoreError
 from orchestrator.history.fold import fold
@@ -41,23 +39,11 @@ def test_result_is_stored_before_anything_acts_on_it(tmp_path: Path) -> None:
             self.handed_out += len(outcomes)
             return outcomes
 
-        def listen(self, take: Any) -> None:
-            inner.listen(take)
-
-        def adopt(self, attempts: Any) -> frozenset[int]:
-            return inner.adopt(attempts)
-
         def acknowledge(self, attempts: Any) -> None:
             self.acknowledged += len(attempts)
 
-        def cancel(self, trials: Any) -> None:
-            inner.cancel(trials)
-
-        def now(self) -> float:
-            return inner.now()
-
-        def close(self, leave_running: bool = False) -> None:
-            inner.close(leave_running)
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
 
     campaign.run(cast(Executor, Watched()))
     assert stored_when_submitting == list(range(8))

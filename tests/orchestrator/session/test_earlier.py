@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 
 from objectives.space import SearchSpace
-from orchestrator.api.campaign import Campaign, tune
+from orchestrator.api import Campaign, Result, tune
 from orchestrator.errors import RunError, UserError
 from orchestrator.session.known_results import with_best_of
 from orchestrator.session.portfolio import EarlierRun, portfolio
 from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
 
 SPACE: dict[str, Any] = {"x": {"low": 0.0, "high": 1.0}, "kind": {"choices": ["a", "b"]}}
 GRID: list[dict[str, Any]] = [{"x": float(x), "kind": kind} for x in np.linspace(0, 1, 9) for kind in "ab"]
@@ -51,8 +50,18 @@ def settings_of(runs: Path, **changes: Any) -> dict[str, Any]:
     return {"workers": {"executor": "inline"}, "runs": str(runs), **changes}
 
 
+def earlier(runs: Path, evaluations: int = 16, function: Any = other, **changes: Any) -> Result:
+    settings = settings_of(runs, **changes)
+    return tune(function, SPACE, evaluations=evaluations, direction="minimize", settings=settings)
+
+
+def best_of(run: Result) -> list[dict[str, Any]]:
+    """The section `known_results` of a campaign that begins with the best of `run`."""
+    return [{"best_of": [str(run.folder)]}]
+
+
 def test_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
-    space = SearchSpace(from_mapping(campaign()).space)
+    space = _space()
     configurations = portfolio(space, [near(0.0, "a"), near(1.0, "b")])
     assert {(configuration["x"], configuration["kind"]) for configuration in configurations} >= {(0.0, "a"), (1.0, "b")}
     assert len(configurations) <= 3
@@ -88,8 +97,8 @@ def campaign(**changes: Any) -> dict[str, Any]:
 
 
 def test_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(tmp_path: Path) -> None:
-    before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path / "a"))
-    settings = settings_of(tmp_path / "b", known_results=[{"best_of": [str(before.folder)]}])
+    before = earlier(tmp_path / "a")
+    settings = settings_of(tmp_path / "b", known_results=best_of(before))
     result = tune(loss, SPACE, evaluations=10, direction="minimize", settings=settings)
     first = result.trials[0].parameters
     assert first in [trial.parameters for trial in before.trials]
@@ -101,14 +110,14 @@ def test_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(
 
 
 def test_resolved_settings_keep_the_configurations_of_earlier_runs(tmp_path: Path) -> None:
-    before = tune(other, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
-    settings = with_best_of(from_mapping(campaign(known_results=[{"best_of": [str(before.folder)]}])))
+    before = earlier(tmp_path)
+    settings = with_best_of(from_mapping(campaign(known_results=best_of(before))))
     again = from_mapping(settings.resolved())
     assert again.first == settings.first
     assert len(again.first) == 1
     assert with_best_of(again) is again
-    unread = from_mapping(campaign(known_results=[{"best_of": [str(before.folder)]}])).resolved()["known_results"]
-    assert unread == [{"best_of": [str(before.folder)], "first": None}]
+    unread = from_mapping(campaign(known_results=best_of(before))).resolved()["known_results"]
+    assert unread == [{**best_of(before)[0], "first": None}]
 
 
 def test_run_is_read_without_importing_its_code(tmp_path: Path) -> None:
@@ -125,7 +134,7 @@ def test_run_is_read_without_importing_its_code(tmp_path: Path) -> None:
     result = Campaign.from_file(file).run(progress=False)
     code.unlink()
     sys.modules.pop("trained_elsewhere", None)
-    assert with_best_of(from_mapping(campaign(known_results=[{"best_of": [str(result.folder)]}]))).first
+    assert with_best_of(from_mapping(campaign(known_results=best_of(result)))).first
     assert "trained_elsewhere" not in sys.modules
 
 
@@ -143,20 +152,20 @@ def test_run_is_read_without_importing_its_code(tmp_path: Path) -> None:
 def test_earlier_run_with_another_space_is_refused_with_the_difference(
     tmp_path: Path, space: Mapping[str, Any], words: str
 ) -> None:
-    before = tune(other, SPACE, evaluations=2, direction="minimize", settings=settings_of(tmp_path))
+    before = earlier(tmp_path, 2)
     tree = campaign(
         space=dict(space),
         objective={"command": "echo {x}", "direction": "maximize"},
-        known_results=[{"best_of": [str(before.folder)]}],
+        known_results=best_of(before),
     )
     with pytest.raises(RunError, match=words):
         with_best_of(from_mapping(tree))
 
 
 def test_earlier_run_s_space_may_differ_in_priors(tmp_path: Path) -> None:
-    before = tune(other, SPACE, evaluations=4, direction="minimize", settings=settings_of(tmp_path))
+    before = earlier(tmp_path, 4)
     space = {**SPACE, "x": {**SPACE["x"], "prior": 0.3}}
-    assert with_best_of(from_mapping(campaign(space=space, known_results=[{"best_of": [str(before.folder)]}]))).first
+    assert with_best_of(from_mapping(campaign(space=space, known_results=best_of(before)))).first
 
 
 @pytest.mark.parametrize(
@@ -181,50 +190,37 @@ def test_portfolio_takes_a_quarter_of_a_budget_at_most() -> None:
 
 
 def test_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
-    runs = [
-        tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path, run=name))
-        for name in ("a", "b")
-    ]
-    settings = settings_of(tmp_path, known_results=[{"best_of": [str(runs[0].folder)]}])
+    runs = [earlier(tmp_path, 8, run=name) for name in ("a", "b")]
+    settings = settings_of(tmp_path, known_results=best_of(runs[0]))
     result = tune(loss, SPACE, evaluations=4, direction="minimize", settings=settings)
-    for changed in ({"known_results": [{"best_of": [str(runs[1].folder)]}]}, {}):
+    for changed in ({"known_results": best_of(runs[1])}, {}):
+        settings = settings_of(tmp_path, **changed)
         with pytest.raises(RunError, match=r"known_results.*became"):
-            tune(
-                loss,
-                SPACE,
-                evaluations=6,
-                direction="minimize",
-                settings=settings_of(tmp_path, **changed),
-                resume=result.folder,
-            )
+            tune(loss, SPACE, evaluations=6, direction="minimize", settings=settings, resume=result.folder)
 
 
 def test_portfolio_and_enqueued_configurations_keep_to_the_budget(tmp_path: Path) -> None:
-    before = tune(other, SPACE, evaluations=8, direction="minimize", settings=settings_of(tmp_path))
+    before = earlier(tmp_path, 8)
     enqueue = [{"x": float(x), "kind": "a"} for x in (0.0, 0.5, 1.0)]
-    tree = campaign(known_results=[{"best_of": [str(before.folder)]}], enqueue=enqueue, budget={"evaluations": 3})
+    tree = campaign(known_results=best_of(before), enqueue=enqueue, budget={"evaluations": 3})
     assert with_best_of(from_mapping(tree)).first == tuple(enqueue)
     tree["budget"] = {"evaluations": 4}
     assert len(with_best_of(from_mapping(tree)).first) == 4
 
 
 def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_path: Path) -> None:
-    before = tune(loss_and_size, SPACE, evaluations=16, direction="minimize", settings=settings_of(tmp_path))
+    before = earlier(tmp_path, function=loss_and_size)
     constrained = campaign(
         objective={"command": "echo {x} {kind}"},
-        known_results=[{"best_of": [str(before.folder)]}],
+        known_results=best_of(before),
         objectives=[{"metric": "loss", "direction": "minimize"}],
         constraints=[{"metric": "size", "at_most": 0.1}],
     )
     first = with_best_of(from_mapping(constrained)).first
     assert first
     assert all(float(str(configuration["x"])) <= 0.1 for configuration in first)
-    assert any(
-        float(str(configuration["x"])) > 0.1
-        for configuration in with_best_of(
-            from_mapping(campaign(known_results=[{"best_of": [str(before.folder)]}]))
-        ).first
-    )
+    all_first = with_best_of(from_mapping(campaign(known_results=best_of(before)))).first
+    assert any(float(str(configuration["x"])) > 0.1 for configuration in all_first)
     constrained["constraints"] = [{"metric": "size", "at_most": -1.0}]
     with pytest.raises(
         RunError, match=r"known_results\.0\.best_of\.0: run .* has no result .* that satisfies the constraints"
@@ -236,13 +232,12 @@ def test_configurations_that_violated_a_constraint_do_not_begin_a_campaign(tmp_p
 
 @pytest.mark.parametrize("metric", ["value", "loss"])
 def test_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path: Path, metric: str) -> None:
-    goals = {"objectives": [{"metric": metric, "direction": "minimize"}]}
-    there = settings_of(tmp_path, **(goals if metric == "loss" else {}))
-    before = tune(only_loss(metric), SPACE, evaluations=16, direction="minimize", settings=there)
+    goals: dict[str, Any] = {"objectives": [{"metric": metric, "direction": "minimize"}]}
+    before = earlier(tmp_path, function=only_loss(metric), **(goals if metric == "loss" else {}))
     values = sorted(trial.value for trial in before.trials if trial.value is not None)
     tree = campaign(
         objective={"command": "echo {x} {kind}"},
-        known_results=[{"best_of": [str(before.folder)]}],
+        known_results=best_of(before),
         **goals,
         constraints=[{"metric": metric, "at_least": values[-1]}],
     )
@@ -254,5 +249,4 @@ def test_constraint_on_the_objective_itself_holds_for_earlier_results(tmp_path: 
 
 
 def _space() -> SearchSpace:
-    settings: Settings = from_mapping(campaign())
-    return SearchSpace(settings.space)
+    return SearchSpace(from_mapping(campaign()).space)

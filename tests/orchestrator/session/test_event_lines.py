@@ -5,22 +5,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.campaign import events
 from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import (
-    BatchChosen,
-    ComputingBegan,
-    ContinuedTrial,
-    Event,
-    ModelRefreshed,
-    SessionClosed,
-    SessionOpened,
-    StopRequested,
-    TrialFailed,
-    TrialsContinued,
-    TrialsDispatched,
-    TrialStopped,
-    TrialSucceeded,
-)
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.trainings.rule import StopCause
 from orchestrator.session.event_lines import log_event
@@ -28,28 +14,28 @@ from orchestrator.session.event_lines import log_event
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
 
 
-AGAIN = ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
+AGAIN = events.ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
 
 
 @pytest.mark.parametrize(
     ("event", "level", "words"),
     [
-        (TrialSucceeded(**ENDED, value=0.5), "INFO", "succeeded after 4 s on host:7: 0.5"),
+        (events.TrialSucceeded(**ENDED, value=0.5), "INFO", "succeeded after 4 s on host:7: 0.5"),
         (
-            TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False),
+            events.TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False),
             "WARNING",
             "failed (timeout) after 4 s on host:7, it will be retried: no result",
         ),
-        (TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
+        (events.TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
         (
-            TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE),
+            events.TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE),
             "INFO",
             "paused after 4 s on host:7, at step 7: the model chooses which trials continue",
         ),
     ],
 )
 def test_event_line_of_an_attempts_end_names_trial_and_attempt(
-    caplog: pytest.LogCaptureFixture, event: Event, level: str, words: str
+    caplog: pytest.LogCaptureFixture, event: events.Event, level: str, words: str
 ) -> None:
     with caplog.at_level(logging.DEBUG, "bbkb"):
         log_event(event)
@@ -59,7 +45,7 @@ def test_event_line_of_an_attempts_end_names_trial_and_attempt(
 
 def test_warning_names_the_parts_left_out_of_a_result(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "bbkb"):
-        log_event(TrialSucceeded(**ENDED, value=0.5, remark="metrics left out: folds (list, not a number)"))
+        log_event(events.TrialSucceeded(**ENDED, value=0.5, remark="metrics left out: folds (list, not a number)"))
     _, line = caplog.records
     assert (line.levelname, line.getMessage()) == ("WARNING", "metrics left out: folds (list, not a number)")
 
@@ -68,28 +54,36 @@ def test_warning_names_the_parts_left_out_of_a_result(caplog: pytest.LogCaptureF
     ("event", "level", "words"),
     [
         (
-            SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1)),
+            events.SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1)),
             "INFO",
             "session 2 opened: ray, 4 workers",
         ),
         (
-            BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4),
+            events.BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4),
             "INFO",
             "after 1 refit, as many as were requested",
         ),
-        (TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
-        (TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"), "INFO", "trials 25, 25: the strategy"),
+        (events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
         (
-            ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
+            events.TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"),
+            "INFO",
+            "trials 25, 25: the strategy",
+        ),
+        (
+            events.ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
             "INFO",
             "2 results, 5 inducing points",
         ),
-        (StopRequested(time=0.0, reason=StopReason.TIME_SPENT), "INFO", "stop requested: time budget spent"),
-        (SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why"), "ERROR", "session closed, failed: why"),
+        (events.StopRequested(time=0.0, reason=StopReason.TIME_SPENT), "INFO", "stop requested: time budget spent"),
+        (
+            events.SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why"),
+            "ERROR",
+            "session closed, failed: why",
+        ),
     ],
 )
 def test_event_lines_describe_the_course_of_a_session(
-    caplog: pytest.LogCaptureFixture, event: Event, level: str, words: str
+    caplog: pytest.LogCaptureFixture, event: events.Event, level: str, words: str
 ) -> None:
     with caplog.at_level(logging.INFO, "bbkb"):
         log_event(event)
@@ -98,10 +92,10 @@ def test_event_lines_describe_the_course_of_a_session(
 
 
 def test_details_are_written_at_the_level_debug_only(caplog: pytest.LogCaptureFixture) -> None:
-    dispatched = TrialsDispatched(time=0.0, attempts=((1, 1), (2, 1)))
+    dispatched = events.TrialsDispatched(time=0.0, attempts=((1, 1), (2, 1)))
     with caplog.at_level(logging.INFO, "bbkb"):
         log_event(dispatched)
-        log_event(ComputingBegan(time=0.0, what="choosing"))
+        log_event(events.ComputingBegan(time=0.0, what="choosing"))
     assert caplog.records == []
     with caplog.at_level(logging.DEBUG, "bbkb"):
         log_event(dispatched)
