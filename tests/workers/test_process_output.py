@@ -55,19 +55,6 @@ def test_python_descriptors_and_children_print_into_one_file_in_order(trials: Pa
     assert done.stdout == done.stderr == ""
 
 
-def test_attempts_without_output_leave_no_file(trials: Path) -> None:
-    run(
-        trials,
-        """
-        for trial in range(100):
-            with output(trial):
-                pass
-        """,
-    )
-    assert [entry.name for entry in trials.iterdir()] == [".output"]
-    assert list(running_folder(trials).iterdir()) == []
-
-
 def test_attempt_has_its_own_output_and_text_in_between_belongs_to_none(trials: Path) -> None:
     done = run(
         trials,

@@ -1,9 +1,9 @@
 """The manifests that Kubernetes with the KubeRay operator accepts, as far as campaigns need: keys,
 types and rules.
 
-The keys are those of `ray.io/v1` that a RayJob may have (KubeRay 1.6); pods, Secret, ConfigMap and
-PersistentVolumeClaim are checked against Kubernetes' schema. Unknown keys are refused everywhere:
-an API server drops them without a word.
+The keys of a RayJob are those of `ray.io/v1` (KubeRay 1.6) that campaigns use; pods, Secret,
+ConfigMap and PersistentVolumeClaim are checked against Kubernetes' schema. Other keys are refused
+everywhere: an API server drops unknown ones without a word.
 """
 
 import functools
@@ -88,20 +88,6 @@ def _runtime_environment(text: str) -> str:
 class _Group(_Model):
     template: Annotated[Manifest, AfterValidator(_pod_template)]
     ray_start_params: Annotated[dict[str, str], AfterValidator(_ray_options)] = {}
-    resources: dict[str, str] = {}
-    labels: dict[str, str] = {}
-
-    @model_validator(mode="after")
-    def says_resources_once(self) -> Self:
-        amounts = {"num-cpus", "num-gpus", "memory", "resources"} & set(self.ray_start_params)
-        _require(not (amounts and self.resources), "resources must not stand beside rayStartParams' own")
-        _require("labels" not in self.ray_start_params, "labels must stand in the group, not in rayStartParams")
-        return self
-
-
-class _Head(_Group):
-    service_type: Literal["ClusterIP", "NodePort", "LoadBalancer"] | None = None
-    enable_ingress: bool = False
 
 
 class _Workers(_Group):
@@ -109,7 +95,6 @@ class _Workers(_Group):
     replicas: Annotated[int, Field(ge=0)]
     min_replicas: Annotated[int, Field(ge=0)]
     max_replicas: Annotated[int, Field(ge=0)]
-    num_of_hosts: Annotated[int, Field(ge=1)] = 1
 
     @model_validator(mode="after")
     def is_a_range(self) -> Self:
@@ -118,54 +103,36 @@ class _Workers(_Group):
 
 
 class _Authentication(_Model):
-    mode: Literal["disabled", "token"]
-    secret_name: str | None = None
+    mode: Literal["token"]
+    secret_name: str
 
 
 class _Cluster(_Model):
-    head_group_spec: _Head
+    head_group_spec: _Group
     worker_group_specs: Annotated[list[_Workers], Field(min_length=1)]
     ray_version: str
     auth_options: _Authentication
-    enable_in_tree_autoscaling: bool = False
 
     @model_validator(mode="after")
     def has_a_ray_that_knows_tokens(self) -> Self:
         match = re.match(r"(\d+)\.(\d+)", self.ray_version)
         version = (int(match[1]), int(match[2])) if match else (0, 0)
-        is_new = self.auth_options.mode == "disabled" or version >= _FIRST_WITH_TOKEN
-        _require(is_new, f"rayVersion must be >= 2.52 for tokens, got {self.ray_version}")
-        names = [group.group_name for group in self.worker_group_specs]
-        _require(len(set(names)) == len(names), "names of groups must differ")
+        _require(version >= _FIRST_WITH_TOKEN, f"rayVersion must be >= 2.52 for tokens, got {self.ray_version}")
         return self
 
 
 class _JobSpec(_Model):
     entrypoint: Annotated[str, Field(min_length=1)]
     ray_cluster_spec: _Cluster
-    submission_mode: Literal["K8sJobMode", "HTTPMode", "InteractiveMode", "SidecarMode"] = "K8sJobMode"
+    submission_mode: Literal["K8sJobMode"]
     runtime_environment: Annotated[str, AfterValidator(_runtime_environment), Field(alias="runtimeEnvYAML")] = "{}"
     backoff_limit: Annotated[int, Field(ge=0)] = 0
-    active_deadline_seconds: Annotated[int, Field(gt=0)] | None = None
     ttl_seconds_after_finished: Annotated[int, Field(ge=0)] = 0
-    shutdown_after_job_finishes: bool = False
-    suspend: bool = False
-
-    @model_validator(mode="after")
-    def ends_as_it_says(self) -> Self:
-        _require(
-            self.submission_mode != "InteractiveMode" or not self.backoff_limit, "InteractiveMode has no backoffLimit"
-        )
-        _require(self.shutdown_after_job_finishes or not self.suspend, "suspend needs shutdownAfterJobFinishes")
-        _require(self.shutdown_after_job_finishes or not self.ttl_seconds_after_finished, "a ttl needs a shutdown")
-        return self
+    shutdown_after_job_finishes: Literal[True]  # a ttl needs it
 
 
 class _Metadata(_Model):
     name: Annotated[str, AfterValidator(_label), Field(max_length=LONGEST_JOB_NAME)]
-    namespace: str | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
 
 
 class _RayJob(_Model):

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Never
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,39 +30,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers can
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 
-class UnpicklableError(Exception):
-    def __init__(self) -> None:
-        super().__init__("holds a lock")
-        self.lock = threading.Lock()
-
-
-def sleep(_: Parameters) -> None:
-    time.sleep(60)
-
-
-def catch_everything(_: Parameters) -> None:
-    while True:
-        try:
-            while True:
-                pass
-        except BaseException:
-            continue
-
-
-def allocate(_: Parameters) -> float:
-    return float(np.ones(2**30, dtype=np.int8)[0])
-
-
 def die(_: Parameters) -> None:
     os._exit(0)
-
-
-def raise_unpicklable(_: Parameters) -> Never:
-    raise UnpicklableError
-
-
-def exit_with_3(_: Parameters) -> Never:
-    sys.exit(3)
 
 
 def announce_and_sleep(parameters: Parameters) -> None:
@@ -70,10 +39,7 @@ def announce_and_sleep(parameters: Parameters) -> None:
     time.sleep(60)
 
 
-ACTIONS: dict[str, Callable[[Parameters], Any]] = {
-    function.__name__: function
-    for function in (sleep, catch_everything, allocate, die, raise_unpicklable, exit_with_3, announce_and_sleep)
-}
+ACTIONS: dict[str, Callable[[Parameters], Any]] = {"die": die, "announce_and_sleep": announce_and_sleep}
 
 
 class Misbehaving:
@@ -149,45 +115,6 @@ def occupy(announcement: str, release: str) -> None:
 def failure_of(outcome: Outcome) -> Failure:
     assert isinstance(outcome, Failure), outcome
     return outcome
-
-
-BY_DEADLINE = {
-    "sleep": (FailureKind.TIMEOUT, "no result within"),
-    "catch_everything": (FailureKind.TIMEOUT, "its worker was ended"),
-}
-BY_THEMSELVES = {
-    "allocate": (FailureKind.OUT_OF_MEMORY, "MemoryError: Unable to allocate 1.00 GiB"),
-    "raise_unpicklable": (FailureKind.ERROR, "UnpicklableError: holds a lock"),
-    "exit_with_3": (FailureKind.ERROR, "SystemExit: 3"),
-}
-
-
-# on a busy machine, actions that end by themselves may take seconds, so only endless ones get a
-# short time-out
-@pytest.mark.parametrize(("timeout_seconds", "expected"), [(1.5, BY_DEADLINE), (250.0, BY_THEMSELVES)])
-def test_failure_has_its_kind_and_other_evaluations_finish(
-    make: Callable[..., RayExecutor], timeout_seconds: float, expected: dict[str, tuple[FailureKind, str]]
-) -> None:
-    executor = make(limits=Limits(timeout_seconds=timeout_seconds, memory_bytes=200 * 2**20), slots=4)
-    executor.submit([attempt(i, action=action) for i, action in enumerate(expected)])
-    outcomes = drain(executor)
-    assert sorted(outcomes) == list(range(len(expected)))
-    for i, (kind, text) in enumerate(expected.values()):
-        failure = failure_of(outcomes[i])
-        assert failure.kind is kind, failure
-        assert text in failure.message
-    executor.submit([attempt(100), attempt(101)])
-    assert all(isinstance(outcome, Success) for outcome in drain(executor).values())
-
-
-def test_objective_that_ends_its_process_costs_a_worker(make: Callable[..., RayExecutor]) -> None:
-    executor = make()
-    executor.submit([attempt(0, action="die"), attempt(1)])
-    outcomes = drain(executor)
-    failure = failure_of(outcomes[0])
-    assert failure.kind is FailureKind.WORKER_LOST
-    assert failure.message.startswith(("WorkerCrashedError: ", "ActorDiedError: "))
-    assert isinstance(outcomes[1], Success)
 
 
 @pytest.mark.parametrize("kind", ["task"], indirect=True)

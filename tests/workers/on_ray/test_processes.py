@@ -15,8 +15,8 @@ import ray
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
-from tests.waiting import is_alive, wait_until
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from tests.waiting import drain, is_alive, wait_until
+from workers.messages import Attempt, Failure, FailureKind, Limits, Success
 from workers.on_ray import deadlines, processes
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
@@ -78,13 +78,6 @@ def attempt(trial: int, note: Path, **parameters: Any) -> Attempt:
     return Attempt(trial, trial, {"note": str(note), **parameters}, seed=0, attempt=1)
 
 
-def drain(executor: RayExecutor) -> dict[int, Outcome]:
-    outcomes: dict[int, Outcome] = {}
-    while batch := executor.next_outcomes(SECONDS):
-        outcomes.update({outcome.trial: outcome for outcome in batch})
-    return outcomes
-
-
 def pids(note: Path) -> list[int]:
     return [int(line) for line in note.read_text().split()] if note.exists() else []
 
@@ -99,18 +92,6 @@ def test_stopped_worker_is_a_timeout_and_gives_its_cpus_back(make: Make, tmp_pat
     assert failure.kind is FailureKind.TIMEOUT
     assert "timeout_seconds = 1" in failure.message
     assert isinstance(outcomes[1], Success)
-    wait_until(lambda: not is_alive(pids(note)[0]))
-
-
-def test_worker_that_another_process_stops_is_a_timeout(make: Make, tmp_path: Path) -> None:
-    executor, note = make(), tmp_path / "note"
-    executor.submit([attempt(0, note, sleeps=True)])
-    executor.next_outcomes(0.0)
-    wait_until(lambda: pids(note))
-    os.kill(pids(note)[0], signal.SIGSTOP)
-    (failure,) = drain(executor).values()
-    assert isinstance(failure, Failure)
-    assert failure.kind is FailureKind.TIMEOUT
     wait_until(lambda: not is_alive(pids(note)[0]))
 
 
