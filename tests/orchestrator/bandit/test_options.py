@@ -14,7 +14,7 @@ import pytest
 from annotated_types import Ge, Gt, Lt
 from typing_extensions import Doc
 
-from orchestrator.bandit.kernels import KERNELS, RBF
+from orchestrator.bandit.kernels import KERNELS, RBF, Linear
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import AnyNumber, Like, check_options, documentation_of, excerpt
 from orchestrator.bandit.start.warm_start import WARM_STARTS
@@ -187,6 +187,48 @@ def test_option_has_the_same_range_in_every_strategy(name: str) -> None:
         with pytest.raises(ValueError) as raised:
             STRATEGIES[name](**{option: value})
         assert str(raised.value) == f"strategy.{option} must be {range_}, got {value!r}"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bbkb", {"width": "wide"}, "width must be practical, theory or a number > 0, got 'wide'"),
+        ("bbkb", {"termination": "never"}, "termination must be one of global, global_then_local, product, "),
+        ("bbkb", {"dictionary_limit": 0}, "dictionary_limit must be a whole number >= 1 or left out, got 0"),
+        ("async_ts", {"batch_size": None}, "batch_size must be given with mode: batch, got None"),
+        ("async_ts", {"scale": 0}, "scale must be > 0, got 0"),
+        ("expected_improvement", {"margin": -0.1}, "margin must be >= 0, got -0.1"),
+        ("epsilon_greedy", {"exploration": 1.5}, "exploration must be >= 0 and <= 1, got 1.5"),
+        ("igp_ucb", {"final_points": 300}, "final_points must be >= initial_points (400), got 300"),
+        ("igp_ucb", {"information": "exp"}, "information must be one of kernel, log, sqrt, got 'exp'"),
+        ("adaptive_discretization", {"horizon": 1}, "horizon must be >= 2, got 1"),
+        (
+            "adaptive_discretization",
+            {"kernel": Linear(), "constants": "chaining"},
+            "kernel must be rbf, matern32 or matern52 with constants: chaining",
+        ),
+        ("gp_threds", {"low": 2.0}, "high must be > low (2.0), got 1.2"),
+        ("gp_threds", {"low": math.nan}, "low must be finite, got nan"),
+        ("gp_threds", {"walk_error": 0.5}, "walk_error must be > 0 and < 0.5, got 0.5"),
+        (
+            "gp_threds",
+            {"first": "centre", "search": "random_walk"},
+            "first must be random where search is random_walk, got 'centre'",
+        ),
+        ("compressed_ei", {"noise_variance": 0.0}, "noise_variance must be > 0, got 0.0"),
+        ("compressed_ucb", {"epsilon": math.nan}, "epsilon must be a number below infinity, got nan"),
+        ("compressed_mpi", {"epsilon": math.inf}, "epsilon must be a number below infinity, got inf"),
+        (
+            "compressed_ucb",
+            {"epsilon": -0.1, "entropy_test": "relative"},
+            "epsilon must be >= 0 with the relative test, got -0.1",
+        ),
+        ("compressed_ucb", {"max_skipped": -1}, "max_skipped must be >= 0, got -1"),
+    ],
+)
+def test_option_of_a_strategy_is_refused_with_its_name(name: str, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match="^" + re.escape(f"strategy.{message}")):
+        STRATEGIES[name](**options)
 
 
 @pytest.mark.parametrize("name", LISTED)

@@ -2,17 +2,14 @@
 of strategies that rank the arms.
 """
 
-import math
-
 import numpy as np
-import pytest
 
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.exact.strategy import next_pull
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Pick
 
 MODEL = SparseModel(RBF(0.3), np.linspace(0, 1, 6)[:, None], 0.1)
 STATE = ExactState.begin(initial_state(MODEL, (2,))).observe([Observation(2, 0.5), Observation(5, None)])
@@ -32,9 +29,3 @@ def test_largest_score_wins_the_lowest_index_among_equals_and_never_an_arm_set_a
     belief = STATE.belief
     assert decision == Choose((Pick(1, belief.mean[1], 0.7, belief.variance[1]),), "one pull at a time")
     assert scores[5] == 9.0, "the scores are the caller's"
-
-
-def test_strategy_chooses_nothing_while_a_reward_is_pending() -> None:
-    assert isinstance(next_pull(STATE, (1,), 3, lambda _: np.zeros(6), math.nan), Wait)
-    with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
-        next_pull(STATE, (), 0, lambda _: np.zeros(6), math.nan)

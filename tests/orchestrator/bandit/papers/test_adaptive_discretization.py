@@ -167,20 +167,3 @@ def test_zero_variation_never_splits_and_an_arm_that_is_certain_does_not_split_e
     assert len(certain.cells) == 1
     assert certain.cells[0].depth == 40
     assert choice(AdaptiveDiscretization(Linear()).ask(certain, (), 1)).picks[0].arm == 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"constants": "ours"}, "strategy.constants must be one of norm, chaining, got 'ours'"),
-        ({"horizon": 1}, "strategy.horizon must be >= 2, got 1"),
-        (
-            {"kernel": Linear(), "constants": "chaining"},
-            "strategy.kernel must be rbf, matern32 or matern52 with constants: chaining",
-        ),
-        ({"variation": -0.5}, "strategy.variation must be a number >= 0 or left out, got -0.5"),
-    ],
-)
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        AdaptiveDiscretization(**options)

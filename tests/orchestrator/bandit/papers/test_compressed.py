@@ -20,7 +20,6 @@ from orchestrator.bandit.papers.compressed_mpi import CompressedMPI
 from orchestrator.bandit.papers.compressed_ucb import CompressedUCB
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
-from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((30, 2))
 ACQUISITIONS = [CompressedUCB, CompressedEI, CompressedMPI]
@@ -208,14 +207,6 @@ def test_existing_results_are_tested_one_by_one_in_their_order(acquisition: type
     assert 4 <= len(at_once.stored) < 30  # an initial point is stored untested the first time only
 
 
-def test_compressed_strategy_chooses_one_pull_at_a_time() -> None:
-    strategy = CompressedUCB()
-    state = strategy.init(ARMS, np.random.default_rng(0))
-    assert strategy.is_sequential
-    assert isinstance(strategy.ask(state, (3,), 5), Wait)
-    assert len(choice(strategy.ask(state, (), 5)).picks) == 1
-
-
 @given(
     z=st.one_of(st.floats(-3, 8), st.floats(-2e3, 0), st.floats(-1e8, -1)), deviation=st.sampled_from([1e-4, 1.0, 3.0])
 )
@@ -234,25 +225,3 @@ def test_certain_arm_improves_by_its_excess_over_the_target() -> None:
     assert got[0] == pytest.approx(0.0, abs=1e-9)
     assert np.isfinite(got[1])
     assert got[1] < -1e100
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"noise_variance": 0.0}, "strategy.noise_variance must be > 0, got 0.0"),
-        ({"epsilon": math.nan}, "strategy.epsilon must be a number below infinity, got nan"),
-        ({"epsilon": math.inf}, "strategy.epsilon must be a number below infinity, got inf"),
-        (
-            {"epsilon": -0.1, "entropy_test": "relative"},
-            "strategy.epsilon must be >= 0 with the relative test, got -0.1",
-        ),
-        ({"entropy_test": "both"}, "strategy.entropy_test must be one of absolute, relative, got 'both'"),
-        ({"initial_points": 0}, "strategy.initial_points must be a whole number >= 1 or left out, got 0"),
-        ({"max_skipped": -1}, "strategy.max_skipped must be >= 0, got -1"),
-    ],
-)
-@pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_options_out_of_range_are_refused(acquisition: type[Compressed], options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError) as caught:
-        acquisition(**options)
-    assert str(caught.value) == message

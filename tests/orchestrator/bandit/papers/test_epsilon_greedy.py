@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,18 +85,6 @@ def test_failed_greedy_arm_makes_way_for_the_next_best() -> None:
     assert arms_of(greedy.ask(state, (), 1)) == [first]
     state = greedy.tell(state, [Observation(first, None)], np.random.default_rng(0))
     assert arms_of(greedy.ask(state, (), 1)) == [second]
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"exploration": 1.5}, "strategy.exploration must be >= 0 and <= 1, got 1.5"),
-        ({"exploration": -0.1}, "strategy.exploration must be >= 0 and <= 1, got -0.1"),
-    ],
-)
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        EpsilonGreedy(**options)
 
 
 def test_pending_pulls_are_at_most_a_batch() -> None:

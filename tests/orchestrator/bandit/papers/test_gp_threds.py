@@ -361,26 +361,3 @@ def test_posterior_is_that_of_all_pulls() -> None:
     np.testing.assert_allclose(believed.variance * 0.01, deviation**2, atol=1e-8)
     width = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
     np.testing.assert_allclose(believed.ucb, mean + width * deviation, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"low": 2.0}, r"strategy.high must be > low \(2.0\), got 1.2"),
-        ({"low": math.nan}, "strategy.low must be finite, got nan"),
-        ({"pruning_constant": -1.0}, "strategy.pruning_constant must be a number >= 0 or left out, got -1.0"),
-        ({"holder_exponent": 2.0}, "strategy.holder_exponent must be > 0 and <= 1, got 2.0"),
-        ({"grid_points": 0}, "strategy.grid_points must be >= 1, got 0"),
-        ({"max_local_pulls": 0}, "strategy.max_local_pulls must be a whole number >= 1 or left out, got 0"),
-        ({"search": "walk"}, "strategy.search must be one of random_walk, direct, got 'walk'"),
-        ({"first": "corner"}, "strategy.first must be one of random, centre, got 'corner'"),
-        (
-            {"first": "centre", "search": "random_walk"},
-            "strategy.first must be random where search is random_walk, got 'centre'",
-        ),
-        ({"walk_error": 0.5}, "strategy.walk_error must be > 0 and < 0.5, got 0.5"),
-    ],
-)
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        GPThreDS(**options)

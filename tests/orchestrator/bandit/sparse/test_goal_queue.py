@@ -12,17 +12,15 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
-from orchestrator.bandit.kernels import AnyKernel
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale, mean_rewards
-from orchestrator.bandit.sparse.all_arms import LocalBlocks
-from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.examples import examples
+from tests.orchestrator.bandit.divided import Divided
 from tests.orchestrator.bandit.eager import eager
 
 POINTS = np.random.default_rng(3).random((160, 2))
@@ -234,26 +232,10 @@ def test_goals_need_the_calibrated_model_and_as_many_rewards() -> None:
         Goals(0)
 
 
-class InBlocks:
-    """Arms in several blocks of this process, as they are with several actors."""
-
-    def __init__(self, features: np.ndarray, parts: int) -> None:
-        self.features, self.parts = features, parts
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
-        return LocalBlocks([Block(kernel, part, regularization) for part in np.array_split(self.features, self.parts)])
-
-    def extend(self, features: np.ndarray) -> "InBlocks":
-        return InBlocks(np.concatenate((self.features, features)), self.parts)
-
-
 def test_arms_in_several_blocks_give_the_same_picks() -> None:
     goals, bbkb = Goals(2, 1), strategy()
     whole = Arms.of(POINTS)
-    placed = Arms(InBlocks(POINTS, 3), whole.layout, goals)
+    placed = Arms(Divided(POINTS, [54, 107]), whole.layout, goals)
     state, pending = bbkb.init(placed, np.random.default_rng(0)), list[int]()
     for number, (_, _, picks) in enumerate(play(bbkb, goals, 6, 8)):
         decision = bbkb.ask(state, pending, 8)

@@ -17,11 +17,11 @@ from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import blocks as blocks_module
-from orchestrator.bandit.sparse.all_arms import LocalBlocks
-from orchestrator.bandit.sparse.blocks import Block, LocalCovariance, Pulled
+from orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
 from orchestrator.bandit.sparse.posterior import SparseModel
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
+from tests.orchestrator.bandit.divided import Divided
 
 SEEDS = st.integers(0, 10**6)
 
@@ -185,22 +185,6 @@ def test_moments_are_those_of_the_sweep_but_for_rounding(kernel: AnyKernel, regu
     # the error that `screening` allows for
     np.testing.assert_allclose(mean, fitted.mean, atol=1e-6)
     assert (np.abs(variance - fitted.variance) <= 1e-8 * fitted.model.diagonal / regularization).all()
-
-
-class Divided:
-    """Candidates in several blocks."""
-
-    def __init__(self, features: np.ndarray, cuts: list[int]) -> None:
-        self.parts = np.split(features, cuts)
-
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
-
-    def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
-        return LocalBlocks([Block(kernel, part, regularization) for part in self.parts])
-
-    def extend(self, features: Floats) -> "Divided":
-        return Divided(np.concatenate((*self.parts, features)), [*np.cumsum([len(part) for part in self.parts])])
 
 
 @pytest.mark.parametrize("cuts", [[1], [20], [3, 4, 30, 50]])

@@ -137,23 +137,3 @@ def test_prior_draws_choose_all_available_arms_before_any_reward() -> None:
     counts = np.bincount(arms_of(strategy.ask(state, (), 2000)), minlength=12)
     assert counts[4] == 0
     assert abs(np.delete(counts, 4) - 2000 / 11).max() < 65  # five standard deviations
-
-
-def test_async_ts_ends_at_the_best_arms() -> None:
-    rng, state = np.random.default_rng(2), WILD.init(ARMS, np.random.default_rng(1))
-    for _ in range(12):
-        state = WILD.tell(state, observed(arms_of(WILD.ask(state, (), 30))), rng)
-    assert (value(ARMS).max() - value(ARMS[arms_of(WILD.ask(state, (), 30))])).mean() < 0.2
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 0}, "strategy.batch_size must be a whole number >= 1 or left out, got 0"),
-        ({"batch_size": None}, "strategy.batch_size must be given with mode: batch, got None"),
-        ({"scale": 0}, "strategy.scale must be > 0, got 0"),
-    ],
-)
-def test_hyper_parameters_out_of_range_are_refused_with_their_name(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        AsyncTS(**options)

@@ -10,10 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
 from orchestrator.bandit.sparse import argmax_queue, upper_bounds
-from orchestrator.bandit.sparse.all_arms import LocalBlocks
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, initial_state
@@ -23,6 +21,7 @@ from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import array, choice
+from tests.orchestrator.bandit.divided import Divided
 from tests.orchestrator.bandit.eager import eager
 from tests.orchestrator.bandit.sequential_runs import value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table
@@ -39,13 +38,6 @@ def test_lazy_picks_are_the_eager_ones_with_ties_duplicates_and_near_singular_di
     oracle = batches(eager(lazy), arms, rounds, limit=limit)
     assert batches(lazy, arms, rounds, limit=limit) == oracle
     assert max(map(len, oracle)) > 1
-
-
-@given(seed=st.integers(0, 10**6))
-def test_lazy_picks_are_the_eager_ones_on_random_problems(seed: int) -> None:
-    arms = np.random.default_rng(seed).random((30, 2))
-    lazy = replace(SMOOTH, regularization=0.05, termination=("global", "global_then_local")[seed % 2])
-    assert batches(lazy, arms, 5, seed=seed) == batches(eager(lazy), arms, 5, seed=seed)
 
 
 class Work:
@@ -187,22 +179,6 @@ def test_screened_picks_are_the_eager_ones_on_a_real_table_from_few_arms(
             work.check_little_work(len(arms), len(games[0]) - 1)
     assert games[0] == games[1]
     assert sum(len(decision.picks) for decision in games[0]) >= 300
-
-
-class Divided:
-    """Candidates in several blocks."""
-
-    def __init__(self, features: np.ndarray, cuts: list[int]) -> None:
-        self.features, self.cuts = features, cuts
-
-    def __len__(self) -> int:
-        return len(self.features)
-
-    def blocks(self, kernel: AnyKernel, regularization: float) -> LocalBlocks:
-        return LocalBlocks([Block(kernel, part, regularization) for part in np.split(self.features, self.cuts)])
-
-    def extend(self, features: Floats) -> "Divided":
-        return Divided(np.concatenate((self.features, features)), [*self.cuts, len(self.features)])
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])

@@ -19,7 +19,6 @@ from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
 from orchestrator.bandit.strategy import Choose, Observation, Strategy
-from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 from tests.orchestrator.bandit.sequential_runs import value
 
@@ -98,17 +97,3 @@ def test_new_dictionary_is_drawn_after_every_pull_and_stays_small() -> None:
     sizes = {tuple(state.dictionary.tolist()) for state in states}
     assert len(sizes) > 20
     assert len(states[-1].dictionary) < len(states[-1].pulls.arms)
-
-
-def test_bkb_ends_at_the_best_arms() -> None:
-    arms = [pick.arm for _, (pick,) in play(NOISY, 120)]
-    assert (value(ARMS).max() - value(ARMS[arms[-10:]])).mean() < 0.1
-
-
-def test_prior_decides_if_the_warm_start_failed() -> None:
-    state = NOISY.init(ARMS, np.random.default_rng(0))
-    (first,) = state.initial
-    state = NOISY.tell(state, [Observation(first, None)], np.random.default_rng(0))
-    (pick,) = choice(NOISY.ask(state, (), 1)).picks
-    assert pick.arm == min({0, 1} - {first}), "all are equal: the lowest index"
-    assert pick.variance == pytest.approx(100.0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+from orchestrator.bandit.strategy import Choose, Observation, Sequential, Strategy, Wait
 from tests.orchestrator.bandit.decisions import arms_of
 
 ARMS = np.random.default_rng(0).random((40, 2))
@@ -124,6 +124,9 @@ def test_limit_is_respected(name: str) -> None:
         for limit in (1, 2, 7):
             decision = strategy.ask(state, (), limit)
             assert 1 <= len(arms_of(decision)) <= limit
+        if isinstance(strategy, Sequential):
+            assert len(arms_of(strategy.ask(state, (), 5))) == 1
+            assert isinstance(strategy.ask(state, (3,), 5), Wait)
     with pytest.raises(ValueError, match="limit must be >= 1, got 0"):
         strategy.ask(states[0], (), 0)
 

@@ -23,7 +23,7 @@ from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 from tests.orchestrator.bandit.decisions import arms_of
-from tests.orchestrator.bandit.sequential_runs import play, value
+from tests.orchestrator.bandit.sequential_runs import play
 
 ARMS = np.random.default_rng(0).random((40, 2))
 NOISY = GPBUCB(
@@ -135,9 +135,3 @@ def test_warm_start_that_failed_in_part_is_not_extended() -> None:
     first, *others = state.initial
     observations = [Observation(first, 0.5), *(Observation(arm, None) for arm in others)]
     assert strategy.tell(state, observations, np.random.default_rng(0)).initial == state.initial
-
-
-def test_gp_bucb_ends_at_the_best_arms() -> None:
-    *_, (_, decision) = play(ARMS, NOISY, 30)
-    arms = [pick.arm for pick in decision.picks]
-    assert (value(ARMS).max() - value(ARMS[arms])).mean() < 0.2
