@@ -12,6 +12,7 @@ import gzip
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -56,7 +57,7 @@ def load_mnist(source: DataSource) -> LabeledImages:
     if path := source.file(name):
         pixels, labels = _read(path, _read_images)
         return LabeledImages(pixels, labels, 255, f"MNIST's training images from {path}")
-    bunch = _download(source, "MNIST", name, _fetch_mnist)
+    bunch = _download(source, "MNIST", name, partial(_fetch_openml, "mnist_784"))
     pixels = np.asarray(bunch.data)[:60000]  # the test images come after
     labels = np.asarray(bunch.target)[:60000]
     return LabeledImages(pixels.astype(np.uint8), labels.astype(np.intp), 255, "MNIST's training images from OpenML")
@@ -80,7 +81,7 @@ def load_abalone(source: DataSource) -> Regression:
     if path := source.file(name):
         names, table = _read(path, _read_table)
         return Regression(names, table[:, :8], table[:, 8], f"Abalone from {path}")
-    bunch = _download(source, "Abalone", name, _fetch_abalone)
+    bunch = _download(source, "Abalone", name, partial(_fetch_openml, "abalone"))
     # OpenML has indices into these
     sexes = np.array([SEX_CODES[sex] for sex in bunch.categories["Sex"]])
     features = np.asarray(bunch.data, dtype=np.float64)
@@ -162,17 +163,10 @@ def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T])
         raise ObjectiveError(f"{title} could not be downloaded: {error!r} ({looked}); {remedy}") from error
 
 
-def _fetch_mnist() -> "Bunch":
+def _fetch_openml(name: str) -> "Bunch":
     from sklearn.datasets import fetch_openml
 
-    bunch: Bunch = fetch_openml("mnist_784", version=1, as_frame=False, parser="liac-arff")
-    return bunch
-
-
-def _fetch_abalone() -> "Bunch":
-    from sklearn.datasets import fetch_openml
-
-    bunch: Bunch = fetch_openml("abalone", version=1, as_frame=False, parser="liac-arff")
+    bunch: Bunch = fetch_openml(name, version=1, as_frame=False, parser="liac-arff")
     return bunch
 
 

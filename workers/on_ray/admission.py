@@ -30,16 +30,6 @@ class Admission:
     def __len__(self) -> int:
         return len(self._queue)
 
-    @property
-    def slots(self) -> int:
-        """The number of concurrent evaluations that fit into the cluster."""
-        return self._capacity.slots
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether the campaigns on the cluster take turns."""
-        return self._capacity.is_crowded
-
     def add(self, attempts: Iterable[Attempt]) -> None:
         """Queue these attempts."""
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
@@ -71,15 +61,11 @@ class Admission:
 
     def update_slots(self) -> bool:
         """Count the slots again, and return whether their number has changed."""
-        before = self.slots
+        before = self._capacity.slots
         if self._capacity.update() == before:
             return False
-        self._is_saturated = is_saturated(self._placement, self.slots)
+        self._is_saturated = is_saturated(self._placement, self._capacity.slots)
         return True
-
-    def close(self) -> None:
-        """Release the capacity."""
-        self._capacity.close()
 
     def clear(self) -> None:
         """Clear the queue."""
@@ -91,9 +77,10 @@ class Admission:
         Very short tasks may exceed `slots` if the cluster itself limits their number. The next task
         then starts without waiting for this process.
         """
+        slots = self._capacity.slots
         if not (self._is_saturated and durations.is_short and durations.is_very_short):
-            return self.slots
-        return self.slots + max(self.slots, READY_TASKS)
+            return slots
+        return slots + max(slots, READY_TASKS)
 
     def _first_that_fits(self, in_flight: InFlight) -> Attempt | None:
         """Return the first queued attempt if it fits, else one that may overtake it.

@@ -5,7 +5,7 @@ Ray's own retries are off: only the campaign counts attempts. The outcome is cre
 (`workers.evaluate`), so no exception of an objective has to be pickled. An exception that Ray
 itself raises means that the worker, its node or the connection failed, and becomes a `Failure`.
 
-The work is divided among four objects: `Admission` has the queue and the capacity of the cluster,
+The work is divided among four objects: `Admission` has the queue for the capacity of the cluster,
 `InFlight` the attempts that were passed to Ray, `Endings` interprets results, and `Watch` finds
 attempts whose result will never arrive.
 """
@@ -76,7 +76,8 @@ class RayExecutor:
         self._pool.provide(box)
         self._tasks = RayTasks(box, limits, placement)
         self._durations = Durations(placement.kind)
-        self._admission = Admission(allocation.capacity, placement)
+        self._capacity = allocation.capacity
+        self._admission = Admission(self._capacity, placement)
         self._in_flight = InFlight()
         self._endings = Endings(limits, placement)
         self._watch = Watch(limits, placement, self._pool)
@@ -86,7 +87,7 @@ class RayExecutor:
     @property
     def slots(self) -> int:
         """The number of concurrent evaluations that fit into the cluster."""
-        return self._admission.slots
+        return self._capacity.slots
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
         """Take over the attempts that worker actors of an earlier session still hold, and kill that
@@ -132,7 +133,7 @@ class RayExecutor:
             self._check_attempts()
             if self._outcomes or (deadline is not None and time.monotonic() >= deadline):
                 break
-        keeps_idle = not (self._durations.is_short or self._admission.is_crowded)
+        keeps_idle = not (self._durations.is_short or self._capacity.is_crowded)
         self._pool.end_idle_workers(IDLE_SECONDS if keeps_idle else 0.0)
         outcomes = self._outcomes
         self._outcomes = []
@@ -172,7 +173,7 @@ class RayExecutor:
                 if attempt.is_task:
                     self._tasks.end(reference)
             self._pool.close(leave_running)
-            self._admission.close()
+            self._capacity.close()
         for collection in (self._admission, self._in_flight, self._outcomes):
             collection.clear()
         self._tasks.close()
@@ -213,11 +214,11 @@ class RayExecutor:
         its slot."""
         if self._in_flight[reference].is_task:
             return
-        if is_healthy and not self._admission.is_crowded:
+        if is_healthy and not self._capacity.is_crowded:
             self._pool.free(reference)
             return
         self._pool.end(reference)
-        if self._admission.is_crowded:
+        if self._capacity.is_crowded:
             self._admission.give_turn()
 
     def _queue_again(self, reference: Reference) -> None:

@@ -104,10 +104,10 @@ def test_damaged_file_is_named(name: str, folder: Path) -> None:
 
 
 def test_failed_download_is_a_users_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    def raise_no_route() -> None:
+    def raise_no_route(name: str) -> None:
         raise OSError("no route to host")
 
-    monkeypatch.setattr(datasets, "_fetch_mnist", raise_no_route)
+    monkeypatch.setattr(datasets, "_fetch_openml", raise_no_route)
     with pytest.raises(ObjectiveError, match=r"could not be downloaded: OSError\('no route to host'\).*BBKB_DATA"):
         load_mnist(DataSource(may_download=True))
 
@@ -138,8 +138,7 @@ def test_downloads_become_the_same_values_as_the_folders_files(monkeypatch: pyte
     mnist = load_mnist(on_disk)
     images = SimpleNamespace(data=mnist.pixels.astype(float), target=mnist.labels.astype(str).astype(object))
     monkeypatch.setattr(datasets, "_fetch_housing", lambda: housing)
-    monkeypatch.setattr(datasets, "_fetch_abalone", lambda: abalone)
-    monkeypatch.setattr(datasets, "_fetch_mnist", lambda: images)
+    monkeypatch.setattr(datasets, "_fetch_openml", {"abalone": abalone, "mnist_784": images}.__getitem__)
     online = DataSource(may_download=True)
     for load in (load_abalone, load_cadata):
         np.testing.assert_allclose(load(online).features, load(on_disk).features, rtol=1e-12)

@@ -333,7 +333,7 @@ def turns(folder: str) -> dict[str, Any]:
     executors = {name: executor_of(function("wait"), name) for name in ("here", "there")}
     for name, executor in executors.items():
         executor.submit(attempts(folder, name, 4))
-    while not all(executor._admission.is_crowded for executor in executors.values()):
+    while not all(executor._capacity.is_crowded for executor in executors.values()):
         for executor in executors.values():
             executor.next_outcomes(0.2)
     for name in executors:
