@@ -50,6 +50,9 @@ ENVIRONMENT = {
     # Ray's future default; Ray prints a warning if it is unset
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+# The settings of a Ray on this machine. Its only node is slow if the machine is overloaded, but not
+# lost, and Ray would end this process with it, without a message.
+_LOCAL_ENVIRONMENT = {**ENVIRONMENT, "RAY_health_check_failure_threshold": "100"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,11 +75,11 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     A local cluster gets `workers` × `cpus` logical CPUs, but at least the number of the machine's
     cores. An open connection is reused. Raises UserError if no cluster can be reached or started.
     """
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
+    named = named_cluster(address)
+    for key, value in (_LOCAL_ENVIRONMENT if named is None else ENVIRONMENT).items():
+        os.environ.setdefault(key, value)
     _silence_raylets()
     _wait_for_end()
-    named = named_cluster(address)
     if (earlier := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
         return earlier
     if ray.is_initialized():

@@ -6,6 +6,7 @@ agents, and the dashboard starts later, with the lowest priority. The hooks belo
 Ray; a version of Ray without them starts everything at once.
 """
 
+import logging
 import os
 import random
 import socket
@@ -117,9 +118,13 @@ class LateDashboard:
     def _start(self) -> None:
         if sys.platform == "linux":  # elsewhere this is the priority of the whole process
             os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)
+        log = logging.getLogger("ray._private.services")
+        before = log.level
+        log.setLevel(logging.CRITICAL)  # it would print an error beside the news
         # the end of the session meanwhile, or Ray's own errors, which have no common class
         with suppress(Exception):
             self._node.start_postponed()
+        log.setLevel(before)
         url = self._node.dashboard_url
         self._news.put(
             "warning: the Ray dashboard did not start; the campaign runs without it"

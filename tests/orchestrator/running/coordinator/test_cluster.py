@@ -73,6 +73,7 @@ def print_much():
     return os.environ["RAY_ROTATION_MAX_BYTES"], os.environ["RAY_ROTATION_BACKUP_COUNT"]
 
 print(*ray.get(print_much.remote()))
+print(Config.health_check_failure_threshold())
 print(Config.health_check_period_ms(), Config.health_check_timeout_ms(), Config.grpc_client_keepalive_time_ms())
 disconnect(cluster)
 """
@@ -140,7 +141,7 @@ def test_settings_for_other_nodes_are_those_of_a_cluster_started_here() -> None:
 def test_users_environment_overrides_ours_and_output_of_workers_is_bounded(short_folder: str) -> None:
     settings = {"RAY_ROTATION_MAX_BYTES": "1048576", "RAY_health_check_period_ms": "1234"}
     lines = run(TELLS_SETTINGS, RAY_TMPDIR=short_folder, **settings)
-    assert lines == ["1048576 1", "1234 5000 20000"]
+    assert lines == ["1048576 1", "100", "1234 5000 20000"]
     written_bytes = sum(file.stat().st_size for file in Path(short_folder).glob("**/worker-*.out*"))
     assert 2**20 <= written_bytes <= 4 * 2**20  # of 20 MiB that were printed
 
