@@ -163,22 +163,10 @@ def _time(name: str, row: TrialRow) -> str | None:
     return None if time is None else iso(time)
 
 
-def _last_step(_history: History, row: TrialRow) -> int | None:
-    return max(row.training.reports, default=row.training.stopped_at)
-
-
-def _remark(history: History, row: TrialRow) -> str | None:
-    return remark(history, row) or None
-
-
-def _is_feasible(_history: History, row: TrialRow) -> bool | None:
-    return row.is_feasible
-
-
 _OPTIONAL_CELLS: Mapping[str, Callable[[History, TrialRow], object]] = {
-    STEP_COLUMN: _last_step,
-    REMARK_COLUMN: _remark,
-    FEASIBLE_COLUMN: _is_feasible,
+    STEP_COLUMN: lambda _history, row: max(row.training.reports, default=row.training.stopped_at),
+    REMARK_COLUMN: lambda history, row: remark(history, row) or None,
+    FEASIBLE_COLUMN: lambda _history, row: row.is_feasible,
 }
 
 
@@ -196,9 +184,8 @@ def _note_columns(trials: Sequence[TrialRow], of_trials: Mapping[int, Sequence[N
 def existing_columns(history: History) -> Columns:
     """Return the existing data as `arm` and `reward` (user's scale), the format of a warm start."""
     existing = history.existing
-    if existing is None:
-        return {"arm": [], "reward": []}
-    return {"arm": list(existing.arms), "reward": list(existing.values)}
+    arms, values = ((), ()) if existing is None else (existing.arms, existing.values)
+    return {"arm": list(arms), "reward": list(values)}
 
 
 def report_columns(history: History) -> Columns:

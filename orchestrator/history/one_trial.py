@@ -58,7 +58,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
                 "attempt": attempt.attempt,
                 "ended": attempt.ended,
                 "message": attempt.message,
-                "started": _when(history, attempt.started),
+                "started": f"{attempt.started:.2f} s (virtual)" if history.is_virtual else iso(attempt.started),
                 "seconds": duration(max(0.0, attempt.finished - attempt.started)),
                 "worker": attempt.worker,
             }
@@ -66,10 +66,6 @@ def describe_trial(history: History, number: int) -> Plain | None:
         ],
         "notes": [note.text for note in history.notes if note.trial == number],
     }
-
-
-def _when(history: History, at: float) -> str:
-    return f"{at:.2f} s (virtual)" if history.is_virtual else iso(at)
 
 
 def reason(history: History, row: TrialRow) -> str:

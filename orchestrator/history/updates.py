@@ -47,10 +47,6 @@ def _close(history: History, event: events.SessionClosed) -> None:
     _queue_running(history)  # a resume evaluates them again
 
 
-def _change_places(history: History, event: events.PlacesChanged) -> None:
-    history.sessions[-1].change_slots(event.slots, event.time)
-
-
 def _queue_running(history: History) -> None:
     for row in history.trials:
         if row.status == "running":
@@ -180,10 +176,6 @@ def _keep_existing(history: History, event: events.ExistingTaken) -> None:
     history.existing = event
 
 
-def _refresh(history: History, event: events.ModelRefreshed) -> None:
-    history.refreshes.append(event)
-
-
 def _grow(history: History, event: events.CandidatesGrown) -> None:
     history.appended += event.size
 
@@ -192,10 +184,10 @@ def _grow(history: History, event: events.CandidatesGrown) -> None:
 _UPDATES: Mapping[type[events.Event], Callable[[History, Any], None]] = {
     events.SessionOpened: _open,
     events.SessionClosed: _close,
-    events.PlacesChanged: _change_places,
+    events.PlacesChanged: lambda history, event: history.sessions[-1].change_slots(event.slots, event.time),
     events.ExistingTaken: _keep_existing,
     events.BatchChosen: _choose,
-    events.ModelRefreshed: _refresh,
+    events.ModelRefreshed: lambda history, event: history.refreshes.append(event),
     events.CandidatesGrown: _grow,
     events.TrialsDispatched: _dispatch,
     events.TrialsReopened: _reopen,

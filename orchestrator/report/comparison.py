@@ -73,7 +73,8 @@ def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
         )
         raise UserError(f"--picture needs runs with the same direction, got {directions}")
     if path.suffix == ".html":
-        files.write_text(path, _page(runs))
+        (course,) = best_courses(runs)
+        files.write_text(path, plotly_figure(course).to_html(include_plotlyjs=True))
     elif path.suffix in IMAGES:
         _write_image(runs, path)
     else:
@@ -82,12 +83,6 @@ def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
 
 def _axis(runs: Sequence[tuple[str, History]]) -> str:
     return f"best value ({'higher' if runs[0][1].is_maximized else 'lower'} is better)"
-
-
-def _page(runs: Sequence[tuple[str, History]]) -> str:
-    (course,) = best_courses(runs)
-    page: str = plotly_figure(course).to_html(include_plotlyjs=True)
-    return page
 
 
 def _write_image(runs: Sequence[tuple[str, History]], path: Path) -> None:

@@ -188,7 +188,10 @@ def _columns(history: History, rows: list[TrialRow]) -> list[_Column]:
         _attribute(rows, "trial"),
         _attribute(rows, "status", "status"),
         _attribute(rows, "value"),
-        *(_metric_column(rows, name) for name in history.goals.further_metrics),
+        *(
+            _Column(printable(name), "number", [row.metrics.get(name) for row in rows])
+            for name in history.goals.further_metrics
+        ),
         *(_parameter_column(rows, name) for name in parameter_names(rows)),
         *_amount_columns(history, rows),
         _attribute(rows, "batch", "number extra"),
@@ -203,10 +206,6 @@ def _columns(history: History, rows: list[TrialRow]) -> list[_Column]:
 
 def _attribute(rows: list[TrialRow], name: str, kind: str = "number") -> _Column:
     return _Column(name, kind, list(map(attrgetter(name), rows)))
-
-
-def _metric_column(rows: list[TrialRow], name: str) -> _Column:
-    return _Column(printable(name), "number", [row.metrics.get(name) for row in rows])
 
 
 def _start_column(history: History, rows: list[TrialRow]) -> _Column:

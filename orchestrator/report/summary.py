@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import yaml
 
 from objectives.parameters import Constant
-from orchestrator.bandit.strategy import Record
-from orchestrator.campaign.events import ModelRefreshed
 from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
 from orchestrator.history.status_text import expected_gain, idle_text, population_parts
@@ -119,7 +117,8 @@ def _utilization_card(history: History) -> Card:
 
 def model_facts(history: History) -> list[tuple[str, str]]:
     """Return facts about the fitted model; empty for strategies that do not fit one."""
-    record = next(filter(None, map(_fit_of, reversed(history.refreshes))), None)
+    records = (refresh.record.get("model") for refresh in reversed(history.refreshes))
+    record = next(filter(None, records), None)
     if record is None:
         return []
     names = [name for name, kind in history.settings.space.items() if not isinstance(kind, Constant)]
@@ -136,12 +135,6 @@ def model_facts(history: History) -> list[tuple[str, str]]:
             ("Results inside mean ± 2 deviations before the model knew them", f"{share:.0%} of {record['predicted']:,}")
         )
     return facts
-
-
-def _fit_of(refresh: ModelRefreshed) -> Record | None:
-    """Return the record of the fitted model in a refresh."""
-    fitted: Record | None = refresh.record.get("model")
-    return fitted
 
 
 def goal_cards(history: History) -> list[Card]:

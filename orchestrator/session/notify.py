@@ -55,9 +55,14 @@ class Notification:
     run: str
     text: str
 
+    @property
+    def plain(self) -> dict[str, str]:
+        """The fields by name."""
+        return {"text": self.text, "event": self.reason.value, "campaign": self.campaign, "run": self.run}
+
     def as_json(self) -> str:
         """Return the JSON object for a command or a webhook. Chat servers show `text`."""
-        return json.dumps({"text": self.text, "event": self.reason.value, "campaign": self.campaign, "run": self.run})
+        return json.dumps(self.plain)
 
 
 class Notifier:
@@ -145,12 +150,7 @@ def run_command(command: str, notification: Notification) -> None:
     Raises subprocess.SubprocessError if the command fails or takes longer than `SEND_SECONDS`; in
     the second case its process group is killed.
     """
-    variables = {
-        "BBKB_EVENT": notification.reason.value,
-        "BBKB_TEXT": notification.text,
-        "BBKB_CAMPAIGN": notification.campaign,
-        "BBKB_RUN": notification.run,
-    }
+    variables = {f"BBKB_{name.upper()}": value for name, value in notification.plain.items()}
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
         stdin=subprocess.PIPE,

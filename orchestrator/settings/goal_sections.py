@@ -2,9 +2,9 @@
 exclude."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 from pydantic.config import JsonDict
 
 from orchestrator.bandit.strategies import STRATEGIES
@@ -58,9 +58,9 @@ class ConstraintSettings(_Goal):
         return self
 
 
-_OBJECTIVES = TypeAdapter(tuple[ObjectiveMetricSettings, ...])
-_CONSTRAINTS = TypeAdapter(tuple[ConstraintSettings, ...])
-G = TypeVar("G", bound=_Goal)
+class _Goals(Section):
+    objectives: tuple[ObjectiveMetricSettings, ...] = Field(default=(), strict=False)
+    constraints: tuple[ConstraintSettings, ...] = Field(default=(), strict=False)
 
 
 def check_goals(sections: Mapping[str, Sequence[Mapping[str, object]]], strategy: object) -> Plain:
@@ -69,24 +69,13 @@ def check_goals(sections: Mapping[str, Sequence[Mapping[str, object]]], strategy
     Raises:
         ValueError: with the first mistake.
     """
-    objectives = _check(_OBJECTIVES, sections, "objectives")
-    constraints = _check(_CONSTRAINTS, sections, "constraints")
-    for problem in goal_problems(objectives, constraints, strategy):
-        raise ValueError(str(problem))
-    return {
-        "objectives": [objective.model_dump() for objective in objectives],
-        "constraints": [constraint.model_dump() for constraint in constraints],
-    }
-
-
-def _check(
-    adapter: TypeAdapter[tuple[G, ...]], sections: Mapping[str, Sequence[Mapping[str, object]]], section: str
-) -> tuple[G, ...]:
-    values = tuple(sections.get(section, ()))
     try:
-        return adapter.validate_python(values)
+        goals = _Goals.model_validate(sections)
     except ValidationError as error:
-        raise ValueError(str(describe(error, values)[0].below(section))) from error
+        raise ValueError(str(describe(error, sections)[0])) from error
+    for problem in goal_problems(goals.objectives, goals.constraints, strategy):
+        raise ValueError(str(problem))
+    return goals.model_dump()
 
 
 def with_direction(tree: Any) -> Any:

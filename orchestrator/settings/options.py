@@ -26,15 +26,15 @@ from orchestrator.settings.mistakes import Refusal, describe, excerpt, failure, 
 # objectives that are defined in the campaign file
 External = PythonCallable | ShellCommand | PickledFunction
 AnyObjective = ObjectiveOptions | External
-OBJECTIVE_KEYS = ("name", "callable", "command", "function")
 
 # key in the file → class, the field that holds the key's value, and fields that name folders with
 # their defaults
-_EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = {
+EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = {
     "callable": (PythonCallable, "path", {"search_paths": lambda: [".", str(Path.cwd())]}),
     "command": (ShellCommand, "command", {"working_directory": lambda: "."}),
     "function": (PickledFunction, "path", {}),
 }
+OBJECTIVE_KEYS = ("name", *EXTERNAL)
 
 
 @functools.cache
@@ -109,7 +109,7 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
     if key == "name":
         named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
         return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
-    cls, field, places = _EXTERNAL[key]
+    cls, field, places = EXTERNAL[key]
     values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in values:
         raise failure([Refusal((field,), f"is not an option; write it as objective.{key}")])
@@ -125,7 +125,7 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
 def dump_objective(options: object) -> Plain:
     """Return the mapping of options that `build_objective` turns into `options`; empty for None."""
     fields = {} if options is None else dump(options)
-    for cls, field, _ in _EXTERNAL.values():
+    for cls, field, _ in EXTERNAL.values():
         if isinstance(options, cls):
             del fields[field]
     return fields

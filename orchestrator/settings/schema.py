@@ -10,11 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from objectives.command import ShellCommand
 from objectives.conditions import Comparison
-from objectives.external import PythonCallable
 from objectives.names import OBJECTIVES, find_objective
-from objectives.pickled import PickledFunction
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.options import documentation_of
@@ -22,7 +19,7 @@ from orchestrator.bandit.start.warm_start import WARM_STARTS
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import Preset
 from orchestrator.settings.model import Settings
-from orchestrator.settings.options import adapter
+from orchestrator.settings.options import EXTERNAL, adapter
 from orchestrator.settings.spaces import PARAMETERS, REPEAT
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from orchestrator.settings.strategies import DEFAULT_STRATEGY
@@ -42,16 +39,12 @@ def schema() -> Schema:
         Model,
         *PARAMETERS.values(),
         *objectives.values(),
-        PythonCallable,
-        ShellCommand,
-        PickledFunction,
+        *(cls for cls, _, _ in EXTERNAL.values()),
     ]
-    adapters = [TypeAdapter(Settings), *(adapter(cls) for cls in dict.fromkeys(classes))]
-    schemas, document = TypeAdapter.json_schemas(
-        [(index, "validation", adapter) for index, adapter in enumerate(adapters)]
-    )
+    adapters = {cls: adapter(cls) for cls in (Settings, *classes)}
+    schemas, document = TypeAdapter.json_schemas([(cls, "validation", each) for cls, each in adapters.items()])
     definitions: dict[str, Schema] = document["$defs"]
-    by_class = {cls: schemas[index + 1, "validation"] for index, cls in enumerate(dict.fromkeys(classes))}
+    by_class: dict[type, Schema] = {cls: schemas[cls, "validation"] for cls in adapters}
     _describe_options(definitions, (*classes, *KERNELS.values(), *WARM_STARTS.values(), Comparison))
     for definition in definitions.values():
         _require_name(definition)
@@ -60,10 +53,10 @@ def schema() -> Schema:
         _add_name(definition, name)
         if "model" in definition["properties"]:
             definition["properties"]["preset"] = {"enum": list(Preset), "description": _PRESET}
-    for cls, field in ((PythonCallable, "path"), (ShellCommand, "command"), (PickledFunction, "path")):
+    for cls, field, _ in EXTERNAL.values():
         _without(definitions[_target(by_class[cls])], field)
 
-    settings = definitions.pop(_target(schemas[0, "validation"]))
+    settings = definitions.pop(_target(by_class[Settings]))
     sections: dict[str, Schema] = settings["properties"]
     budget = definitions[_target(sections["budget"])]
     budget["anyOf"] = [{"required": [key]} for key in ("evaluations", "steps")]
@@ -99,9 +92,7 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
     section["properties"]["options"]["type"] = "object"
     section["allOf"] = [
         *(_options_when({"name": {"const": name}}, by_class[cls]) for name, cls in objectives.items()),
-        _options_when({"callable": {"type": "string"}}, by_class[PythonCallable]),
-        _options_when({"command": {"type": "string"}}, by_class[ShellCommand]),
-        _options_when({"function": {"type": "string"}}, by_class[PickledFunction]),
+        *(_options_when({key: {"type": "string"}}, by_class[cls]) for key, (cls, _, _) in EXTERNAL.items()),
     ]
 
 

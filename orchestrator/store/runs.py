@@ -103,12 +103,8 @@ class Run:
         Raises RunError if the run has no log, and StoreError if it cannot be read.
         """
         with self.store() as store:
-            return self.read(store)
-
-    def read(self, store: "EventStore") -> list[Event]:
-        """Return the whole log from its open store. Raises as `events` does."""
-        created, events = self.stream(store)
-        return [created, *events]
+            created, events = self.stream(store)
+            return [created, *events]
 
     def stream(self, store: "EventStore") -> tuple[CampaignCreated, Iterator[Event]]:
         """Return the first event and an iterator over the others, which reads page by page.
