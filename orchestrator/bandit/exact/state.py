@@ -11,7 +11,6 @@ from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.sparse.recalibration import calibrate, calibration_record, restore_calibration
-from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState, recorded_start
 from orchestrator.bandit.strategy import Observation, Pick, Posterior, Record
 
@@ -59,10 +58,6 @@ class ExactState(SparseState):
     def record(self) -> Record:
         """Return the record that `restore` reads."""
         return {"initial": list(self.initial), **calibration_record(self)}
-
-    def recommend(self) -> int | None:
-        """See `Recommends`."""
-        return recommendation(self, self.moments)
 
     def _pull(self, arms: Sequence[int], rewards: Sequence[float]) -> ExactPosterior:
         """Return the belief after these additional pulls."""

@@ -105,32 +105,14 @@ def fit_curves(
 
 
 def _logarithms(numbers: CurveNumbers) -> Floats:
-    fitted = (
-        numbers.lasting,
-        numbers.bending,
-        numbers.shared,
-        numbers.own,
-        numbers.noise,
-        numbers.step_lengthscale,
-        numbers.own_lengthscale,
-    )
-    logarithms: Floats = np.log(np.array(fitted))
+    """Return the logarithms of the numbers in the order of `MEDIANS`, which is that of the fields."""
+    logarithms: Floats = np.log(np.array(list(numbers.recorded().values())[: len(MEDIANS)]))
     return logarithms
 
 
 def _numbers(logarithms: Floats, first: float, last: float) -> CurveNumbers:
-    lasting, bending, shared, own, noise, step_lengthscale, own_lengthscale = np.exp(logarithms).tolist()
-    return CurveNumbers(
-        lasting=shorten(lasting),
-        bending=shorten(bending),
-        shared=shorten(shared),
-        own=shorten(own),
-        noise=shorten(noise),
-        step_lengthscale=shorten(step_lengthscale),
-        own_lengthscale=shorten(own_lengthscale),
-        first=first,
-        last=last,
-    )
+    """Return the numbers with these `logarithms`, in the order of `MEDIANS`."""
+    return CurveNumbers(*[*map(shorten, np.exp(logarithms).tolist()), first, last])
 
 
 class CurveObjective:

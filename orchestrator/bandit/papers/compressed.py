@@ -46,6 +46,7 @@ from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import AnyNumber, VerifiedShare, check_options
 from orchestrator.bandit.sparse.recalibration import calibrate, restore_calibration
+from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
 from orchestrator.bandit.sparse.verification import VERIFICATION, OpenArms, contender_due
 from orchestrator.bandit.start.beginning import begin_state
@@ -310,7 +311,7 @@ class Compressed(ABC):
 
     def recommend(self, state: CompressedState) -> int | None:
         """See `Recommends`: the pulled arm with the largest posterior mean if rewards are noisy."""
-        return state.recommend()
+        return recommendation(state, state.moments)
 
     def posterior(self, state: CompressedState) -> Posterior:
         """Return the belief over all arms at `state`; upper bounds are NaN if there is no width."""

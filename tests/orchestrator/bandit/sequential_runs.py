@@ -29,8 +29,7 @@ def run_sequentially(
     rng = np.random.default_rng(seed)
     state = strategy.init(Arms.of(arms), rng)
     for _ in range(rounds):
-        decision = strategy.ask(state, (), 7)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), 7))
         (pick,) = decision.picks
         yield state, pick
         reward = None if fails(pick.arm) else float(value(arms[[pick.arm]])[0] + noise * rng.standard_normal())

@@ -15,7 +15,7 @@ from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern52
 from orchestrator.bandit.papers.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
 from orchestrator.bandit.papers.boxes import Box
-from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import value
 
@@ -28,8 +28,7 @@ def play(strategy: AdaptiveDiscretization, rounds: int, seed: int = 0, failing: 
     rng = np.random.default_rng(seed)
     state = strategy.init(ARMS, rng)
     for _ in range(rounds):
-        decision = strategy.ask(state, (), 3)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), 3))
         (pick,) = decision.picks
         noisy = float(value(ARMS[[pick.arm]])[0] + 0.1 * rng.standard_normal())
         after = strategy.tell(state, [Observation(pick.arm, None if rng.random() < failing else noisy)], rng)

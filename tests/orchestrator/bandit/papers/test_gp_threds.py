@@ -36,8 +36,7 @@ def play(strategy: GPThreDS, arms: np.ndarray, values: np.ndarray, rounds: int, 
     rng = np.random.default_rng(3)
     state = strategy.init(arms, np.random.default_rng(1))
     for _ in range(rounds):
-        decision = strategy.ask(state, (), 4)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), 4))
         (pick,) = decision.picks
         reward = float(values[pick.arm] + noise * rng.standard_normal())
         state_after = strategy.tell(state, [Observation(pick.arm, reward)], rng)

@@ -13,7 +13,8 @@ from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.decisions import choice
 
 LAST = 16
 TRIALS = 40
@@ -105,14 +106,12 @@ def test_stopped_trials_count_with_their_expected_ends() -> None:
 def test_paused_trial_continues_if_its_score_exceeds_that_of_new_trials() -> None:
     bbkb, _, _, state = learned(2)
     state = bbkb.extend(state, np.empty((0, 3)), range(TRIALS + 4, len(FEATURES)))
-    decision = bbkb.ask(state, [], 10)
-    assert isinstance(decision, Choose)
+    decision = choice(bbkb.ask(state, [], 10))
     continued = [pick.trial for pick in decision.picks if pick.trial is not None]
     assert len(set(continued)) == len(continued) > 0
     assert all(ends(trial)[2] > -0.1 for trial in continued)  # they may be feasible
     paused = state.curve_state.paused.tolist()
-    waiting = bbkb.ask(bbkb.with_curves(state, [], paused, LAST, compete=Turn.NEW_FIRST), [], 10)
-    assert isinstance(waiting, Choose)
+    waiting = choice(bbkb.ask(bbkb.with_curves(state, [], paused, LAST, compete=Turn.NEW_FIRST), [], 10))
     assert all(pick.trial is None for pick in waiting.picks)
 
 

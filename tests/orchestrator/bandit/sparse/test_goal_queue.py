@@ -18,8 +18,9 @@ from orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.strategy import Observation
 from tests.examples import examples
+from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.divided import Divided
 from tests.orchestrator.bandit.eager import eager
 
@@ -49,8 +50,7 @@ def play(
     state = bbkb.init(Arms.of(POINTS, repeats=repeats).with_goals(goals), np.random.default_rng(seed))
     pending: list[int] = []
     for number in range(rounds):
-        decision = bbkb.ask(state, pending, batch)
-        assert isinstance(decision, Choose)
+        decision = choice(bbkb.ask(state, pending, batch))
         picks = [pick.arm for pick in decision.picks]
         yield state, tuple(pending), picks
         pending += picks
@@ -113,8 +113,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
 def test_lazy_goal_queue_picks_as_the_eager_one(seed: int, goals: Goals, repeats: bool) -> None:
     oracle = eager(strategy())
     for state, pending, picks in play(strategy(), goals, 7, 9, repeats, seed):
-        decision = oracle.ask(state, pending, 9)
-        assert isinstance(decision, Choose)
+        decision = choice(oracle.ask(state, pending, 9))
         assert [pick.arm for pick in decision.picks] == picks
 
 
@@ -138,8 +137,7 @@ def test_choosing_one_by_one_is_choosing_a_batch() -> None:
     for state, pending, picks in play(strategy(), goals, 5, 8):
         one_by_one: list[int] = []
         for _ in picks:
-            decision = strategy().ask(state, (*pending, *one_by_one), 1)
-            assert isinstance(decision, Choose)
+            decision = choice(strategy().ask(state, (*pending, *one_by_one), 1))
             one_by_one.append(decision.picks[0].arm)
         assert one_by_one == picks
 
@@ -157,8 +155,7 @@ def test_scale_of_an_objective_does_not_matter() -> None:
         bbkb, batches = strategy(), []
         state = bbkb.init(Arms.of(POINTS).with_goals(Goals(2)), np.random.default_rng(0))
         for number in range(4):
-            decision = bbkb.ask(state, (), 8)
-            assert isinstance(decision, Choose)
+            decision = choice(bbkb.ask(state, (), 8))
             arms = [pick.arm for pick in decision.picks]
             batches.append(arms)
             finished = []
@@ -238,8 +235,7 @@ def test_arms_in_several_blocks_give_the_same_picks() -> None:
     placed = Arms(Divided(POINTS, [54, 107]), whole.layout, goals)
     state, pending = bbkb.init(placed, np.random.default_rng(0)), list[int]()
     for number, (_, _, picks) in enumerate(play(bbkb, goals, 6, 8)):
-        decision = bbkb.ask(state, pending, 8)
-        assert isinstance(decision, Choose)
+        decision = choice(bbkb.ask(state, pending, 8))
         assert [pick.arm for pick in decision.picks] == picks
         pending = [*pending, *picks]
         finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]

@@ -25,6 +25,7 @@ from orchestrator.bandit.start.coverage import is_coverage_due
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY, with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Pick
+from tests.orchestrator.bandit.decisions import choice
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 20), np.linspace(0, 1, 20)), axis=-1).reshape(-1, 2)
 ARMS = Arms.of(GRID)
@@ -44,8 +45,7 @@ def search(chooser: BBKB, count: int, noise: float, arms: Arms = ARMS) -> tuple[
     state, rng = chooser.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
     picks: list[Pick] = []
     while len(picks) < count:
-        decision = chooser.ask(state, [], 4)
-        assert isinstance(decision, Choose)
+        decision = choice(chooser.ask(state, [], 4))
         picks += decision.picks
         told = [Observation(pick.arm, truth(pick.arm) + noise * rng.standard_normal()) for pick in decision.picks]
         state = chooser.tell(state, told, rng)
@@ -85,8 +85,7 @@ def check_one_by_one(state: SparseState, batch: Choose) -> None:
     """Check that single picks, with the picks before them pending, are those of the batch."""
     pending: list[int] = []
     for expected in batch.picks:
-        decision = strategy().ask(state, pending, 1)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy().ask(state, pending, 1))
         assert (decision.picks[0].arm, decision.picks[0].reason) == (expected.arm, expected.reason)
         pending.append(expected.arm)
 
@@ -94,8 +93,7 @@ def check_one_by_one(state: SparseState, batch: Choose) -> None:
 def test_picks_one_by_one_are_those_of_a_batch() -> None:
     chooser = strategy()
     state, _ = search(chooser, 40, noise=0.3)
-    batch = chooser.ask(state, [], 12)
-    assert isinstance(batch, Choose)
+    batch = choice(chooser.ask(state, [], 12))
     check_one_by_one(state, batch)
 
 
@@ -197,8 +195,7 @@ def test_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_sear
         chooser, noise = strategy(), 1.4 * truths.std()
         state, told = chooser.init(Arms.of(points), np.random.default_rng(seed)), 0
         while told < 60:
-            decision = chooser.ask(state, [], 4)
-            assert isinstance(decision, Choose)
+            decision = choice(chooser.ask(state, [], 4))
             arms = [pick.arm for pick in decision.picks]
             state = chooser.tell(state, [Observation(a, truths[a] + noise * rng.standard_normal()) for a in arms], rng)
             told += len(arms)
@@ -236,8 +233,7 @@ def test_arm_that_succeeds_once_and_then_always_fails_is_not_repeated(batch: int
     state, rng = chooser.init(ARMS, np.random.default_rng(0)), np.random.default_rng(1)
     pulled, failed = set[int](), set[int]()
     for _ in range(80 // batch):
-        decision = chooser.ask(state, [], batch)
-        assert isinstance(decision, Choose)
+        decision = choice(chooser.ask(state, [], batch))
         told = []
         for arm in [pick.arm for pick in decision.picks]:
             assert arm not in failed
@@ -272,8 +268,7 @@ def test_arm_that_was_set_aside_promises_no_gain() -> None:
     state, _ = search(chooser, 40, 0.5)
     for arm in state.pulls.arms.tolist():
         state = chooser.tell(state, [Observation(arm, None)], np.random.default_rng(0))
-    decision = chooser.ask(state, [], 1)
-    assert isinstance(decision, Choose)
+    decision = choice(chooser.ask(state, [], 1))
     assert decision.prospect is not None
     largest = state.knowledge.prospect(float(np.delete(chooser.posterior(state).ucb, state.set_aside).max()))
     assert decision.prospect.gain == pytest.approx(largest.gain, abs=1e-6)
@@ -298,8 +293,7 @@ def test_arms_repeat_with_a_reason_when_all_were_chosen_also_within_a_batch() ->
     state, _ = search(strategy(), 30, 1.0, arms)
     left = OpenArms.of(state, (), VERIFY).left
     assert 0 < left < 30
-    batch = strategy().ask(state, [], 60)
-    assert isinstance(batch, Choose)
+    batch = choice(strategy().ask(state, [], 60))
     assert len(batch.picks) == 60
     new = [pick.arm for pick in batch.picks if not pick.reason]
     assert len(set(new)) == len(new) == left

@@ -15,6 +15,7 @@ from orchestrator.bandit.start.levels import EACH
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Pick
+from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.start.conditional_space import ARMS, CANDIDATES, KINDS
 
 
@@ -28,8 +29,7 @@ def search(chooser: BBKB, count: int, open_pulls: int = 3) -> tuple[Any, list[Pi
     picks: list[Pick] = []
     for done in range(count):
         while len(picks) < done + open_pulls:
-            decision = chooser.ask(state, [pick.arm for pick in picks[done:]], 1)
-            assert isinstance(decision, Choose)
+            decision = choice(chooser.ask(state, [pick.arm for pick in picks[done:]], 1))
             picks += decision.picks
         arm = picks[done].arm
         reward = None if KINDS[arm] == "b" else float(KINDS[arm] == "a") + float(CANDIDATES.columns["x"][arm]) / 10
@@ -95,8 +95,7 @@ def test_spaces_without_choices_have_the_same_picks() -> None:
     def picked(chooser: BBKB) -> list[int]:
         state, rng, arms = chooser.init(Arms.of(features), np.random.default_rng(0)), np.random.default_rng(1), []
         for _ in range(40):
-            decision = chooser.ask(state, [], 1)
-            assert isinstance(decision, Choose)
+            decision = choice(chooser.ask(state, [], 1))
             arms.append(decision.picks[0].arm)
             state = chooser.tell(state, [Observation(arms[-1], float(features[arms[-1]].sum()))], rng)
         return arms

@@ -15,6 +15,7 @@ from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
+from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import value
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 8), np.linspace(0, 1, 8)), axis=-1).reshape(
@@ -49,8 +50,7 @@ def play(
     state = strategy.init(arms, np.random.default_rng([seed, 0]))
     noisy = np.random.default_rng([seed, 1])
     for number in range(rounds):
-        decision = strategy.ask(state, (), limit)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), limit))
         yield state, decision
         picked = [pick.arm for pick in decision.picks]
         rewards = true[picked] + 0.05 * noisy.standard_normal(len(picked))

@@ -11,7 +11,8 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Choose, Observation
+from orchestrator.bandit.strategy import Observation
+from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.eager import eager
 
 GRID = np.random.default_rng(0).random((400, 2))
@@ -26,8 +27,7 @@ def search(chooser: BBKB, log_prior: np.ndarray[Any, Any] | None, results: int) 
     arms, pulled = Arms.of(GRID, repeats=False, log_prior=log_prior), list[int]()
     state = chooser.init(arms, np.random.default_rng(0))
     for number in range(results):
-        decision = chooser.ask(state, [], 1)
-        assert isinstance(decision, Choose)
+        decision = choice(chooser.ask(state, [], 1))
         pulled.append(decision.picks[0].arm)
         told = [Observation(pulled[-1], float(rewards[pulled[-1]]))]
         state = chooser.tell(state, told, np.random.default_rng([1, number]))
@@ -41,8 +41,7 @@ def test_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
         belief = CHOOSER.posterior(state)
         bounds = belief.ucb + PRIOR_RESULTS / results * np.maximum(EXPECTED, LEAST_PRIOR)
         bounds[state.blocked_arms()] = -np.inf
-        decision = CHOOSER.ask(state, [], 1)
-        assert isinstance(decision, Choose)
+        decision = choice(CHOOSER.ask(state, [], 1))
         assert decision.picks[0].arm == np.argmax(bounds)
         differing += int(np.argmax(np.where(np.isinf(bounds), -np.inf, belief.ucb)) != np.argmax(bounds))
     assert differing
@@ -52,8 +51,7 @@ def test_lazy_picks_are_the_eager_ones_with_pending_pulls() -> None:
     state, _ = search(CHOOSER, EXPECTED, 20)
     picked = []
     for chooser in (CHOOSER, eager(CHOOSER)):
-        decision = chooser.ask(state, [3, 5], 16)
-        assert isinstance(decision, Choose)
+        decision = choice(chooser.ask(state, [3, 5], 16))
         picked.append([pick.arm for pick in decision.picks])
     assert picked[0] == picked[1]
 
@@ -82,8 +80,7 @@ def test_new_arms_bring_their_prior() -> None:
 def test_promised_gain_is_at_least_that_of_the_largest_bound() -> None:
     for results in (8, 9, 12, 20):
         state, _ = search(CHOOSER, EXPECTED, results)
-        decision = CHOOSER.ask(state, [], 1)
-        assert isinstance(decision, Choose)
+        decision = choice(CHOOSER.ask(state, [], 1))
         if decision.prospect is None:  # nothing is fitted yet
             continue
         bounds = np.delete(CHOOSER.posterior(state).ucb, state.blocked_arms())

@@ -15,6 +15,7 @@ from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.start.warm_start import DataStart
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, begin
+from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((150, 2))
 STARTING = [name for name, cls in STRATEGIES.items() if "warm_start" in {field.name for field in fields(cls)}]
@@ -61,8 +62,7 @@ def test_counts_and_sums_are_those_of_the_existing_pulls(name: str) -> None:
 
 def test_strategy_begun_with_data_chooses_without_a_warm_start(name: str) -> None:
     strategy, state = begin_strategy(name)
-    decision = strategy.ask(state, (), 5)
-    assert isinstance(decision, Choose)
+    decision = choice(strategy.ask(state, (), 5))
     assert decision.reason != "warm start"
 
 
@@ -86,8 +86,7 @@ def test_state_restored_from_its_json_record_equals_the_live_one(name: str) -> N
 def test_strategy_begun_with_data_continues_as_after_any_tell(name: str) -> None:
     strategy, state = begin_strategy(name)
     for number in range(4):
-        decision = strategy.ask(state, (), 5)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), 5))
         batch = [Observation(pick.arm, float(ARMS[pick.arm, 1])) for pick in decision.picks]
         before = state.pulls.total
         state = strategy.tell(state, batch, rng(number + 2))

@@ -18,7 +18,8 @@ from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
-from orchestrator.bandit.strategy import Choose, Observation, Strategy
+from orchestrator.bandit.strategy import Observation, Strategy
+from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 from tests.orchestrator.bandit.sequential_runs import value
 
@@ -31,8 +32,7 @@ def play(strategy: Strategy[Any], rounds: int, seed: int = 0) -> Iterator[tuple[
     state = strategy.init(as_arms(ARMS), np.random.default_rng([seed, 0]))
     noise = np.random.default_rng([seed, 1])
     for number in range(rounds):
-        decision = strategy.ask(state, (), 7)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), 7))
         yield state, decision.picks
         arms = [pick.arm for pick in decision.picks]
         rewards = value(ARMS[arms]) + 0.05 * noise.standard_normal(len(arms))

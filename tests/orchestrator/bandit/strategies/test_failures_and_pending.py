@@ -31,8 +31,7 @@ def strategy_and_state(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
     strategy = STRATEGIES[name](**CHEAP.get(name, {}))
     state = strategy.init(as_arms(ARMS), np.random.default_rng([7, 0]))
     for number in range(rounds):
-        decision = strategy.ask(state, (), 4)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), 4))
         observations = [Observation(pick.arm, reward(pick.arm)) for pick in decision.picks]
         state = strategy.tell(state, observations, np.random.default_rng([7, 1, number]))
     return strategy, state
@@ -51,8 +50,7 @@ def test_failures_learned_along_with_rewards_only_set_their_arms_aside(name: str
     assert mixed.dictionary.tolist() == clean.dictionary.tolist()
     np.testing.assert_array_equal(strategy.posterior(mixed).mean, strategy.posterior(clean).mean)
     np.testing.assert_array_equal(strategy.posterior(mixed).variance, strategy.posterior(clean).variance)
-    following = strategy.ask(mixed, (), 9)
-    assert isinstance(following, Choose)
+    following = choice(strategy.ask(mixed, (), 9))
     assert not {pick.arm for pick in following.picks} & set(failed)
 
 
@@ -60,8 +58,7 @@ def test_failures_learned_along_with_rewards_only_set_their_arms_aside(name: str
 def test_sequential_strategy_chooses_one_arm_and_waits_for_its_reward(name: str) -> None:
     for rounds in (0, 1, 12):
         strategy, state = strategy_and_state(name, rounds)
-        decision = strategy.ask(state, (), 9)
-        assert isinstance(decision, Choose)
+        decision = choice(strategy.ask(state, (), 9))
         assert len(decision.picks) == 1
         waiting = strategy.ask(state, (decision.picks[0].arm,), 9)
         assert isinstance(waiting, Wait)

@@ -21,8 +21,8 @@ from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Choose, Observation, Wait
-from tests.orchestrator.bandit.decisions import arms_of
+from orchestrator.bandit.strategy import Observation, Wait
+from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.sequential_runs import play
 
 ARMS = np.random.default_rng(0).random((40, 2))
@@ -56,8 +56,7 @@ def test_gp_bucb_picks_as_bbkb_with_a_full_dictionary_and_the_product_rule(seed:
             dictionary=np.arange(len(ARMS)),
             information_gain=state.belief.information_gain,
         )
-        other = sparse.ask(full, (), 10_000)
-        assert isinstance(other, Choose)
+        other = choice(sparse.ask(full, (), 10_000))
         assert [pick.arm for pick in other.picks] == [pick.arm for pick in decision.picks]
         assert other.picks[0].width == pytest.approx(decision.picks[0].width)
 
@@ -101,29 +100,25 @@ def test_pending_pulls_are_in_the_variance_and_in_the_product() -> None:
     *_, (state, decision) = play(ARMS, NOISY, 12)
     arms = tuple(pick.arm for pick in decision.picks)
     assert len(arms) > 2
-    remaining = NOISY.ask(state, arms[:2], 10_000)
-    assert isinstance(remaining, Choose)
+    remaining = choice(NOISY.ask(state, arms[:2], 10_000))
     assert remaining.picks == decision.picks[2:]
     assert isinstance(NOISY.ask(state, arms, 10_000), Wait)
 
 
 def test_limit_cuts_a_batch_and_is_its_recorded_reason() -> None:
     *_, (state, full) = play(ARMS, NOISY, 12)
-    cut = NOISY.ask(state, (), 2)
-    assert isinstance(cut, Choose)
+    cut = choice(NOISY.ask(state, (), 2))
     assert (cut.reason, cut.picks) == ("limit", full.picks[:2])
 
 
 def test_warm_start_comes_first_and_as_many_arms_follow_one_that_failed() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
-    first = strategy.ask(state, (), 10)
-    assert isinstance(first, Choose)
+    first = choice(strategy.ask(state, (), 10))
     assert tuple(pick.arm for pick in first.picks) == state.initial
     failed = [Observation(pick.arm, None) for pick in first.picks]
     after = strategy.tell(state, failed, np.random.default_rng(0))
-    decision = strategy.ask(after, (), 10)
-    assert isinstance(decision, Choose)
+    decision = choice(strategy.ask(after, (), 10))
     assert len(decision.picks) == 4, "by the prior one pick would spend the drift budget: 1 + 20 is above the threshold"
     assert {pick.arm for pick in decision.picks}.isdisjoint(state.initial)
     assert strategy.restore(state, failed, strategy.recorded(after)) == after

@@ -19,7 +19,6 @@ from orchestrator.bandit.sparse.state import initial_state
 from orchestrator.bandit.start.warm_start import UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Choose
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially
 
@@ -56,8 +55,7 @@ def test_gp_ucb_picks_as_bbkb_with_a_full_dictionary_and_batches_of_one() -> Non
             dictionary=state.pulls.arms,
             information_gain=state.belief.information_gain,
         )
-        decision = sparse.ask(full, (), 7)
-        assert isinstance(decision, Choose)
+        decision = choice(sparse.ask(full, (), 7))
         assert [other.arm for other in decision.picks] == [pick.arm]
 
 

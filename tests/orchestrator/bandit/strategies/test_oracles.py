@@ -23,7 +23,7 @@ from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.gp_bucb import GPBUCB
-from orchestrator.bandit.strategy import Choose
+from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import play
 
 ARMS = np.random.default_rng(0).random((40, 2))
@@ -76,8 +76,7 @@ def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() 
     )
     for state, decision in list(play(ARMS, product, 15))[1:]:
         full = replace(initial_state(model, ()), pulls=state.pulls, dictionary=np.arange(40))
-        other = better.ask(full, (), 10_000)
-        assert isinstance(other, Choose)
+        other = choice(better.ask(full, (), 10_000))
         short, long = ([pick.arm for pick in picks] for picks in (decision.picks, other.picks))
         assert long[: len(short)] == short
         longer += len(long) > len(short)
