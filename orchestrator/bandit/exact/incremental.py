@@ -12,7 +12,6 @@ a pull of x with reward y turns (BBKB eq. 1 and the Sherman-Morrison formula)
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,12 +51,6 @@ class ExactPosterior:
         return ExactPosterior(
             model, order=nothing, counts=nothing, factor=factor, mean=mean, variance=variance, information_gain=0.0
         )
-
-    @staticmethod
-    def after(model: SparseModel, arms: Sequence[int], rewards: Sequence[float]) -> "ExactPosterior":
-        """Return the belief after pulls of `arms` (n,) at once: O(p³ + p²A), not O(n (p² + pA))."""
-        order = np.array(list(dict.fromkeys(arms)), np.intp)
-        return ExactPosterior.of(model, Pulls.none(len(model.arms)).add(arms, rewards), order)
 
     @staticmethod
     def of(model: SparseModel, pulls: Pulls, order: Indices, counts: Indices | None = None) -> "ExactPosterior":

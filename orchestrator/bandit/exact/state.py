@@ -10,6 +10,7 @@ from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.exact.incremental import ExactPosterior
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.observations import arms_and_rewards
+from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.recalibration import calibrate, calibration_record, restore_calibration
 from orchestrator.bandit.sparse.state import SparseState, recorded_start
 from orchestrator.bandit.strategy import Observation, Pick, Posterior, Record
@@ -63,7 +64,8 @@ class ExactState(SparseState):
         """Return the belief after these additional pulls."""
         belief = self.belief
         if len(arms) > _MANY and not len(belief.order):  # existing data
-            return ExactPosterior.after(belief.model, arms, rewards)
+            pulls = Pulls.none(len(belief.model.arms)).add(arms, rewards)
+            return ExactPosterior.of(belief.model, pulls, np.array(list(dict.fromkeys(arms)), np.intp))
         for arm, reward in zip(arms, rewards, strict=True):
             belief = belief.pull(arm, reward)
         return belief

@@ -18,7 +18,6 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import require, sequential_refusal
-from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.kernels import RBF, Matern32, Matern52
 from orchestrator.bandit.model.model import Model
@@ -182,9 +181,7 @@ class AdaptiveDiscretization(RkhsOptions):
             d = state.boxed.dimension
             exponent = 2.0 + math.log(self.horizon * deepest) + (d * deepest + 1.0) * math.log(2.0)
             return math.sqrt(2.0 * exponent * self.regularization)
-        growth = information_growth(self.kernel, state.pulls.total)
-        beta = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta)
-        return beta * float(np.sqrt(self.regularization))
+        return self.width_after(state.pulls.total)
 
     def variations(self, state: CellState) -> Floats:
         """Return V_h for every depth h (deepest + 1,). Cells of the same depth have the same

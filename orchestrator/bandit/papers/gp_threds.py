@@ -30,7 +30,7 @@ from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.papers.boxes import Box, BoxedArms
 from orchestrator.bandit.papers.rkhs import RkhsOptions
-from orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, RootSearch, Stage, ThresholdState, Visit
+from orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, Stage, ThresholdState, Visit
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
@@ -101,28 +101,24 @@ class GPThreDS(RkhsOptions):
         boxed = BoxedArms(check_arms(arms))
         nothing = read_only((), np.intp)
         root = Box.unit(boxed.dimension)
-        epoch = Epoch(1, self.low, self.high, 1, (root,))
-        seed = int(rng.integers(2**32))
-        blank = RootSearch(0, (root,), "root", (), Visit(root, nothing, Pulls.none(len(boxed.arms))))
-        return self._begin(
-            ThresholdState(
-                boxed,
-                seed=seed,
-                pulls=Pulls.none(len(boxed.arms)),
-                set_aside=nothing,
-                round=0,
-                epoch=epoch,
-                progress=blank,
-            ),
-            0,
+        pulls = Pulls.none(len(boxed.arms))
+        state = ThresholdState(
+            boxed,
+            seed=int(rng.integers(2**32)),
+            pulls=pulls,
+            set_aside=nothing,
+            round=0,
+            epoch=Epoch(1, self.low, self.high, 1, (root,)),
+            visit=Visit(0, (root,), "root", (), root, nothing, pulls),
         )
+        return self._begin(state, 0)
 
     def ask(self, state: ThresholdState, pending: Sequence[int], limit: int) -> Decision:
         """Return one arm unless one is pending: first x_1, then argmax μ + β σ on the grid."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
-        visit = state.progress.visit
+        visit = state.visit
         mean, variance = self._belief(state)
         width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
         position = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
@@ -163,9 +159,7 @@ class GPThreDS(RkhsOptions):
         """Return the belief over all arms, given all pulls, for display. The tests use only the
         pulls of their visit."""
         mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
-        growth = information_growth(self.kernel, state.pulls.total)
-        width = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
-        ucb = mean + width * np.sqrt(variance)
+        ucb = mean + self.width_after(state.pulls.total) * np.sqrt(variance)
         mean, variance, ucb = (read_only(values, np.float64) for values in (mean, variance, ucb))
         return Posterior(mean, variance, ucb, unit=self.regularization)
 
@@ -175,7 +169,7 @@ class GPThreDS(RkhsOptions):
 
         Figure 3, and Algorithms 4 (`leaves`), 5 (`leaf`) and 6 (`root`).
         """
-        visit = state.progress.visit
+        visit = state.visit
         if not len(state.available):
             return None
         if not len(visit.grid):
@@ -219,25 +213,25 @@ class GPThreDS(RkhsOptions):
 
     def _confidences(self, state: ThresholdState) -> tuple[float, float, float]:
         """Return ν of the upper bound, of the lower bound, and of the cap."""
-        progress = state.progress
-        if progress.stage == "leaves":
+        stage = state.visit.stage
+        if stage == "leaves":
             return self.delta, self.delta, self.delta
         p = self.walk_error
-        r = len(progress.taken) + 1
+        r = len(state.visit.taken) + 1
         T = self.horizon
         d = state.boxed.dimension
-        if progress.stage in ("left", "right"):
+        if stage in ("left", "right"):
             return p, p, p
         nodes = math.log(4.0 * d * T / self.delta) / (2.0 * (p - 0.5) ** 2)  # Lemma 3 with δ₁ = δ₀/4T
         strict = self.delta / (4.0 * T * r * (r + 1) * nodes)
-        if progress.stage == "root":  # Algorithm 6
+        if stage == "root":  # Algorithm 6
             return strict, p, strict
         return (strict if self._is_capped(state, p) else p), strict, strict  # Algorithm 5
 
     def _is_capped(self, state: ThresholdState, confidence: float) -> bool:
         """Return whether the test has drawn t_term, or S̄(ν) of eq. 4: the t with 2 (1 + 2λ) β_t
         |D_g|^{1/2} ≤ L Δ^α √t."""
-        visit = state.progress.visit
+        visit = state.visit
         if self.max_local_pulls is not None:
             return visit.since >= self.max_local_pulls
         error = 2.0 * (1.0 + 2.0 * self.regularization) * self._width(visit, confidence) * math.sqrt(len(visit.grid))
@@ -245,7 +239,7 @@ class GPThreDS(RkhsOptions):
 
     def _belief(self, state: ThresholdState) -> tuple[Floats, Floats]:
         """Return mean and variance (1/λ scale) of the grid's arms (n,), given the visit's rewards."""
-        visit = state.progress.visit
+        visit = state.visit
         points = np.union1d(visit.grid, visit.pulls.arms)
         local = Pulls.of(visit.pulls.counts[points], visit.pulls.reward_sums[points])
         mean, variance = exact_posterior(self.kernel, state.arms[points], local, self.regularization)
@@ -254,23 +248,22 @@ class GPThreDS(RkhsOptions):
 
     def _advance(self, state: ThresholdState, verdict: int) -> ThresholdState:
         """Return the state after a test's verdict."""
-        if state.progress.stage in ("leaves", "root") and verdict == SUB_PERFORMING:
+        if state.visit.stage in ("leaves", "root") and verdict == SUB_PERFORMING:
             return self._finish(state)
-        return state.accept(verdict) if state.progress.stage == "leaves" else self._step(state, verdict)
+        return state.accept(verdict) if state.visit.stage == "leaves" else self._step(state, verdict)
 
     def _step(self, state: ThresholdState, verdict: int) -> ThresholdState:
         """Return the walk's next box and its test (Algorithm 3)."""
-        progress = state.progress
         is_high = verdict != SUB_PERFORMING
-        path = progress.path
-        stage = progress.stage
-        taken = progress.taken
+        path = state.visit.path
+        stage = state.visit.stage
+        taken = state.visit.taken
         if stage == "leaf" and is_high:
             return self._visit(state, path[:1], "root", (*taken, path[-1]))
         if stage == "left" and not is_high:
             return self._visit(state, path, "right", taken)
         if is_high:  # the root passed, or one of the two children is entered
-            path = path if stage == "root" else (*path, progress.visit.node)
+            path = path if stage == "root" else (*path, state.visit.node)
             is_leaf = len(path) > state.boxed.dimension or state.boxed.is_point(path[-1])
             return self._visit(state, path, "leaf" if is_leaf else "left", taken)
         path = path[:-1] or path  # the root is its own parent
@@ -283,23 +276,30 @@ class GPThreDS(RkhsOptions):
         node = path[-1]
         if stage in ("left", "right"):
             node = state.boxed.halves(node)[stage == "right"]
-        visit = Visit(node, state.grid(node, taken, self.grid_points), Pulls.none(len(state.arms)))
-        return replace(state, progress=RootSearch(state.progress.position, path, stage, taken, visit))
+        visit = Visit(
+            state.visit.position,
+            path,
+            stage,
+            taken,
+            node=node,
+            grid=state.grid(node, taken, self.grid_points),
+            pulls=Pulls.none(len(state.arms)),
+        )
+        return replace(state, visit=visit)
 
     def _finish(self, state: ThresholdState) -> ThresholdState:
         """Return the state after the search below one box: the next box, or the next epoch."""
-        progress = state.progress
-        epoch = state.epoch
-        epoch = replace(epoch, found=(*epoch.found, *progress.taken))
-        if progress.position + 1 < len(epoch.roots):
-            return self._begin(replace(state, epoch=epoch), progress.position + 1)
-        following = self.next_epoch(epoch)
-        alive = tuple(box for box in following.roots if len(state.boxed.inside(box, state.available)))
+        epoch = replace(state.epoch, found=(*state.epoch.found, *state.visit.taken))
+        following = state.visit.position + 1
+        if following < len(epoch.roots):
+            return self._begin(replace(state, epoch=epoch), following)
+        epoch = self.next_epoch(epoch)
+        alive = tuple(box for box in epoch.roots if len(state.boxed.inside(box, state.available)))
         roots = alive or (Box.unit(state.boxed.dimension),)
-        return self._begin(replace(state, epoch=replace(following, roots=roots)), 0)
+        return self._begin(replace(state, epoch=replace(epoch, roots=roots)), 0)
 
     def _begin(self, state: ThresholdState, position: int) -> ThresholdState:
         """Return the state at the start of the search below `roots[position]`."""
-        started = replace(state, progress=replace(state.progress, position=position))
+        started = replace(state, visit=replace(state.visit, position=position))
         stage: Stage = "leaves" if self.search == "direct" else "root"
         return self._visit(started, (state.epoch.roots[position],), stage, ())

@@ -1,7 +1,9 @@
 """The options of published strategies whose width is Theorem 2 of Chowdhury and Gopalan 2017."""
 
+import math
 from dataclasses import dataclass
 
+from orchestrator.bandit.confidence import information_growth, rkhs_width
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.options import FailureProbability, ModelNoise, NoiseScale, NormBound, Options
@@ -17,3 +19,8 @@ class RkhsOptions(Options):
     norm_bound: NormBound = 0.5
     noise_scale: NoiseScale = 0.01
     delta: FailureProbability = 1e-3
+
+    def width_after(self, pulls: int) -> float:
+        """Return √λ β, the factor on σ of the 1/λ scale after this number of pulls."""
+        growth = information_growth(self.kernel, pulls)
+        return rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)

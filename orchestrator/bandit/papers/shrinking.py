@@ -41,11 +41,15 @@ class Epoch:
 
 @dataclass(frozen=True, eq=False)
 class Visit:
-    """A running test."""
+    """The progress of the search below a root, and its running test."""
 
+    position: int  # the root's index in `Epoch.roots`
+    path: tuple[Box, ...]  # the walk's boxes from that root to the current one
+    stage: Stage  # the kind of the test
+    taken: tuple[Box, ...]  # the high-performing leaves already found below this root
     node: Box  # the box tested
     grid: Indices  # D_g, the arms in the test, ascending
-    pulls: Pulls  # the rewards of this visit only
+    pulls: Pulls  # the rewards of this test only
     since: int = 0  # t_loc, the number of them since the last leaf was accepted
 
     def __eq__(self, other: object) -> bool:
@@ -57,17 +61,6 @@ class Visit:
         pulls = self.pulls.add([arm for arm, _ in mine], [reward for _, reward in mine])
         grid = read_only(self.grid[~np.isin(self.grid, np.asarray(failed, np.intp))], np.intp)
         return replace(self, grid=grid, pulls=pulls, since=self.since + len(mine))
-
-
-@dataclass(frozen=True)
-class RootSearch:
-    """The progress of the search below a root."""
-
-    position: int  # the root's index in `Epoch.roots`
-    path: tuple[Box, ...]  # the walk's boxes from that root to the current one
-    stage: Stage  # the kind of the visit's test
-    taken: tuple[Box, ...]  # the high-performing leaves already found below this root
-    visit: Visit  # the running test
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +76,7 @@ class ThresholdState:
     set_aside: Indices
     round: int
     epoch: Epoch
-    progress: RootSearch
+    visit: Visit
     verdicts: tuple[int, ...] = ()
 
     def __eq__(self, other: object) -> bool:
@@ -110,9 +103,9 @@ class ThresholdState:
 
         It is a function of the state, because the draw depends only on the seed and the round.
         """
-        grid = self.progress.visit.grid
+        grid = self.visit.grid
         if first == "centre":
-            return self.boxed.nearest(self.progress.visit.node, grid)
+            return self.boxed.nearest(self.visit.node, grid)
         return int(grid[np.random.default_rng([self.seed, self.round]).integers(len(grid))])
 
     def observe(self, observations: Sequence[Observation]) -> "ThresholdState":
@@ -124,19 +117,17 @@ class ThresholdState:
             pulls=self.pulls.add(arms, rewards),
             set_aside=with_set_aside(self.set_aside, observations),
             round=self.round + 1,
-            progress=replace(self.progress, visit=self.progress.visit.observe(arms, rewards, failed)),
+            visit=self.visit.observe(arms, rewards, failed),
             verdicts=(),
         )
 
     def accept(self, arm: int) -> "ThresholdState":
         """Return the state after the leaf with this arm was accepted as high-performing and removed
         from the search (Algorithm 4)."""
-        progress = self.progress
-        leaf = self.boxed.leaf(progress.path[0], arm, self.boxed.dimension)
-        visit = progress.visit
+        visit = self.visit
+        leaf = self.boxed.leaf(visit.path[0], arm, self.boxed.dimension)
         grid = read_only(np.setdiff1d(visit.grid, self.boxed.inside(leaf, visit.grid)), np.intp)
-        visit = replace(visit, grid=grid, since=0)
-        return replace(self, progress=replace(progress, taken=(*progress.taken, leaf), visit=visit))
+        return replace(self, visit=replace(visit, taken=(*visit.taken, leaf), grid=grid, since=0))
 
     def grid(self, node: Box, taken: Sequence[Box], points: int) -> Indices:
         """Return D_g of `node` with at least `points` cells, without the leaves already found."""
@@ -148,8 +139,7 @@ class ThresholdState:
     def with_new_grid(self, points: int) -> "ThresholdState":
         """Return this state, or, if every arm of the grid has failed, a state with a new grid of
         the box's other arms."""
-        progress = self.progress
-        if len(progress.visit.grid):
+        visit = self.visit
+        if len(visit.grid):
             return self
-        grid = self.grid(progress.visit.node, progress.taken, points)
-        return replace(self, progress=replace(progress, visit=replace(progress.visit, grid=grid)))
+        return replace(self, visit=replace(visit, grid=self.grid(visit.node, visit.taken, points)))

@@ -118,25 +118,29 @@ def test_downdate_that_rounding_made_singular_stays_above_its_floors() -> None:
     assert factor.diagonal().tolist() == [0.01, 1.0]
 
 
+def observed_at_once(model: SparseModel, arms: list[int], rewards: list[float]) -> ExactPosterior:
+    """The belief after more pulls than are added one by one."""
+    return ExactState.begin(initial_state(model, ())).observe(list(map(Observation, arms, rewards))).belief
+
+
 @given(seed=st.integers(0, 10**6))
 def test_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)
     arms, rewards = rng.integers(len(array(model.arms)), size=100).tolist(), rng.normal(size=100).tolist()
-    at_once, one_by_one = ExactPosterior.after(model, arms, rewards), posterior_after(model, arms, rewards)
+    at_once = observed_at_once(model, arms, rewards)
+    one_by_one = posterior_after(model, arms, rewards)
     assert at_once.order.tolist() == one_by_one.order.tolist()
     assert at_once.counts.tolist() == one_by_one.counts.tolist()
     np.testing.assert_allclose(at_once.mean, one_by_one.mean, atol=1e-7)
     np.testing.assert_allclose(at_once.variance, one_by_one.variance, atol=1e-7)
     np.testing.assert_allclose(at_once.factor, one_by_one.factor, atol=1e-7)
     assert at_once.information_gain == pytest.approx(one_by_one.information_gain, abs=1e-6)
-    state = ExactState.begin(initial_state(model, ())).observe(list(map(Observation, arms, rewards)))
-    assert state.belief == at_once
 
 
 def test_pulls_at_once_survive_duplicates_without_noise() -> None:
     model = SparseModel(RBF(1.0), np.zeros((70, 1)), 1e-18)  # λ is lost beside 1
-    belief = ExactPosterior.after(model, list(range(70)), [0.5] * 70)
+    belief = observed_at_once(model, list(range(70)), [0.5] * 70)
     np.testing.assert_allclose(belief.mean, 0.5, rtol=1e-6)
     assert np.isfinite(belief.variance).all()

@@ -69,7 +69,7 @@ def test_maximizer_is_never_pruned_without_noise(search: Search) -> None:
             assert len(boxes_with(state_after, state_after.epoch.roots, best)) == 1
             for leaf in (
                 *state_after.epoch.found,
-                *state_after.progress.taken,
+                *state_after.visit.taken,
             ):  # a leaf is taken only for a value above τ
                 assert values[state_after.boxed.inside(leaf, np.arange(40))].max() >= state_after.epoch.threshold - 1e-9
         epochs += state_after.epoch.number - 1
@@ -193,8 +193,8 @@ def test_walk_steps_as_algorithm_3_does() -> None:
         return strategy.restore(start, [], {"seed": start.seed, "verdicts": verdicts})
 
     def place(*verdicts: int) -> tuple[Any, ...]:
-        progress = state_after(*verdicts).progress
-        return progress.stage, progress.path, progress.visit.node
+        visit = state_after(*verdicts).visit
+        return visit.stage, visit.path, visit.node
 
     assert place() == ("root", (root,), root)
     assert place(yes) == ("left", (root,), left)
@@ -205,8 +205,8 @@ def test_walk_steps_as_algorithm_3_does() -> None:
     assert place(yes, no, yes, yes) == ("leaf", (root, right, leaf), leaf)
     assert place(yes, no, yes, yes, no) == ("left", (root, right), leaf), "a rejected leaf goes back to its parent"
     accepted = state_after(yes, no, yes, yes, yes)
-    assert (accepted.progress.stage, accepted.progress.taken) == ("root", (leaf,))
-    assert not set(accepted.progress.visit.grid) & set(boxed.inside(leaf, np.arange(200)))
+    assert (accepted.visit.stage, accepted.visit.taken) == ("root", (leaf,))
+    assert not set(accepted.visit.grid) & set(boxed.inside(leaf, np.arange(200)))
     ended = state_after(yes, no, yes, yes, yes, no)
     assert (ended.epoch.roots, ended.epoch.height, ended.epoch.found) == ((leaf,), 2, ())
     fallen = state_after(no)
@@ -227,9 +227,9 @@ def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None
     kinds = set()
     for before, arm, _ in play(strategy, arms, values, 100):
         state = before.observe([Observation(arm, float(values[arm]))])
-        visit, p, pulled = state.progress.visit, 0.25, arms_of_visit(state)
+        visit, p, pulled = state.visit, 0.25, arms_of_visit(state)
         n = len(pulled)
-        r = len(state.progress.taken) + 1
+        r = len(state.visit.taken) + 1
         nodes = math.log(4 * 2 * 100 / 1e-3) / (2 * (p - 0.5) ** 2)
         strict = 1e-3 / (4 * 100 * r * (r + 1) * nodes)
 
@@ -245,7 +245,7 @@ def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None
             "right": (p,) * 3,
             "root": (strict, p, strict),
             "leaf": (strict if is_capped(p) else p, strict, strict),
-        }[state.progress.stage]
+        }[state.visit.stage]
         mean, deviation = dense_belief(
             RBF(0.3), arms, arms_of_visit(state), values[arms_of_visit(state)].tolist(), 0.01
         )
@@ -257,13 +257,13 @@ def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None
         else:
             expected = None
         assert strategy.verdict(state) == expected
-        kinds.add((state.progress.stage, None if expected is None else expected >= 0))
+        kinds.add((state.visit.stage, None if expected is None else expected >= 0))
     assert len(kinds) >= (2 if search == "direct" else 5)
 
 
 def arms_of_visit(state: ThresholdState) -> list[int]:
     """The arms of the visit's pulls, one entry a pull."""
-    return np.repeat(np.arange(len(state.arms)), state.progress.visit.pulls.counts).tolist()
+    return np.repeat(np.arange(len(state.arms)), state.visit.pulls.counts).tolist()
 
 
 def test_test_cap_follows_equation_4_without_a_limit() -> None:
@@ -272,8 +272,7 @@ def test_test_cap_follows_equation_4_without_a_limit() -> None:
     state = start.observe([Observation(0, 0.0)])  # neither far above nor far below the threshold 0
 
     def is_capped(since: int) -> bool:
-        visit = replace(state.progress.visit, since=since)
-        return strategy.verdict(replace(state, progress=replace(state.progress, visit=visit))) is not None
+        return strategy.verdict(replace(state, visit=replace(state.visit, since=since))) is not None
 
     first = math.ceil((2 * 1.02 * 0.5 * math.sqrt(9) / 0.5) ** 2)
     assert first == 38
@@ -342,11 +341,11 @@ def test_grid_is_rebuilt_if_all_its_arms_failed() -> None:
     arms = np.random.default_rng(0).random((50, 2))
     strategy = GPThreDS(grid_points=4)
     state = strategy.init(arms, np.random.default_rng(0))
-    first = state.progress.visit.grid.tolist()
+    first = state.visit.grid.tolist()
     state_after = strategy.tell(state, [Observation(arm, None) for arm in first], np.random.default_rng(0))
     assert state_after.verdicts == ()
-    assert len(state_after.progress.visit.grid)
-    assert not set(state_after.progress.visit.grid.tolist()) & set(first)
+    assert len(state_after.visit.grid)
+    assert not set(state_after.visit.grid.tolist()) & set(first)
 
 
 def test_posterior_is_that_of_all_pulls() -> None:

@@ -15,12 +15,17 @@ from orchestrator.bandit.strategy import Observation
 ROOT = Box.unit(1)
 
 
+def visit_of(*arms: int) -> Visit:
+    """The begin of a test of these arms."""
+    return Visit(0, (ROOT,), "root", (), ROOT, np.array(arms), Pulls.none(9))
+
+
 def test_threshold_is_the_middle_of_the_interval() -> None:
     assert Epoch(1, 0.5, 1.5, 1, (ROOT,)).threshold == 1.0
 
 
 def test_visit_learns_rewards_of_its_grid_alone_and_drops_failed_arms() -> None:
-    visit = Visit(ROOT, np.array([1, 4, 6]), Pulls.none(9)).observe([4, 4, 2], [1.0, 2.0, 8.0], [6, 7])
+    visit = visit_of(1, 4, 6).observe([4, 4, 2], [1.0, 2.0, 8.0], [6, 7])
     assert visit.grid.tolist() == [1, 4]
     assert visit.pulls.arms.tolist() == [4]
     assert (visit.pulls.total, visit.since) == (2, 2)
@@ -28,7 +33,7 @@ def test_visit_learns_rewards_of_its_grid_alone_and_drops_failed_arms() -> None:
 
 
 def test_visits_and_states_are_equal_when_their_arrays_are() -> None:
-    one, other = (Visit(ROOT, np.array([1, 4]), Pulls.none(9)) for _ in range(2))
+    one, other = (visit_of(1, 4) for _ in range(2))
     assert one == other
     assert one != replace(other, since=1)
     states = [GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(seed)) for seed in (1, 1, 2)]

@@ -3,7 +3,6 @@ Lazaric, Valko, Rosasco 2019, Algorithm 1).
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,26 +17,17 @@ from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
-from orchestrator.bandit.strategy import Observation, Strategy
-from tests.orchestrator.bandit.decisions import choice
+from orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
-from tests.orchestrator.bandit.sequential_runs import value
+from tests.orchestrator.bandit.strategies import bbkb_games
 
 ARMS = np.random.default_rng(0).random((50, 2))
 NOISY = BKB(kernel=RBF(0.4), regularization=0.01, noise_variance=0.001, norm_bound=0.3)
 
 
-def play(strategy: Strategy[Any], rounds: int, seed: int = 0) -> Iterator[tuple[Any, Any]]:
+def play(strategy: Any, rounds: int, seed: int = 0) -> list[tuple[Any, Any]]:
     """Every state of a run and the picks at it."""
-    state = strategy.init(as_arms(ARMS), np.random.default_rng([seed, 0]))
-    noise = np.random.default_rng([seed, 1])
-    for number in range(rounds):
-        decision = choice(strategy.ask(state, (), 7))
-        yield state, decision.picks
-        arms = [pick.arm for pick in decision.picks]
-        rewards = value(ARMS[arms]) + 0.05 * noise.standard_normal(len(arms))
-        observations = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
-        state = strategy.tell(state, observations, np.random.default_rng([seed, 2, number]))
+    return [(state, decision.picks) for state, decision in bbkb_games.play(strategy, ARMS, rounds, seed)]
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
@@ -52,14 +42,14 @@ def test_bkb_is_bbkb_with_batches_of_one_if_the_widths_agree(seed: int, resampli
         "warm_start": RandomStart(),
         "resampling": resampling,
     }
-    one = list(play(BKB(**options), 25, seed))
-    batched = list(play(BBKB(**options, ratio_threshold=1.0, width="theory"), 25, seed))
+    one = play(BKB(**options), 25, seed)
+    batched = play(BBKB(**options, ratio_threshold=1.0, width="theory"), 25, seed)
     assert [[pick.arm for pick in picks] for _, picks in one] == [[pick.arm for pick in picks] for _, picks in batched]
     assert one[-1][0].dictionary.tolist() == batched[-1][0].dictionary.tolist()
 
 
 def test_pick_is_the_argmax_of_its_upper_bound() -> None:
-    for state, (pick,) in list(play(NOISY, 40))[1:]:
+    for state, (pick,) in play(NOISY, 40)[1:]:
         posterior = state.model.fit(state.pulls, state.dictionary)
         dimension = (state.pulls.counts * posterior.variance).sum()
         noise = math.sqrt(3 * math.log(state.pulls.total) * dimension + math.log(100))
@@ -72,7 +62,7 @@ def test_pick_is_the_argmax_of_its_upper_bound() -> None:
 
 def test_width_estimates_the_effective_dimension_within_a_factor_of_three() -> None:
     strategy = replace(NOISY, oversampling=500.0)  # near the value of the theory
-    state, _ = list(play(strategy, 60))[-1]
+    state, _ = play(strategy, 60)[-1]
     exact = effective_dimension(strategy.kernel, ARMS, state.pulls, 0.01)
     bias = (1 + math.sqrt(2)) * 0.1 * 0.3
     squared = ((strategy.width_at(state) - bias) / (2 * math.sqrt(0.001))) ** 2
