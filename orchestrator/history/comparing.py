@@ -35,10 +35,10 @@ def side_by_side(histories: Sequence[History]) -> list[Row]:
         ("state", [str(history.state) for history in histories]),
         ("trials", list(map(trials_text, statuses))),
         ("best value", list(map(best_text, histories))),
-        *means("mean over seeds", [None if each is None else each.value for each in best]),
-        ("found by", ["" if each is None else each.origin for each in best]),
-        *([("recommended", [str(each or "") for each in recommended])] if any(recommended) else []),
-        *means("mean estimate over seeds", [None if each is None else each.estimate for each in recommended]),
+        *means("mean over seeds", best, "value"),
+        ("found by", [getattr(each, "origin", "") for each in best]),
+        *_if_any("recommended", [str(each or "") for each in recommended]),
+        *means("mean estimate over seeds", recommended, "estimate"),
         ("time", [duration(status.budget.elapsed_seconds) for status in statuses]),
         ("utilization", [f"{status.workers.utilization:.0%}" for status in statuses]),
     ]
@@ -51,18 +51,26 @@ def _parameter_rows(histories: Sequence[History]) -> list[Row]:
     return [(name, [_parameter(parameters, name) for parameters in recommended]) for name in names]
 
 
-def _means_over_seeds(histories: Sequence[History], name: str, values: Sequence[float | None]) -> list[Row]:
-    """Return a row with means and their standard errors over runs that differ only in their seed.
+def _if_any(name: str, cells: list[str]) -> list[Row]:
+    """Return a row, or no row if all its cells are empty."""
+    return [(name, cells)] if any(cells) else []
+
+
+def _means_over_seeds(
+    histories: Sequence[History], name: str, results: Sequence[object], attribute: str
+) -> list[Row]:  # fmt: skip
+    """Return a row with the means and standard errors of an attribute of `results`, over runs that
+    differ only in their seed.
 
     Only the first run with each seed is included. Return no row if the settings of all runs differ.
     """
     alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → value
     keys = [_without_seed(history) for history in histories]
-    for key, history, value in zip(keys, histories, values, strict=True):
+    for key, history, result in zip(keys, histories, results, strict=True):
+        value = getattr(result, attribute, None)
         if value is not None and len(history.goals.objectives) == 1:
             alike.setdefault(key, {}).setdefault(history.settings.plain.get("seed"), value)
-    cells = [_mean_text([*alike.get(key, {}).values()]) for key in keys]
-    return [(name, cells)] if any(cells) else []
+    return _if_any(name, [_mean_text([*alike.get(key, {}).values()]) for key in keys])
 
 
 def _without_seed(history: History) -> str:

@@ -1,7 +1,6 @@
 """Events of the campaign as lines of the operator's log."""
 
 import logging
-from functools import singledispatch
 
 from orchestrator.campaign import events
 from orchestrator.campaign.trainings.rule import stop_words
@@ -15,6 +14,7 @@ _ENDS = {  # the reason for the end of a batch, in words for an operator
     "warm start": "first points",
     "one pull at a time": "one at a time",
 }
+_CONTINUED = {"finish": "to complete the best ones", "promising": "the strategy chose them"}
 
 
 def log_event(event: events.Event) -> None:
@@ -51,55 +51,29 @@ def _of_attempt(level: int, trial: int, attempt: int, text: str) -> None:
     _LOGGER.log(level, "%s", text, extra={"trial": trial, "attempt": attempt})
 
 
-@singledispatch
 def _text(event: events.Event) -> str:
     """Return the line of an event; empty for an event without one."""
+    match event:
+        case events.SessionOpened():
+            adopted = f", {len(event.adopted)} running evaluations adopted" * bool(event.adopted)
+            return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
+        case events.ExistingTaken():
+            return f"existing data: {event}"
+        case events.BatchChosen():
+            chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
+            copies = "".join(f"; trial {pick.trial} {pick.copied}" for pick in event.picks if pick.copied)
+            return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}{copies}"
+        case events.ModelRefreshed():
+            points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
+            learned = f"{plural(len(event.trials), 'result')}{points}"
+            return f"refit {event.round} in {duration(event.seconds)}: {learned}"
+        case events.CandidatesGrown():
+            return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
+        case events.TrialsContinued():
+            trials = noun_and_numbers("trial", [again.trial for again in event.trials])
+            return f"continued {trials}: {_CONTINUED[event.reason]}"
+        case events.CheckpointsRemoved():
+            return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"
+        case events.StopRequested():
+            return f"stop requested: {event.reason}; running evaluations are drained"
     return ""
-
-
-@_text.register
-def _(event: events.SessionOpened) -> str:
-    adopted = f", {len(event.adopted)} running evaluations adopted" if event.adopted else ""
-    return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
-
-
-@_text.register
-def _(event: events.ExistingTaken) -> str:
-    return f"existing data: {event}"
-
-
-@_text.register
-def _(event: events.BatchChosen) -> str:
-    chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
-    copies = "".join(f"; trial {pick.trial} {pick.copied}" for pick in event.picks if pick.copied)
-    return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}{copies}"
-
-
-@_text.register
-def _(event: events.ModelRefreshed) -> str:
-    points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
-    learned = f"{plural(len(event.trials), 'result')}{points}"
-    return f"refit {event.round} in {duration(event.seconds)}: {learned}"
-
-
-@_text.register
-def _(event: events.CandidatesGrown) -> str:
-    retired = len(event.retired)
-    return f"appended {event.size} candidates, retired {retired}, in {duration(event.seconds)}"
-
-
-@_text.register
-def _(event: events.TrialsContinued) -> str:
-    trials = noun_and_numbers("trial", [again.trial for again in event.trials])
-    why = "to complete the best ones" if event.reason == "finish" else "the strategy chose them"
-    return f"continued {trials}: {why}"
-
-
-@_text.register
-def _(event: events.CheckpointsRemoved) -> str:
-    return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"
-
-
-@_text.register
-def _(event: events.StopRequested) -> str:
-    return f"stop requested: {event.reason}; running evaluations are drained"

@@ -11,8 +11,9 @@ import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-from orchestrator.campaign.events import CampaignCreated, Event, SessionOpened
+from orchestrator.campaign.events import CampaignCreated, SessionOpened
 from orchestrator.campaign.state import CampaignState
 from orchestrator.settings.file import Tree
 from orchestrator.store import snapshots
@@ -23,6 +24,7 @@ from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding
 from orchestrator.store.versions import TABLES_VERSION
 
+E = TypeVar("E", CampaignCreated, SessionOpened)
 _PREFIX = "sqlite:///"
 _BUSY_SECONDS = 0.5  # `EventStore` may wait longer
 _INSTRUCTIONS = 100_000  # SQLite instructions between two checks for an abort
@@ -91,10 +93,10 @@ def _read(connection: sqlite3.Connection, campaign: str) -> Glance | None:
     state = snapshots.state_of(snapshot) if is_end else None
     if state is None:
         return None
-    created = _intact_event(campaign, rows[0], 0)
-    newest = _intact_event(campaign, rows[opened], rows[opened - 1].checksum) if opened else created
-    if not isinstance(created, CampaignCreated) or not isinstance(newest, CampaignCreated | SessionOpened):
-        return None
+    created = _intact_event(CampaignCreated, campaign, rows[0], 0)
+    newest: CampaignCreated | SessionOpened = created
+    if opened:
+        newest = _intact_event(SessionOpened, campaign, rows[opened], rows[opened - 1].checksum)
     return Glance(
         created=created,
         settings=newest.settings,
@@ -105,9 +107,12 @@ def _read(connection: sqlite3.Connection, campaign: str) -> Glance | None:
     )
 
 
-def _intact_event(campaign: str, row: Row, previous: int | None) -> Event | None:
-    """Return the event in a row; None if the row was changed."""
-    return decode(row) if row.is_intact(campaign, previous) else None
+def _intact_event(cls: type[E], campaign: str, row: Row, previous: int | None) -> E:
+    """Return the event in a row. Raises ValueError if the row was changed or has another event."""
+    event = decode(row) if row.is_intact(campaign, previous) else None
+    if not isinstance(event, cls):
+        raise ValueError(f"event {row.position} is damaged")
+    return event
 
 
 def _rows(connection: sqlite3.Connection, campaign: str, positions: set[int]) -> dict[int, Row]:
