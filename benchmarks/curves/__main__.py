@@ -22,8 +22,8 @@ from benchmarks.curves.families import FAMILIES, PROBLEMS, load_problem
 from benchmarks.curves.methods.catalogue import LABELS, known_methods, make_method
 from benchmarks.curves.own import FOLDER
 from benchmarks.curves.simulate import Record, Setting, search
-from benchmarks.curves.summary import Found, Key, tables
-from benchmarks.peers.cache import Cache
+from benchmarks.curves.summary import tables
+from benchmarks.peers.cache import Cache, read
 from benchmarks.tables import Table, write
 from objectives.datasets import DataSource
 from objectives.keywords import did_you_mean
@@ -92,7 +92,8 @@ def main(
         _run(missing, processes, lambda record: _keep(record, caches, console))
     listed: list[Table] = []
     for (label, same), family in product(_by_label(settings).items(), FAMILIES):
-        found = _read(caches, [name for name in FAMILIES[family] if name in selected], same)
+        searches = [(name, setting) for name in FAMILIES[family] if name in selected for setting in same]
+        found = read(caches, {(name, setting.seed): _key(name, setting) for name, setting in searches})
         listed.extend(tables(family, label, found, base))
     write(listed, out / "results", console)
 
@@ -132,16 +133,6 @@ def _by_label(settings: Sequence[Setting]) -> dict[str, list[Setting]]:
         times = "" if setting.durations == "equal" else ", recorded durations"
         labels.setdefault(f"{setting.trainings} trainings, {setting.workers} workers{times}", []).append(setting)
     return labels
-
-
-def _read(caches: Mapping[str, Cache[Record]], problems: Sequence[str], settings: Sequence[Setting]) -> Found:
-    by_method: dict[str, dict[Key, Record]] = {}
-    for method, cache_ in caches.items():
-        records = {
-            (name, setting.seed): cache_.get(*_key(name, setting)) for name, setting in product(problems, settings)
-        }
-        by_method[method] = {key: record for key, record in records.items() if record is not None}
-    return {method: records for method, records in by_method.items() if records}
 
 
 def _problems(text: str) -> list[str]:

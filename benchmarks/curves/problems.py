@@ -8,15 +8,12 @@ problems can be averaged: 0 is the regret of the best configuration, and 1 that 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from benchmarks.tables import Floats as Floats
 from objectives.conditions import Scalar
 from objectives.objective import Candidates
 from objectives.parameters import Space
 
 Configuration = Mapping[str, Scalar]
-Floats = NDArray[np.float64]
 
 WORST = 2.0  # regret: diverged trainings have unbounded values
 

@@ -8,6 +8,7 @@ import numpy as np
 from benchmarks.curves.methods.catalogue import LABELS, RANDOM
 from benchmarks.curves.problems import Floats
 from benchmarks.curves.simulate import Record, at_marks
+from benchmarks.peers.cache import Key, common
 from benchmarks.tables import Cell, Table
 
 MARKS = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
@@ -15,7 +16,6 @@ _SHARES = tuple(f"{mark:.0%}" for mark in MARKS)
 _BEST = ("best begun", "best to a quarter", "best to the end")
 _COUNTS = ("begun", "to a quarter", "to the end", "continued", "CPU s", "ratio")
 
-Key = tuple[str, int]  # problem, seed
 Found = Mapping[str, Mapping[Key, Record]]  # by method
 
 
@@ -67,13 +67,6 @@ def differences(our_records: Mapping[Key, Record], their_records: Mapping[Key, R
         return (*(f"{mean:+.3f}" for mean in means), 1)
     errors = gaps.std(axis=0, ddof=1) / np.sqrt(len(keys))
     return (*(f"{mean:+.3f} ± {error:.3f}" for mean, error in zip(means, errors, strict=True)), len(keys))
-
-
-def common(results: Found) -> list[Key]:
-    """The searches that all methods finished."""
-    if not results:
-        return []
-    return sorted(set.intersection(*(set(records) for records in results.values())))
 
 
 def mean_regrets(records: Sequence[Record]) -> Floats:

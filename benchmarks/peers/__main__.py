@@ -1,7 +1,6 @@
 """`python -m benchmarks.peers …`: this project compared with other optimizers in simulated time."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -12,8 +11,8 @@ from rich.text import Text
 
 from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, parts
 from benchmarks.command import run as run_command
-from benchmarks.peers.cache import Cache
-from benchmarks.peers.measures import Found, Key
+from benchmarks.peers.cache import Cache, Key, SearchKey, read
+from benchmarks.peers.measures import Found
 from benchmarks.peers.methods.catalogue import PEERS, is_applicable, known_methods, make_method
 from benchmarks.peers.methods.ours import Options
 from benchmarks.peers.search import Record, search
@@ -56,64 +55,41 @@ def main(
     names = tuple(dict.fromkeys((*parts(methods), *own_strategies)))
     known_methods(names, own_strategies)
     selected, source = problems(problem), DataSource.find(data)
-    searches = Searches(selected, range(first_seed, first_seed + seeds), own_strategies, source)
-    several = settings(workers, evaluations)
+    seeds_of_searches = range(first_seed, first_seed + seeds)
     caches = {name: Cache(out, name, Record) for name in names}
-    results = _compare(several, searches, caches, report, console)
+    results: dict[Setting, Found] = {}
+    for setting in settings(workers, evaluations):
+        keys = {
+            (name, seed): (name, setting.workers, setting.evaluations, seed)
+            for seed, name in product(seeds_of_searches, selected)
+        }
+        if not report:
+            _run(setting, keys, caches, own_strategies, source, console)
+        results[setting] = read(caches, keys)
     listed = [one for setting, records in results.items() for one in tables(setting, records)]
     write(listed, out / "results", console)
 
 
-@dataclass(frozen=True)
-class Searches:
-    """The problems and seeds of the searches."""
-
-    problems: tuple[str, ...]
-    seeds: range
-    own: Mapping[str, Options]  # settings of strategies of this project by label
-    source: DataSource
-
-
-def _compare(
-    several: Iterable[Setting],
-    searches: Searches,
+def _run(
+    setting: Setting,
+    keys: Mapping[Key, SearchKey],
     caches: Mapping[str, Cache[Record]],
-    is_report: bool,
+    own_strategies: Mapping[str, Options],
+    source: DataSource,
     console: Console,
-) -> dict[Setting, Found]:
-    results: dict[Setting, Found] = {}
-    for setting in several:
-        if not is_report:
-            _run(setting, searches, caches, console)
-        results[setting] = _read(setting, searches, caches)
-    return results
-
-
-def _run(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]], console: Console) -> None:
+) -> None:
     """Run missing searches, one seed after the other, so that an interrupted run has complete
     seeds."""
-    for seed, name in product(searches.seeds, searches.problems):
-        problem = make_problem(name, seed, searches.source)
+    for (name, seed), key in keys.items():
+        problem = make_problem(name, seed, source)
         for method, cache in caches.items():
-            is_done = cache.get(name, setting.workers, setting.evaluations, seed) is not None
-            if is_done or not is_applicable(method, problem):
+            if cache.get(*key) is not None or not is_applicable(method, problem):
                 continue
-            instance = make_method(method, problem, seed, searches.own)
+            instance = make_method(method, problem, seed, own_strategies)
             record = search(problem, instance, setting.workers, setting.evaluations, seed, (name, method))
             cache.add(record)
             line = f"{setting}, {name}, {method}, seed {seed}: regret {record.recommended[-1]:.4g}"
             console.print(Text(line), soft_wrap=True)
-
-
-def _read(setting: Setting, searches: Searches, caches: Mapping[str, Cache[Record]]) -> Found:
-    by_method: dict[str, dict[Key, Record]] = {}
-    for method, cache in caches.items():
-        at = {
-            (name, seed): cache.get(name, setting.workers, setting.evaluations, seed)
-            for name, seed in product(searches.problems, searches.seeds)
-        }
-        by_method[method] = {key: record for key, record in at.items() if record is not None}
-    return {method: records for method, records in by_method.items() if records}
 
 
 if __name__ == "__main__":

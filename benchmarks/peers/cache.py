@@ -3,7 +3,7 @@ run continues."""
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -11,6 +11,7 @@ from orchestrator.errors import UserError
 
 _DIGITS = 6
 SearchKey = tuple[str | int, ...]
+Key = tuple[str, int]  # problem and seed
 
 
 class Finished(Protocol):
@@ -60,6 +61,20 @@ class Cache(Generic[F]):
             raise UserError(
                 f"{where} is not a finished search ({error}); delete that line, and the search is run again"
             ) from error
+
+
+def read(caches: Mapping[str, Cache[F]], keys: Mapping[Key, SearchKey]) -> dict[str, dict[Key, F]]:
+    """The finished searches of each method; methods without any are left out."""
+    found = {
+        method: {key: record for key, search in keys.items() if (record := cache.get(*search)) is not None}
+        for method, cache in caches.items()
+    }
+    return {method: records for method, records in found.items() if records}
+
+
+def common(results: Mapping[str, Mapping[Key, object]]) -> list[Key]:
+    """The searches that all methods have finished."""
+    return sorted(set.intersection(*map(set, results.values()))) if results else []
 
 
 def _round_numbers(record: Finished) -> dict[str, object]:

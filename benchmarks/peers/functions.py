@@ -11,13 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import qmc
 
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
+from benchmarks.tables import Floats
 from objectives.parameters import Range, Space
-
-Floats = NDArray[np.float64]
 
 NOISE = 0.01  # standard deviation of the noise, in units of (best − median)
 _MEDIAN_OF = 14  # the median is computed from 2^14 Sobol points

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.stats import rankdata
 
+from benchmarks.peers.cache import Key
 from benchmarks.peers.search import MARKS, Record
+from benchmarks.tables import Floats
 
-Floats = NDArray[np.float64]
-Key = tuple[str, int]  # problem and seed
 Found = Mapping[str, Mapping[Key, Record]]  # by method
 
 SHARES = (0.25, 0.5, 1.0)
@@ -51,12 +50,6 @@ def milliseconds(record: Record) -> float:
 def log10(regret: float) -> float:
     """The logarithm of the regret, which counts as SMALLEST at least."""
     return float(np.log10(max(regret, SMALLEST)))
-
-
-def common(results: Found) -> list[Key]:
-    """The searches that all methods have finished."""
-    shared = set.intersection(*(set(records) for records in results.values())) if results else set()
-    return sorted(shared)
 
 
 def mean_of(records: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Record], float]) -> float:

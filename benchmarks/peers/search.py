@@ -12,13 +12,10 @@ from statistics import mean
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.peers.problems import Evaluation, Point, Problem
 from benchmarks.simulated import duration_of, noise_of, play
 from objectives.conditions import Scalar
-
-Floats = NDArray[np.float64]
 
 MARKS = 40  # the number of recommendations, at equal steps of the evaluations
 

@@ -3,10 +3,10 @@ evaluations."""
 
 from collections.abc import Callable, Iterator
 
+from benchmarks.peers.cache import common
 from benchmarks.peers.measures import (
     SHARES,
     Found,
-    common,
     difference,
     log10,
     mean_of,

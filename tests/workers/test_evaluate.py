@@ -206,33 +206,24 @@ def test_report_takes_further_numbers_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "message"),
+    ("value", "metrics", "message"),
     [
-        ({"loss": "low"}, "the reported metric 'loss' must be a finite number, got 'low'"),
-        ({f"m{number}": 0.0 for number in range(MOST_METRICS + 1)}, f"more than {MOST_METRICS}"),
-        ({"n" * (NAME_CHARACTERS + 1): 0.0}, f"more than {NAME_CHARACTERS} characters"),
+        (0.5, {"loss": "low"}, "the reported metric 'loss' must be a finite number, got 'low'"),
+        (0.5, {f"m{number}": 0.0 for number in range(MOST_METRICS + 1)}, f"more than {MOST_METRICS}"),
+        (0.5, {"n" * (NAME_CHARACTERS + 1): 0.0}, f"more than {NAME_CHARACTERS} characters"),
+        ({"accuracy": 0.5, "loss": 2.0}, {}, "a reported mapping must have 'value'"),
     ],
 )
-def test_reported_metric_that_cannot_be_recorded_makes_the_evaluation_fail(
-    metrics: dict[str, float], message: str
+def test_report_that_cannot_be_recorded_makes_the_evaluation_fail(
+    value: Any, metrics: dict[str, float], message: str
 ) -> None:
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
-        report(0.5, 1, **metrics)
+        report(value, 1, **metrics)
         return Evaluation(1.0)
 
     outcome = outcome_of(trains)
     assert isinstance(outcome, Failure)
     assert message in outcome.message
-
-
-def test_report_of_a_mapping_without_the_first_objective_names_it() -> None:
-    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
-        report({"accuracy": 0.5, "loss": 2.0}, 1)
-        return Evaluation(1.0)
-
-    outcome = outcome_of(trains)
-    assert isinstance(outcome, Failure)
-    assert "a reported mapping must have 'value'" in outcome.message
 
 
 class MuteError(Exception):

@@ -1,8 +1,6 @@
 """PyTorch is optional, and so it is here: nothing is skipped without it, see `with_torch`."""
 
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -90,14 +88,6 @@ def test_space_is_the_papers() -> None:
         (np.log10(read["learning_rate"]) + 6) / 5,
     ]
     np.testing.assert_allclose(candidates.features, np.stack(expected, axis=1), atol=1e-12)
-
-
-def test_importing_it_needs_no_torch() -> None:
-    script = (
-        "import sys; sys.modules['torch'] = None; "
-        "from objectives.problems.training.cnn import ConvolutionalNetwork; ConvolutionalNetwork()"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_a_worker(
