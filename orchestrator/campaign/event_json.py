@@ -23,24 +23,15 @@ def _adapter() -> TypeAdapter[Event]:
     return TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="strings"))
 
 
-def to_json(event: Event) -> str:
-    """Return the event as one line of JSON; NaN and infinities as strings."""
-    return _adapter().dump_json(event).decode()
-
-
 def body_of(event: Event) -> str:
-    """Return the event as one line of JSON without its kind and without the fields at their
-    defaults. Those defaults must therefore never change."""
+    """Return the event as one line of JSON, with NaN and infinities as strings, without its kind
+    and without the fields at their defaults. Those defaults must therefore never change."""
     return _adapter().dump_json(event, exclude_defaults=True).decode()
 
 
 def event_of(kind: str, body: str | bytes) -> Event:
-    """Return the event that `body_of` wrote as `body`. Raises ValueError for any other text."""
+    """Return the event that `body_of`, or version 0.1, wrote as `body`. Raises ValueError for any
+    other text."""
     if kind not in _CLASSES:
         raise ValueError(f"{kind!r} is not a kind of event")
     return _adapter_of(kind).validate_json(body)
-
-
-def from_json(text: str | bytes) -> Event:
-    """Return the event that `to_json` wrote. Raises ValueError (pydantic's) for any other text."""
-    return _adapter().validate_json(text)

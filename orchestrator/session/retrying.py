@@ -4,9 +4,10 @@ import contextlib
 import json
 from collections.abc import Collection, Iterable
 
-from orchestrator.campaign.events import BatchChosen, Event, PickedTrial, ReopenedTrial, TrialFailed, TrialsReopened
+from orchestrator.campaign.events import Event, ReopenedTrial, TrialsReopened
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
+from orchestrator.history.fold import fold_tables
 from orchestrator.settings.model import Settings
 from orchestrator.store import snapshots
 from orchestrator.store.lease import take
@@ -18,24 +19,18 @@ EVERY_KIND = frozenset(FailureKind)
 
 def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
     """Return the trials whose last attempt failed with one of `kinds`, sorted by index."""
-    picks: dict[int, PickedTrial] = {}
-    failed: dict[int, ReopenedTrial] = {}
-    for event in events:
-        if isinstance(event, BatchChosen):
-            picks.update((pick.trial, pick) for pick in event.picks)
-        elif isinstance(event, TrialFailed) and event.is_final:
-            pick = picks[event.trial]
-            failed[event.trial] = ReopenedTrial(
-                trial=event.trial,
-                arm=pick.arm,
-                attempt=event.attempt,
-                failure=event.failure,
-                parameters=pick.parameters,
-            )
-        elif isinstance(event, TrialsReopened):
-            for reopened in event.trials:
-                failed.pop(reopened.trial, None)
-    return tuple(failed[trial] for trial in sorted(failed) if FailureKind(failed[trial].failure) in kinds)
+    failed = (
+        ReopenedTrial(
+            trial=row.trial,
+            arm=row.arm,
+            attempt=row.attempts,
+            failure=row.error.partition(":")[0],
+            parameters=row.parameters,
+        )
+        for row in fold_tables(events).trials
+        if row.status == "failed"
+    )
+    return tuple(trial for trial in failed if FailureKind(trial.failure) in kinds)
 
 
 def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[int, CampaignState]:

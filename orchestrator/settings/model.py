@@ -79,10 +79,6 @@ from orchestrator.settings.worker_sections import (
 )
 
 
-def _below_working_directory(path: str) -> str:
-    return str(Path.cwd() / Path(path).expanduser())
-
-
 def _with_space_file(tree: Any, info: ValidationInfo) -> object:
     """Return the plain values with `space`'s ConfigSpace file read into `space` and `forbid`."""
     file = tree.get("space") if isinstance(tree, Mapping) else None
@@ -182,7 +178,7 @@ class Settings(Section):
         "from the environment when the connection is made.",
     )
     data: DataSettings = Field(default_factory=DataSettings, description="The source of data sets.")
-    runs: Annotated[str, AfterValidator(_below_working_directory)] = Field(
+    runs: Annotated[str, AfterValidator(lambda path: str(Path.cwd() / Path(path).expanduser()))] = Field(
         default="runs", validate_default=True, description="Folder in which the run's folder is created."
     )
     run: Name | None = Field(

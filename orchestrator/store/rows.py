@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-from orchestrator.campaign.event_json import body_of, event_of, from_json
+from orchestrator.campaign.event_json import body_of, event_of
 from orchestrator.campaign.events import Event
 from orchestrator.store.versions import EVENT_VERSION, check_event_version, upcast
 
@@ -65,7 +65,7 @@ def decode(row: Row) -> Event:
         body = upcast(row.kind, row.version, row.body)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"its fields cannot be read: {type(error).__name__}: {error}") from error
-    return from_json(body) if row.version is None else event_of(row.kind, body)
+    return event_of(row.kind, body)
 
 
 def _checksum(campaign: str, row: Row, previous: int) -> int:
