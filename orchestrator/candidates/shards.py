@@ -44,16 +44,15 @@ class Shard:
         """Add these arms (n, d)."""
         self._parts[part] = features
 
-    def ask(self, part: str, model: bytes, query: bytes, fits: Fits) -> object:
-        """Return the result of the block of `part` with `model` (pickled kernel and λ)."""
-        return _Unpickler(query, self._fits, fits).load()(self._block(part, model))
+    def ask(self, part: str, kernel: bytes, query: bytes, fits: Fits) -> object:
+        """Return the result of the block of `part` with this pickled `kernel`."""
+        return _Unpickler(query, self._fits, fits).load()(self._block(part, kernel))
 
-    def _block(self, part: str, model: bytes) -> Block:
+    def _block(self, part: str, kernel: bytes) -> Block:
         def make() -> Block:
-            kernel, regularization = pickle.loads(model)
-            return Block(kernel, self._parts[part], regularization)
+            return Block(pickle.loads(kernel), self._parts[part])
 
-        return self._blocks.get((part, model), make)
+        return self._blocks.get((part, kernel), make)
 
 
 Handle = Any  # Ray's handle of a `Shard`, which has no type
@@ -101,12 +100,12 @@ class Part:
 
 
 class ShardBlocks(Blocks):
-    """Blocks on actors that work in parallel. `model` is the pickled kernel and λ."""
+    """Blocks on actors that work in parallel. `kernel` is pickled."""
 
-    def __init__(self, parts: Sequence[Part], model: bytes) -> None:
+    def __init__(self, parts: Sequence[Part], kernel: bytes) -> None:
         super().__init__([part.count for part in parts])
         self._parts = tuple(parts)
-        self._model = model
+        self._kernel = kernel
         self._stored: WeakKeyDictionary[Fit, ray.ObjectRef[Fit]] = WeakKeyDictionary()
 
     def ask(self, queries: Sequence[tuple[int, Query[T]]]) -> list[T]:
@@ -117,7 +116,7 @@ class ShardBlocks(Blocks):
         buffer = io.BytesIO()
         writer = _Pickler(buffer, self._stored)
         writer.dump(query)
-        answer: ray.ObjectRef[T] = part.actor.ask.remote(part.name, self._model, buffer.getvalue(), writer.fits)
+        answer: ray.ObjectRef[T] = part.actor.ask.remote(part.name, self._kernel, buffer.getvalue(), writer.fits)
         return answer
 
 
@@ -148,9 +147,9 @@ class ShardedArms:
     def __len__(self) -> int:
         return sum(part.count for part in self._parts)
 
-    def blocks(self, kernel: Kernel, regularization: float) -> ShardBlocks:
+    def blocks(self, kernel: Kernel) -> ShardBlocks:
         """Return the blocks of these arms."""
-        return ShardBlocks(self._parts, pickle.dumps((kernel, regularization)))
+        return ShardBlocks(self._parts, pickle.dumps(kernel))
 
     def extend(self, features: NDArray[np.float64]) -> "ShardedArms":
         """Append arms with `features` (n, d) to the actor with the fewest arms."""

@@ -137,7 +137,7 @@ class PlacedArms(Protocol):
     def __len__(self) -> int:
         """Return A, the number of arms."""
 
-    def blocks(self, kernel: Kernel, regularization: float) -> Blocks:
+    def blocks(self, kernel: Kernel) -> Blocks:
         """Return the blocks of these arms."""
 
     def extend(self, features: Floats) -> "PlacedArms":
@@ -161,15 +161,10 @@ class LocalBlocks(Blocks):
         Preceding blocks of at most the same size are merged into the new one, so A arms that are
         appended in small groups are in at most log₂ A blocks.
         """
-        last = self.blocks[-1]
         earlier = list(self.blocks)
         while earlier and len(earlier[-1].features) <= len(features):
             features = np.concatenate((earlier.pop().features, features))
-        return LocalBlocks([*earlier, Block(last.kernel, features, last.regularization)])
-
-    def with_regularization(self, regularization: float) -> "LocalBlocks":
-        """Return these blocks with another λ. The cached kernel columns remain valid."""
-        return LocalBlocks([block.with_regularization(regularization) for block in self.blocks])
+        return LocalBlocks([*earlier, Block(self.blocks[-1].kernel, features)])
 
 
 class AllArms:

@@ -34,6 +34,7 @@ class Fit:
     basis: Points  # the r atoms of the posterior
     transform: Floats  # T (r, r)
     spectrum: Floats  # b (r,)
+    regularization: float  # λ
     # (J, r), the loadings of each output, for its scores minus m; the means that a block returns
     # also exclude m
     loadings: Floats
@@ -104,22 +105,15 @@ class BoundRequest:
 
 
 class Block:
-    """n arms, by position, with `features` (n, d), a `kernel` and `regularization` λ."""
+    """n arms, by position, with `features` (n, d) and a `kernel`."""
 
-    def __init__(
-        self, kernel: Kernel, features: Floats, regularization: float, columns: KernelColumns | None = None
-    ) -> None:
+    def __init__(self, kernel: Kernel, features: Floats) -> None:
         self.kernel = kernel
         self.features = features
-        self.regularization = regularization
-        self.columns = KernelColumns(kernel, features) if columns is None else columns
+        self.columns = KernelColumns(kernel, features)
         self.diagonal = kernel.diagonal(features)
         self._moments: Recent[Fit, tuple[Floats, Floats]] = Recent(KEPT)
         self._bounds: Recent[tuple[Fit, bytes], Floats] = Recent(KEPT)
-
-    def with_regularization(self, regularization: float) -> "Block":
-        """Return a block of the same arms and kernel columns with another λ."""
-        return Block(self.kernel, self.features, regularization, self.columns)
 
     def look_up(self, positions: Indices) -> Floats:
         """Return features (p, d) of the arms at `positions` (p,)."""
@@ -146,7 +140,7 @@ class Block:
             explained[part] = np.einsum("ij,ij->i", product[:, :rank], product[:, :rank])
             means[:, part] = product[:, rank:].T
         # rounding can make the variance of a well-known arm negative
-        return means, np.maximum(self.diagonal - explained, 0.0) / self.regularization
+        return means, np.maximum(self.diagonal - explained, 0.0) / fit.regularization
 
     def moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
         """Return μ̃ (p,), σ̃² (p,) and y (p, r) under `fit` of the arms at `positions` (p,).
@@ -158,7 +152,7 @@ class Block:
         # product depends on a row's position
         whitened = np.matmul(fit.transform, rows[:, :, None])[:, :, 0]
         explained = np.vecdot(whitened * fit.spectrum, whitened)
-        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
+        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / fit.regularization
         return np.vecdot(whitened, fit.loadings[0]), variance, whitened
 
     def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
@@ -166,7 +160,7 @@ class Block:
         other arms in the call."""
         whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
-        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
+        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / fit.regularization
         return whitened @ fit.loadings[0], variance, whitened
 
     def prior(self) -> Floats:
@@ -244,7 +238,7 @@ class Block:
         rows = self.columns.rows(positions, fit.basis)
         whitened = rows @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
-        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / self.regularization
+        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / fit.regularization
         kernel = self.columns.rows(positions, pulled.points)
-        full = (kernel - whitened @ (pulled.rows * fit.spectrum).T) / self.regularization
+        full = (kernel - whitened @ (pulled.rows * fit.spectrum).T) / fit.regularization
         return full, whitened @ pulled.rows.T, variance

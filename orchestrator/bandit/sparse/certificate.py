@@ -94,20 +94,19 @@ class Certificate:
     old: Fit  # the reference
     new: Fit  # the other posterior
     between: Floats  # C (r₀, r)
-    regularization: float  # λ
 
     @staticmethod
-    def of(old: Fit, new: Fit, cross: Floats, regularization: float) -> "Certificate":
+    def of(old: Fit, new: Fit, cross: Floats) -> "Certificate":
         """Return the certificate. `cross`: k(𝒮₀, 𝒮)."""
-        return Certificate(old, new, old.transform @ cross @ new.transform.T, regularization)
+        return Certificate(old, new, old.transform @ cross @ new.transform.T)
 
     def rung(self, first: int) -> int | None:
         """Return the index in `LADDER` of the smallest ρ that (3) proves, from the index `first`
         on; None if it proves none of them."""
         b_0 = self.old.spectrum
         b = self.new.spectrum
-        explained_0 = b_0 / (b_0 + self.regularization)  # H₀ K₀ H₀ᵀ
-        explained = b / (b + self.regularization)  # H K Hᵀ
+        explained_0 = b_0 / (b_0 + self.old.regularization)  # H₀ K₀ H₀ᵀ
+        explained = b / (b + self.old.regularization)  # H K Hᵀ
         X = np.sqrt(b_0)[:, None] * self.between * np.sqrt(b)  # (4)
         for rung in range(first, len(LADDER)):
             rho = LADDER[rung]
@@ -122,7 +121,7 @@ class Certificate:
         differences between the posteriors' μ̃."""
         slack = rho**2 / (rho - 1.0) * (2.0 * self._error / (rho - 1.0) + EIGENVALUE_ROUNDING)
         # ‖θ − θ₀‖² is the small difference of sums of magnitude (mean / ROUNDING)²
-        cancelled = float(np.sqrt(self.regularization / ROUNDING))
+        cancelled = float(np.sqrt(self.old.regularization / ROUNDING))
         loadings = zip(self.old.loadings, self.new.loadings, means, strict=True)
         return PosteriorShift(rho, tuple(self._distance(a_0, a) + cancelled * mean for a_0, a, mean in loadings), slack)
 
@@ -136,12 +135,12 @@ class Certificate:
         bound on the contribution of C's rounding error."""
         b_0 = self.old.spectrum
         b = self.new.spectrum
-        roots_0 = np.sqrt(b_0 + self.regularization)
+        roots_0 = np.sqrt(b_0 + self.old.regularization)
         theta_0 = a_0 / roots_0
-        theta = a / np.sqrt(b + self.regularization)
+        theta = a / np.sqrt(b + self.old.regularization)
         theta_in_0 = roots_0 * (self.between @ a)  # θ'
         difference = theta_0 @ theta_0 + theta @ theta - 2.0 * theta_0 @ theta_in_0  # ‖θ − θ₀‖²
-        squared = float(self.regularization * difference + b_0 @ (theta_in_0 - theta_0) ** 2)  # (5)
+        squared = float(self.old.regularization * difference + b_0 @ (theta_in_0 - theta_0) ** 2)  # (5)
         least = np.finfo(np.float64).eps * b.max(initial=0.0) + np.finfo(np.float64).tiny
         error = self._error * float(np.linalg.norm(a / np.sqrt(np.maximum(b, least))))
         error = (error + ROUNDING * float(np.linalg.norm(theta_0))) * float(roots_0.max(initial=0.0))

@@ -158,6 +158,7 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
         basis=basis,
         transform=transform,
         spectrum=spectrum,
+        regularization=model.regularization,
         loadings=(loadings - offset * ones)[None],
         offsets=np.array([offset]),
         defect=defect_of(gram[np.ix_(kept, kept)], transform, spectrum, model.regularization),

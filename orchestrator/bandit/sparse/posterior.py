@@ -22,6 +22,7 @@ the multiset of pulls, where K̂ is (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − 
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import cast
 
 import numpy as np
 
@@ -76,18 +77,16 @@ class SparseModel:
     def all_arms(self) -> Blocks:
         """Computations for all arms."""
         if isinstance(self.arms, PlacedArms):
-            return self.arms.blocks(self.kernel, self.regularization)
-        return self._local
-
-    @cached_property
-    def _local(self) -> LocalBlocks:
-        return LocalBlocks((Block(self.kernel, self.features, self.regularization),))
+            return self.arms.blocks(self.kernel)
+        return LocalBlocks([Block(self.kernel, self.arms)])
 
     @cached_property
     def columns(self) -> KernelColumns:
         """Kernel columns over the arms, cached from one fit to the next; for arms in one array."""
-        blocks = self._local.blocks
-        return blocks[0].columns if len(blocks) == 1 else KernelColumns(self.kernel, self.features)
+        blocks = self.all_arms
+        if isinstance(blocks, LocalBlocks) and blocks.number == 1:
+            return blocks.blocks[0].columns
+        return KernelColumns(self.kernel, self.features)
 
     @cached_property
     def diagonal(self) -> Floats:
@@ -97,7 +96,7 @@ class SparseModel:
     @cached_property
     def screen(self) -> Screen:
         """Bounds on all arms, derived from an earlier fit."""
-        return Screen(self.kernel, self.regularization, self.all_arms.largest_prior)
+        return Screen(self.kernel, self.all_arms.largest_prior)
 
     def extend(self, features: Floats) -> "SparseModel":
         """Return the model with n appended arms, `features` (n, d). Results computed for the
@@ -112,15 +111,14 @@ class SparseModel:
             grown = replace(self, arms=self.arms.extend(features))
         else:
             grown = replace(self, arms=np.concatenate((self.arms, features)))
-            object.__setattr__(grown, "_local", self._local.extend(features))
+            object.__setattr__(grown, "all_arms", cast(LocalBlocks, self.all_arms).extend(features))
         object.__setattr__(grown, "screen", self.screen.extend(grown.all_arms.largest_prior))
         return grown
 
     def with_regularization(self, regularization: float) -> "SparseModel":
-        """Return the model with another λ. Kernel columns of an array are kept."""
+        """Return the model with another λ, and the same kernel columns."""
         changed = replace(self, regularization=regularization)
-        if not isinstance(self.arms, PlacedArms):
-            object.__setattr__(changed, "_local", self._local.with_regularization(regularization))
+        object.__setattr__(changed, "all_arms", self.all_arms)
         return changed
 
     def points(self, arms: Indices) -> Points:
@@ -151,6 +149,7 @@ class SparseModel:
             basis=basis,
             transform=transform,
             spectrum=spectrum,
+            regularization=self.regularization,
             loadings=np.array([loadings for loadings, _ in outputs]),
             offsets=np.array([offset for _, offset in outputs]),
             defect=defect_of(gram[np.ix_(pivots, pivots)], transform, spectrum, self.regularization),
@@ -266,7 +265,7 @@ class SparsePosterior:
         n) arrays."""
         explained = (rows * self.fit.spectrum) @ rows.T
         kernel = self.model.kernel.cross(points.features, points.features)
-        return (kernel - explained) / self.model.regularization, rows @ rows.T
+        return (kernel - explained) / self.fit.regularization, rows @ rows.T
 
     def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), or for every

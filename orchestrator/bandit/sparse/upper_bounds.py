@@ -41,9 +41,8 @@ class Screen:
     changes no pick: bounds remain valid, and existing `UpperBounds` keep their reference.
     """
 
-    def __init__(self, kernel: Kernel, regularization: float, largest_prior: float) -> None:
+    def __init__(self, kernel: Kernel, largest_prior: float) -> None:
         self._kernel = kernel
-        self._regularization = regularization
         self._prior = largest_prior  # κ²
         self._reference: Reference | None = None
         # the cost of computations for single arms since the reference, in units of one arm of a
@@ -54,7 +53,7 @@ class Screen:
     def extend(self, largest_prior: float) -> "Screen":
         """Return a screen with the same reference and more arms. `largest_prior`: κ² of all
         arms."""
-        screen = Screen(self._kernel, self._regularization, largest_prior)
+        screen = Screen(self._kernel, largest_prior)
         screen._reference = self._reference
         screen._spent = self._spent
         screen._rung = self._rung
@@ -86,7 +85,7 @@ class Screen:
         begins just below the last rung."""
         old = reference.fit
         new = present.fit
-        certificate = Certificate.of(old, new, self._cross(all_arms, old, new), self._regularization)
+        certificate = Certificate.of(old, new, self._cross(all_arms, old, new))
         rung = certificate.rung(max(self._rung - 1, 0))
         if rung is None:
             return None
@@ -109,7 +108,7 @@ class Screen:
         variance = rho * reference.rounding.variance + present.rounding.variance + shift.slack
         deviations = width * variance**0.5 + d * (reference.rounding.variance + shift.slack) ** 0.5
         mean = present.rounding.means_with(reference.rounding)[output]
-        constant = mean + deviations / float(np.sqrt(self._regularization))
+        constant = mean + deviations / float(np.sqrt(reference.fit.regularization))
         constant *= float(np.sqrt(self._prior))
         line = BoundLine(reference.fit, width * rho**0.5, constant, output)
         return line, replace(line, slope=line.slope + d)

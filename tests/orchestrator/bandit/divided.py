@@ -20,9 +20,9 @@ class Divided:
     def __len__(self) -> int:
         return len(self.features)
 
-    def blocks(self, kernel: Kernel, regularization: float) -> LocalBlocks:
+    def blocks(self, kernel: Kernel) -> LocalBlocks:
         """See `PlacedArms`."""
-        return LocalBlocks([Block(kernel, part, regularization) for part in np.split(self.features, self.cuts)])
+        return LocalBlocks([Block(kernel, part) for part in np.split(self.features, self.cuts)])
 
     def extend(self, features: Floats) -> "Divided":
         """See `PlacedArms`."""

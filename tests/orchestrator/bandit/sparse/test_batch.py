@@ -46,15 +46,6 @@ def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(
     )
 
 
-def test_batch_stays_exact_after_repeated_folding(make_problem: Callable[..., Problem]) -> None:
-    problem = make_problem(5)
-    updated, pulled = batch_with_all_arms(problem.posterior), []
-    for arm in np.random.default_rng(0).integers(len(problem.model.arms), size=4 * FOLD + 3).tolist():
-        updated.append(arm)
-        pulled.append(arm)
-        np.testing.assert_allclose(updated.variance, expected_variance(problem.posterior, pulled), atol=1e-7)
-
-
 @given(seed=SEEDS)
 def test_arms_that_left_come_back_with_the_same_numbers_and_pulled_ones_stay(
     make_problem: Callable[..., Problem], seed: int
@@ -140,22 +131,6 @@ def test_arms_stand_in_ascending_order_with_their_moments(make_problem: Callable
     batch.append(int(arms[0]))
     np.testing.assert_array_equal(batch.start_variance, variance)  # frozen, unlike `variance`
     assert batch.variance[0] < variance[0] or variance[0] < 1e-9
-
-
-@given(seed=SEEDS)
-def test_lemma_1_the_drift_is_below_one_plus_the_sum_of_old_variances(
-    make_problem: Callable[..., Problem], seed: int
-) -> None:
-    problem = make_problem(seed)
-    updated = batch_with_all_arms(problem.posterior)
-    old = updated.start_variance
-    is_measurable = old > 1e-6  # below that a ratio is one of rounding errors
-    bound = 1.0
-    for arm in problem.batch:
-        updated.append(arm)
-        bound += old[arm]
-        ratio = old[is_measurable] / updated.variance[is_measurable]
-        assert (ratio <= bound * (1 + 1e-6)).all()
 
 
 def test_batch_on_the_prior_learns_nothing(make_problem: Callable[..., Problem]) -> None:

@@ -259,6 +259,6 @@ def test_prior_may_be_the_reference_and_be_screened() -> None:
     model = posterior.model
     prior = model.fit(Pulls.none(40), NONE)
     for first, second in ((prior, posterior), (posterior, prior)):
-        screen = Screen(model.kernel, model.regularization, float(model.diagonal.max()))
+        screen = Screen(model.kernel, float(model.diagonal.max()))
         screen_arms(screen, first, 1.0)
         assert (values_of_all_arms(screen_arms(screen, second, 1.0), 40) >= exact_upper(second, 1.0)).all()

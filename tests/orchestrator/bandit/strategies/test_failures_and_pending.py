@@ -11,8 +11,7 @@ from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
 from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((40, 2))
-SEQUENTIAL = [name for name, strategy in STRATEGIES.items() if getattr(strategy, "is_sequential", False)]
-BATCHED = [name for name in STRATEGIES if name not in SEQUENTIAL]
+BATCHED = [name for name, strategy in STRATEGIES.items() if not getattr(strategy, "is_sequential", False)]
 # batches longer than one, early
 CHEAP: dict[str, dict[str, Any]] = {
     "bbkb": {"regularization": 1.0},
@@ -52,16 +51,6 @@ def test_failures_learned_along_with_rewards_only_set_their_arms_aside(name: str
     np.testing.assert_array_equal(strategy.posterior(mixed).variance, strategy.posterior(clean).variance)
     following = choice(strategy.ask(mixed, (), 9))
     assert not {pick.arm for pick in following.picks} & set(failed)
-
-
-@pytest.mark.parametrize("name", SEQUENTIAL)
-def test_sequential_strategy_chooses_one_arm_and_waits_for_its_reward(name: str) -> None:
-    for rounds in (0, 1, 12):
-        strategy, state = strategy_and_state(name, rounds)
-        decision = choice(strategy.ask(state, (), 9))
-        assert len(decision.picks) == 1
-        waiting = strategy.ask(state, (decision.picks[0].arm,), 9)
-        assert isinstance(waiting, Wait)
 
 
 @pytest.mark.parametrize("name", BATCHED)
