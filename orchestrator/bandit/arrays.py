@@ -17,8 +17,7 @@ Flags = NDArray[np.bool_]
 
 
 def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
-    """Return `values` as an immutable C-contiguous array of `dtype`. They are copied if
-    necessary."""
+    """Return `values` as an immutable C-contiguous array of `dtype`, copied if necessary."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):
         return values
     array: NDArray[D] = np.array(values, dtype=dtype, order="C")

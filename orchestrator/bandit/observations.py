@@ -13,8 +13,7 @@ from orchestrator.bandit.strategy import Observation
 
 
 def check_arms(arms: Arms | ArrayLike) -> Floats:
-    """Return the read-only features (A, d) of `Arms` or an array. Raises ValueError for an invalid
-    array."""
+    """Return the read-only features (A, d) of `arms`. Raises ValueError for an invalid array."""
     return arms.features if isinstance(arms, Arms) else check_features(arms)
 
 

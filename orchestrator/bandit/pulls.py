@@ -274,8 +274,7 @@ def bounded(rewards: float | Sequence[float] | Sequence[Sequence[float]] | Float
 
 
 def _add(sums: Floats, arms: Indices, rewards: Floats) -> Floats:
-    """Return `sums` (…, A) plus the rewards (n, …) of `arms` (n,). Raises ValueError if not
-    finite."""
+    """Return `sums` (…, A) plus rewards (n, …) of `arms` (n,). Raises ValueError if not finite."""
     after = sums.copy()
     with np.errstate(over="ignore"):
         for row, values in zip(np.atleast_2d(after), np.atleast_2d(rewards.T), strict=True):  # views

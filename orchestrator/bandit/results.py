@@ -121,8 +121,7 @@ class TrialCurve(MetricCurve):
         return replace(after, further=tuple(curves))
 
     def end_with(self, rewards: Sequence[float]) -> Self:
-        """Return the finished curves with the rewards of the result, which belong to the latest
-        step."""
+        """Return the finished curves; the rewards of the result belong to the latest step."""
         first, *further = rewards
         ended = self.end(first)
         pairs = zip(self.further or self._empty(len(further)), further, strict=True)

@@ -131,8 +131,7 @@ class Posterior:
 
     @property
     def deviation(self) -> NDArray[np.float64]:
-        """The posterior standard deviation of every arm (A,), in `mean`'s unit: √(unit ·
-        variance)."""
+        """The posterior deviation of every arm (A,), in `mean`'s unit: √(unit · variance)."""
         deviation: NDArray[np.float64] = np.sqrt(self.unit * self.variance)
         return deviation
 
@@ -185,8 +184,7 @@ class Strategy(Protocol[S]):
         """
 
     def recorded(self, state: S) -> Record:
-        """Return the drawn or accumulated values that cannot be computed from the pulls, as JSON
-        values."""
+        """Return drawn or accumulated values, which the pulls do not determine, as JSON values."""
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
         """Return the result of `tell` without randomness: drawn values are read from `record`."""
@@ -218,8 +216,7 @@ class Shardable(Protocol):
 
 @runtime_checkable
 class Sequential(Protocol):
-    """A strategy that chooses nothing while a reward is missing, so it uses one worker at a
-    time."""
+    """A strategy that chooses nothing while a reward is missing: it uses one worker."""
 
     @property
     def is_sequential(self) -> Literal[True]:
@@ -277,8 +274,7 @@ class EstimatesRewards(Protocol[S_contra]):
     """A strategy that estimates the reward of a pulled arm."""
 
     def estimate(self, state: S_contra, arm: int) -> tuple[float, float] | None:
-        """Return the expected noise-free reward of `arm` and its standard deviation; None if
-        unknown."""
+        """Return the noise-free reward expected of `arm` and its deviation; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,8 +49,7 @@ class ExactStrategy(ModelOptions, ABC, Generic[E]):
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def tell(self, state: E, observations: Sequence[Observation], rng: np.random.Generator) -> E:
-        """Return the state after these pulls; draws nothing. After a failed warm start, the prior
-        decides."""
+        """Return the state after these pulls; draws nothing. If all failed, the prior decides."""
         return state.observe(observations, self.model)
 
     def recorded(self, state: E) -> Record:

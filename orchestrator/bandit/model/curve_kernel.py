@@ -35,8 +35,7 @@ def log_times(steps: Floats, first: float, last: float) -> Floats:
 
 
 def step_correlations(times: Floats, others: Floats, lengthscale: float) -> Floats:
-    """Return exp(−½ ((t − t')/lengthscale)²) for all of `times` (…, n, 1) and `others` (…, 1,
-    p)."""
+    """Return exp(−½ ((t − t')/lengthscale)²) for `times` (…, n, 1) and `others` (…, 1, p)."""
     scaled = (times - others) / lengthscale
     correlations: Floats = np.exp(-0.5 * (scaled * scaled))
     return correlations
@@ -79,8 +78,7 @@ class CurveKernel:
         return log_times(steps, self.numbers.first, self.numbers.last)
 
     def within_trial(self, times: Floats, others: Floats) -> Floats:
-        """Return the covariances of g for one configuration, at `times` (…, n, 1) and `others` (…,
-        1, p)."""
+        """Return cov(g) of one configuration, at `times` (…, n, 1) and `others` (…, 1, p)."""
         numbers = self.numbers
         steps = step_correlations(times, others, numbers.step_lengthscale)
         covariances: Floats = numbers.lasting + (numbers.bending + numbers.shared) * steps

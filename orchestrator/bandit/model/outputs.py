@@ -110,8 +110,7 @@ def _limit(above: Floats) -> float:
 
 
 def _round(deviations: Floats, spread: float, median: float) -> Floats:
-    """Return rounded deviations in units of `spread`; zeros if the spread is due only to
-    rounding."""
+    """Return rounded deviations in units of `spread`; zeros if it is due only to rounding."""
     if spread <= _ROUNDING * abs(median):
         return np.zeros(len(deviations))
     bound = LARGEST * spread  # so that no quotient overflows
@@ -164,8 +163,7 @@ class Scale:
         return inside + self.slope * beyond
 
     def rewards(self, scores: Floats) -> Floats:
-        """Return the reward (n,) of each of `scores` (n,), or the nearest reward if there is
-        none."""
+        """Return the reward (n,) of each of `scores` (n,), or the nearest one if there is none."""
         knots, first = np.unique(self._scores, return_index=True)
         inside: Floats = np.interp(scores, knots, self._means[first])
         if self.slope <= 0.0:

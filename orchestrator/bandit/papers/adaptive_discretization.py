@@ -52,8 +52,7 @@ class CellState(ExactState):
     splits: tuple[tuple[int, ...], ...]
 
     def observe(self, observations: Sequence[Observation], model: Model | None = None) -> Self:
-        """Return the state of the next round, without splits. A cell whose arm failed gets another
-        arm."""
+        """Return the state of the next round, without splits; cells replace their failed arms."""
         after = replace(super().observe(observations, model), splits=())
         failed = {observation.arm for observation in observations if observation.reward is None}
         if not failed:
@@ -67,8 +66,7 @@ class CellState(ExactState):
         return replace(after, cells=tuple(cells))
 
     def split(self, positions: Sequence[int]) -> "CellState":
-        """Return the state with the cells at `positions` halved. Halves without arms are
-        dropped."""
+        """Return the state with the cells at `positions` halved, without halves that lack arms."""
         selected = frozenset(positions)
         cells = list[TreeCell]()
         for position, cell in enumerate(self.cells):
@@ -154,8 +152,7 @@ class AdaptiveDiscretization(RkhsOptions):
         return Choose((pick,), "one pull at a time")
 
     def tell(self, state: CellState, observations: Sequence[Observation], rng: np.random.Generator) -> CellState:
-        """Return the state after these pulls, split until the best cell's arm is due. Draws
-        nothing."""
+        """Return the state after these pulls, split until the best cell's arm is due; no draws."""
         return self._settle(state.observe(observations))
 
     def recorded(self, state: CellState) -> Record:
@@ -184,8 +181,7 @@ class AdaptiveDiscretization(RkhsOptions):
         return self.width_after(state.pulls.total)
 
     def variations(self, state: CellState) -> Floats:
-        """Return V_h for every depth h (deepest + 1,). Cells of the same depth have the same
-        edges."""
+        """Return V_h for every depth h (deepest + 1,); cells of one depth have equal edges."""
         depths = 1 + max(cell.depth for cell in state.cells)
         if self.constants == "chaining":
             return self._chaining(state.boxed, np.arange(depths))
@@ -228,8 +224,7 @@ class AdaptiveDiscretization(RkhsOptions):
         return np.asarray(np.minimum(ucb[arms], inherited) + variations[depths])
 
     def splittable(self, state: CellState) -> NDArray[np.bool_]:
-        """Return a mask (n,) of the cells with β σ ≤ V_h, down to the resolution of the
-        features."""
+        """Return a mask (n,) of the cells with β σ ≤ V_h, down to the features' resolution."""
         arms = np.array([cell.arm for cell in state.cells])
         depths = np.array([cell.depth for cell in state.cells])
         deviation = self.width(state) * np.sqrt(state.belief.variance[arms])

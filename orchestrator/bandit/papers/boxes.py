@@ -81,8 +81,7 @@ class BoxedArms:
         return lower, Box((*box.low[:axis], middle, *box.low[axis + 1 :]), box.high)
 
     def is_point(self, box: Box) -> bool:
-        """Return whether all arms of the box have the same coordinates, so that halving cannot
-        separate them."""
+        """Return whether all arms of the box have equal coordinates, which no halving separates."""
         inside = self.coordinates[box.contains(self.coordinates)]
         return bool((inside == inside[:1]).all())
 
@@ -135,8 +134,7 @@ class BoxedArms:
         return np.asarray(self.spans * (np.asarray(box.high) - box.low) / 2.0)
 
     def _snap(self, fractions: Floats, box: Box, arms: Indices) -> Indices:
-        """Return the positions (n,) of the `arms` nearest to points (n, d), in fractions of the
-        edges."""
+        """Return the positions (n,) of the `arms` nearest to points (n, d), as shares of edges."""
         places = np.asarray(box.low) + fractions * (np.asarray(box.high) - box.low)
         return np.asarray(cdist(places * self.spans, self.coordinates[arms] * self.spans).argmin(axis=1))
 

@@ -74,8 +74,7 @@ class CompressedState(ExactState):
 
     @property
     def step(self) -> int:
-        """t of β_t: one more than the rewards so far, including initial points and skipped
-        steps."""
+        """t of β_t: one more than the rewards so far, with initial points and skipped steps."""
         return 1 + self.pulls.total + self.skipped
 
     @property
@@ -109,8 +108,7 @@ class CompressedState(ExactState):
         return calibrate(after, before, observations, model, before.moments).with_scores(model)
 
     def with_scores(self, model: Model | None) -> Self:
-        """Return the state with the present scores, kernel and noise in its belief if there is a
-        `model`."""
+        """Return the state with the present scores and fit in its belief if there is a `model`."""
         if model is None:
             return self
         belief = self.belief
@@ -186,8 +184,7 @@ class Compressed(ABC):
 
     @abstractmethod
     def scores(self, state: CompressedState, step: int) -> Floats:
-        """Return the acquisition of the available arms, in ascending order of the arms, at step t =
-        `step`."""
+        """Return the acquisition of the available arms, ascending, at step t = `step`."""
 
     def width_at(self, state: CompressedState, step: int) -> float:
         """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN if there is no

@@ -60,8 +60,7 @@ class Blocks(ABC):
         return self._at(arms, Block.kernel_rows, columns=columns)
 
     def kernel_entries(self, arms: Indices, columns: Points) -> Floats:
-        """Return the same as `kernel_rows` without caching the columns, for columns that only few
-        arms need."""
+        """Like `kernel_rows`, for columns that only few arms need; does not cache them."""
         return self._at(arms, Block.kernel_entries, columns=columns)
 
     def moments(self, fit: Fit, arms: Indices, is_joint: bool = False) -> tuple[Floats, Floats, Floats]:

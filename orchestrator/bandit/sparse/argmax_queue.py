@@ -52,8 +52,7 @@ class BoundedSet:
         )
 
     def tighten(self, best: float, bounds_of: Callable[[Indices], Floats]) -> "BoundedSet":
-        """Return the same arms. Loose bounds of at least `best` are replaced by those of
-        `bounds_of`."""
+        """Return the same arms, with loose bounds of at least `best` lowered by `bounds_of`."""
         loose = np.flatnonzero(~self.is_tight & (self.bounds >= best))
         if not len(loose):
             return self
@@ -99,19 +98,16 @@ class ScoredArms(Protocol):
 
     @property
     def most(self) -> int:
-        """The largest number of evaluated arms to store. More are stored only if they are equally
-        good."""
+        """The largest number of evaluated arms to store, unless more are equally good."""
 
     def enter(self, arms: Indices) -> None:
         """Evaluate `arms`, which must be distinct and not evaluated yet."""
 
     def leave(self, positions: Indices) -> Indices:
-        """Remove the arms at these positions unless they are needed. Return the removed positions
-        (k,)."""
+        """Remove the arms at these positions unless needed. Return the removed positions (k,)."""
 
     def tighten(self, arms: Indices) -> Floats:
-        """Return better upper bounds (n,) for `arms` (n,), at a fraction of the cost of an
-        evaluation."""
+        """Return better bounds (n,) for `arms` (n,), at a fraction of an evaluation's cost."""
 
 
 def most_arms(numbers: int) -> int:

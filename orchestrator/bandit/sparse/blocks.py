@@ -81,8 +81,7 @@ class BoundLine:
 
 @dataclass(frozen=True, eq=False)
 class BoundRequest:
-    """Bounds on a block's arms, relative to one reference, with −∞ for the arms at the positions
-    `blocked`."""
+    """Bounds on a block's arms by one reference, −∞ for those at the positions `blocked`."""
 
     lines: tuple[BoundLine, ...]
     blocked: Indices
@@ -94,8 +93,7 @@ class BoundRequest:
         return self.lines[0].reference, np.array(numbers).tobytes()
 
     def bounds(self, means: Floats, deviation: Floats) -> Floats:
-        """Return the bounds of all lines (L, n), given μ̃₀ (J, n) and σ̃₀ (n,). No arm is
-        blocked."""
+        """Return the bounds of all lines (L, n) without blocking, given μ̃₀ (J, n) and σ̃₀ (n,)."""
         bounds = np.empty((len(self.lines), len(deviation)))
         for row, line in zip(bounds, self.lines, strict=True):
             np.multiply(deviation, line.slope, out=row)
@@ -128,8 +126,7 @@ class Block:
         return self.columns.entries(positions, columns)
 
     def sweep(self, fit: Fit) -> tuple[Floats, Floats]:
-        """Return μ̃ of every output (J, n) and σ̃² (n,) of every arm under `fit`, by joint matrix
-        products."""
+        """Return μ̃ (J, n) of every output and σ̃² (n,) of every arm, by joint matrix products."""
         means = np.empty((len(fit.weights), len(self.features)))
         explained = np.empty(len(self.features))
         rank = len(fit.spectrum)
@@ -211,8 +208,7 @@ class Block:
         return bounds
 
     def _reference(self, fit: Fit) -> tuple[Floats, Floats]:
-        """Return μ̃ of every output (J, n) and σ̃ (n,) of every arm under `fit`, from the cache if
-        possible."""
+        """Return μ̃ (J, n) of every output and σ̃ (n,) of every arm, from the cache if possible."""
         return self._moments.get(fit, lambda: self._refer(fit))
 
     def _refer(self, fit: Fit) -> tuple[Floats, Floats]:

@@ -70,8 +70,7 @@ def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> 
 
 
 def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) -> SparseModel:
-    """Return `sparse` with the fitted values, or, if nothing has changed, `sparse` itself with its
-    caches."""
+    """Return `sparse` with the fitted values; with its caches if nothing has changed."""
     kernel = model.kernel_of(fitted, layout)
     if (kernel, fitted.noise) == (sparse.kernel, sparse.regularization):
         return sparse

@@ -68,8 +68,7 @@ class Rounding:
         return cls(variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in fit.loadings))
 
     def means_with(self, other: "Rounding") -> tuple[float, ...]:
-        """Return, for each output, the rounding error of the difference between the posteriors'
-        μ̃."""
+        """Return each output's rounding error of the difference between the posteriors' μ̃."""
         return tuple(map(sum, zip(self.means, other.means, strict=True)))
 
 

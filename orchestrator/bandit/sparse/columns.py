@@ -48,8 +48,7 @@ class _Places:
 
 
 class KernelColumns:
-    """Columns of the kernel matrix over `features` (A, d). Old columns are evicted if they exceed
-    `max_bytes`."""
+    """Kernel columns over `features` (A, d); old ones are evicted beyond `max_bytes`."""
 
     def __init__(self, kernel: Kernel, features: Floats, max_bytes: int = MAX_BYTES) -> None:
         # feature by feature, which is the order in which a column is computed
@@ -92,8 +91,7 @@ class KernelColumns:
         return gathered
 
     def entries(self, positions: Indices, columns: Points) -> Floats:
-        """Return the same as `rows`. New columns are computed only for these rows and not
-        cached."""
+        """Like `rows`, but new columns are computed only for these rows and not cached."""
         is_kept = np.array([arm in self._slots for arm in columns.arms.tolist()], bool)
         if is_kept.all():
             return self.rows(positions, columns)

@@ -117,8 +117,7 @@ class ConditionedPosterior:
         return leaving
 
     def position(self, arm: int) -> int:
-        """Return the position of `arm` in the arrays, after entering and updating it if
-        necessary."""
+        """Return the position of `arm` in the arrays; it is entered and updated if necessary."""
         positions = np.flatnonzero(self.arms == arm)
         if not len(positions):
             self.enter(np.array([arm], np.intp))

@@ -194,8 +194,7 @@ class Knowledge:
         return Prospect(gain=float(rewards[1] - rewards[0]), noise=float(rewards[2] - rewards[0]))
 
     def _failed_with_neighbors(self) -> Indices:
-        """Return the arms that always failed, like most of their `NEIGHBORS` nearest evaluated
-        arms."""
+        """Return the arms that always failed, like most of their nearest evaluated arms."""
         arms = np.setdiff1d(self.failed, self.pulls.arms, assume_unique=True)
         if not len(arms) or not self.pulls.total:
             return arms[:0]

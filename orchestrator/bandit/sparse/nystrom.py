@@ -40,8 +40,7 @@ def pivoted_cholesky(gram: Floats) -> tuple[Indices, Floats]:
 
 
 def solve_lower(factor: Floats, right: Floats, trans: Literal["N", "T"] = "N") -> Floats:
-    """Return L⁻¹ `right`, or L⁻ᵀ `right` with `trans` "T". Returns `right` if L is empty, which
-    the solver rejects."""
+    """Return L⁻¹ `right`, or L⁻ᵀ `right` with `trans` "T"; `right` itself if L is empty."""
     if not len(factor):
         return right
     solved: Floats = scipy.linalg.solve_triangular(factor, right, lower=True, trans=trans, check_finite=False)

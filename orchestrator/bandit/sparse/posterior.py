@@ -261,8 +261,7 @@ class SparsePosterior:
         return self.model.all_arms.moments(self.fit, arms, is_joint=True)
 
     def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
-        """Return k̃(x, x') and zᵀV⁻¹z' among `points` (n), given their y as `rows` (n, r): two (n,
-        n) arrays."""
+        """Return k̃(x, x') and zᵀV⁻¹z' (n, n) of `points` (n), given their y as `rows` (n, r)."""
         explained = (rows * self.fit.spectrum) @ rows.T
         kernel = self.model.kernel.cross(points.features, points.features)
         return (kernel - explained) / self.fit.regularization, rows @ rows.T

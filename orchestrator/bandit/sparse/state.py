@@ -221,14 +221,12 @@ class SparseState:
         return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked_arms(), assume_unique=True)
 
     def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
-        """Return the warm start's arms that are neither learned, pending nor set aside, in
-        order."""
+        """Return the warm start's arms not learned, pending or set aside, in order."""
         return self._start_without(pending) if self._is_start_left else []
 
     @cached_property
     def _is_start_left(self) -> bool:
-        """Whether the warm start has an arm left if no arm is pending. If arms are pending, it may
-        have fewer."""
+        """Whether the warm start has an arm left if no arm is pending."""
         return bool(self._start_without(()))
 
     def _start_without(self, pending: Sequence[int]) -> list[int]:
@@ -274,8 +272,7 @@ class SparseState:
         return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
 
     def observe(self, observations: Sequence[Observation]) -> Self:
-        """Return the state of the next round with these pulls and set-aside arms. Random parts do
-        not change."""
+        """Return the state of the next round with these pulls and set-aside arms; no draws."""
         pulled = [observation for observation in observations if observation.reward is not None]
         further = further_rewards(observations, self.goals.further)
         existing = [observation.is_existing for observation in pulled]

@@ -49,8 +49,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         1/λ scale."""
 
     def confidence_of(self, schedule: Schedule, ratio_threshold: float) -> Confidence:
-        """Return the schedule of the width for λ, ξ², the norm bound, δ, and C̃ =
-        `ratio_threshold`."""
+        """Return the schedule of the width for C̃ = `ratio_threshold` and the options."""
         return Confidence(
             schedule=schedule,
             noise_variance=self.noise_variance,

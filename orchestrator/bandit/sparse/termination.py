@@ -33,8 +33,7 @@ class Drift:
         """Add a pull of `arm`; `variance` is σ̃² just before it, after earlier appended pulls."""
 
     def is_spent(self) -> bool:
-        """Return whether the drift exceeds C̃. A repeated call without a new pull returns the
-        same."""
+        """Return whether the drift exceeds C̃; the same in each call without a new pull."""
         return self.bound > self._threshold
 
 
@@ -117,8 +116,7 @@ class LocalDrift(Drift):
         return True
 
     def _brackets(self) -> Iterator[Bracket]:
-        """Yield brackets of the maximum at increasing cost. The last one shows whether the maximum
-        exceeds C̃."""
+        """Yield brackets of the maximum at increasing cost; the last one is conclusive."""
         yield self._from_summands()
         pulled = self._pulled()
         magnitudes, sums = self._among_pulls(pulled)

@@ -51,8 +51,7 @@ class Screen:
         self._rung = 0  # the index of the last ρ in `LADDER`
 
     def extend(self, largest_prior: float) -> "Screen":
-        """Return a screen with the same reference and more arms. `largest_prior`: κ² of all
-        arms."""
+        """Return a screen with the same reference, for more arms, whose κ² is `largest_prior`."""
         screen = Screen(self._kernel, largest_prior)
         screen._reference = self._reference
         screen._spent = self._spent

@@ -180,8 +180,7 @@ class PBT(ModelFree[PopulationState]):
         return replace(after, exploits=exploits)
 
     def ask(self, state: PopulationState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the members that have not begun first, then the paused ones, starting with the
-        least trained."""
+        """Return the members that have not begun, then the paused ones, least trained first."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
