@@ -84,12 +84,6 @@ def test_repeats_are_evaluations_of_an_arm_pulled_before(rows: list[tuple[int, b
     assert pulls.looks_deterministic == (pulls.repeats >= 3)
 
 
-def test_rows_that_were_copied_do_not_make_an_objective_look_deterministic() -> None:
-    copied = Pulls.none(4).add([0, 1] * 5, [0.5, 0.25] * 5, existing=[True] * 10)
-    assert not copied.looks_deterministic
-    assert copied.add([0, 1, 0], [0.5, 0.25, 0.5]).looks_deterministic
-
-
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20), st.integers(0, 20))
 def test_pull_stopped_early_does_not_make_an_objective_look_noisy(rows: list[tuple[int, bool]], cut: int) -> None:
     pulls = Pulls.none(5)

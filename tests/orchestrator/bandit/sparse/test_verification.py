@@ -69,18 +69,6 @@ def test_repeats_are_left_to_the_model_without_the_option() -> None:
     assert all(not pick.reason for pick in search(strategy(verify=0.0), 60, 0.3)[1])
 
 
-def test_exact_values_are_repeated_once_at_most() -> None:
-    picks = search(strategy(), 80, 0.0)[1]
-    assert len({pick.arm for pick in picks}) >= len(picks) - 1
-
-
-def test_arms_that_do_not_repeat_are_not_verified() -> None:
-    arms = Arms.of(GRID, repeats=False)
-    state, picks = search(strategy(), 60, 0.3, arms)
-    assert len({pick.arm for pick in picks}) == len(picks)
-    assert not OpenArms.of(state, (), VERIFY).left
-
-
 def check_one_by_one(state: SparseState, batch: Choose) -> None:
     """Check that single picks, with the picks before them pending, are those of the batch."""
     pending: list[int] = []

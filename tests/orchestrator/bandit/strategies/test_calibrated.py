@@ -62,14 +62,6 @@ def test_rewards_of_another_scale_and_shift_give_the_same_picks(name: str) -> No
         assert run_campaign(build(name), change)[0] == expected
 
 
-def test_rank_scale_gives_the_same_picks_under_any_increasing_map() -> None:
-    arms = Arms.of(FEATURES, repeats=False)
-    strategy = build("bbkb", model=with_preset(STRATEGIES["bbkb"], {})["model"].__class__(outputs="rank"))
-    expected = run_campaign(strategy, arms=arms)[0]
-    for increasing in (np.exp, np.cbrt, np.arctan):
-        assert run_campaign(strategy, increasing, arms=arms)[0] == expected
-
-
 @pytest.mark.parametrize("wild", [1e30, -1e30])
 def test_wild_value_does_not_spoil_the_search(wild: float) -> None:
     strategy, count = build("bbkb"), 0

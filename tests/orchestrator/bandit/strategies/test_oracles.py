@@ -11,10 +11,6 @@ from hypothesis import strategies as st
 
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.papers.compressed import Compressed
-from orchestrator.bandit.papers.compressed_ei import CompressedEI
-from orchestrator.bandit.papers.compressed_mpi import CompressedMPI
-from orchestrator.bandit.papers.compressed_ucb import CompressedUCB
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.sparse.posterior import SparseModel
@@ -108,18 +104,3 @@ def test_theory_s_oversampling_keeps_variances_within_a_factor_of_three_along_a_
         smallest = min(smallest, len(state.dictionary) / len(state.pulls.arms))
     assert state.round > 4
     assert smallest < 0.9, "a dictionary of everything would show nothing"
-
-
-@pytest.mark.parametrize("acquisition", [CompressedUCB, CompressedEI, CompressedMPI])
-def test_uncompressed_run_is_the_same_with_either_test_and_treatment(acquisition: type[Compressed]) -> None:
-    runs = [
-        [pick.arm for _, decision in play(ARMS, acquisition(RBF(0.3), 0.01, *settings), 40) for pick in decision.picks]
-        for settings in (
-            (-math.inf, "absolute"),
-            (-math.inf, "absolute", False),
-            (0.0, "relative"),
-            (0.0, "relative", False),
-        )
-    ]
-    assert all(run == runs[0] for run in runs)
-    assert len(set(runs[0])) > 4
