@@ -307,4 +307,4 @@ def _on_best(surrogate: Surrogate) -> tuple[bool, str]:
 
 def _model_text(surrogate: Surrogate) -> str:
     without = f", without {plural(surrogate.left_out, 'trial')} that stopped early" if surrogate.left_out else ""
-    return f"The model is a Gaussian process fitted to {plural(surrogate.results, 'result')}{without}."
+    return f"The model is a Gaussian process fitted to {plural(len(surrogate.values), 'result')}{without}."

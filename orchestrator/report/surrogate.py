@@ -25,7 +25,7 @@ from objectives.constraints import is_conditional, order_parameters, without_ina
 from objectives.parameters import Choice, Space
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.kernels import AnyKernel, Matern52
-from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, Fitted, chosen_for_fit, fit, prior
+from orchestrator.bandit.model.fitting import FIRST_FIT, Evidence, chosen_for_fit, fit, prior
 from orchestrator.bandit.results import LARGEST_REWARD
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
@@ -120,9 +120,7 @@ class Surrogate:
     is_feasible: NDArray[np.bool_]  # (n,), False for a result that violates a constraint
     best: Floats  # (p,), the best feasible result, or the best one if none is feasible
     absent: tuple[str, ...]  # conditional parameters that are inactive in the best result
-    fitted: Fitted
     space: Space  # empty for candidates from a table
-    results: int
     left_out: int  # the number of early-stopped trials, which have no result
     _process: _Process
     _center: float  # the mean of the values
@@ -205,7 +203,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         return None
     columns = [np.array(dimension.axis.positions, dtype=float) for dimension in dimensions]
     positions = np.column_stack(columns)
-    fitted, process = _fit_process(dimensions, positions, history.sign, scores)
+    process = _fit_process(dimensions, positions, history.sign, scores)
     best = max(range(len(rows)), key=lambda index: history.worth(rows[index]))
     return Surrogate(
         dimensions=dimensions,
@@ -214,9 +212,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
         is_feasible=np.array([row.is_feasible is not False for row in rows]),
         best=positions[best],
         absent=_absent_parameters(history, dimensions, rows[best]),
-        fitted=fitted,
         space=history.settings.space,
-        results=len(rows),
         left_out=history.campaign.totals.stopped,
         _process=process,
         _center=center,
@@ -226,7 +222,7 @@ def fit_surrogate(history: History) -> Surrogate | None:
 
 def _fit_process(
     dimensions: Sequence[Dimension], positions: Floats, sign: float, scores: Floats
-) -> tuple[Fitted, _Process]:
+) -> _Process:  # fmt: skip
     """Fit a process to the mean scores of the distinct configurations."""
     encoded = _encode_positions(dimensions, positions)
     features, groups = np.unique(encoded, axis=0, return_inverse=True)
@@ -241,7 +237,7 @@ def _fit_process(
     fitted = fit(evidence, layout, Matern52(), prior(layout, None), None)
     lengthscales = np.asarray(fitted.lengthscales)[layout.parameters]
     kernel = Matern52(lengthscale=tuple(lengthscales.tolist()))
-    return fitted, _Process.of(kernel, features, means, fitted.noise / counts)
+    return _Process.of(kernel, features, means, fitted.noise / counts)
 
 
 def _feature_layout(dimensions: Sequence[Dimension]) -> Layout:

@@ -112,7 +112,13 @@ class Identity:
 class Watch:
     """Decides by repeated checks whether another process holds a campaign."""
 
-    def __init__(self, me: Identity | None = None, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        me: Identity | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.sleep = sleep
         self._here = (me or Identity.of_this_process()).space
         self._clock = clock
         self._last: tuple[int, int] | None = None  # epoch and beats
@@ -148,7 +154,6 @@ def watch_holder(
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> tuple[Holding, bool]:
     """Return the holder of the campaign and whether it is alive, after as many checks as necessary.
 
@@ -164,7 +169,7 @@ def watch_holder(
         if not has_said:
             say(f"{holding.holder} may still run it: waiting {duration(PATIENCE_SECONDS)} for a heartbeat")
             has_said = True
-        sleep(_POLL_SECONDS)
+        watch.sleep(_POLL_SECONDS)
 
 
 def find_free(
@@ -172,21 +177,20 @@ def find_free(
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
-    sleep: Callable[[float], None] = time.sleep,
 ) -> Holding:
     """Return the lease of a campaign that no process runs.
 
     `say` informs the user about a wait. Raises HeldError if a process runs it and will not end.
     """
     watch = watch or Watch()
-    holding, is_held = watch_holder(store, campaign, say, watch, sleep)
+    holding, is_held = watch_holder(store, campaign, say, watch)
     waited = 0.0
     while is_held and waited < ORPHAN_SECONDS and watch.is_ending(holding):
         if not waited:
             say(f"{holding.holder} has lost the process that started it: waiting for its end")
-        sleep(_POLL_SECONDS)
+        watch.sleep(_POLL_SECONDS)
         waited += _POLL_SECONDS
-        holding, is_held = watch_holder(store, campaign, say, watch, sleep)
+        holding, is_held = watch_holder(store, campaign, say, watch)
     if is_held:
         raise HeldError(
             f"only one process can run campaign {campaign!r}, and {describe_holder(holding)}: watch it with "
@@ -201,7 +205,6 @@ def take(
     say: Callable[[str], None] = lambda line: None,
     me: Identity | None = None,
     watch: Watch | None = None,
-    sleep: Callable[[float], None] = time.sleep,
     settings: str = "",
 ) -> "Writer":
     """Claim a campaign that no process runs, with the settings (JSON) of the next session.
@@ -209,7 +212,7 @@ def take(
     Raises HeldError if a process is running it or claims it first.
     """
     me = me or Identity.of_this_process()
-    free = find_free(store, campaign, say, watch or Watch(me), sleep)
+    free = find_free(store, campaign, say, watch or Watch(me))
     return store.claim(campaign, str(me), me.to_text(), seen=free.epoch, settings=settings)
 
 

@@ -35,9 +35,11 @@ SPACE = {
     "s": {"low": 0.0, "high": 1.0, "step": 0.05, "when": {"m": ["a", "b"]}},
 }
 
+Make = Callable[..., Settings]
+
 
 @pytest.fixture
-def campaign(tmp_path: Path) -> Callable[..., Settings]:
+def campaign(tmp_path: Path) -> Make:
     """Settings of a campaign whose space is of all kinds of parameters; sections may be given."""
     (tmp_path / "objective_of_growth.py").write_text(OBJECTIVE)
 
@@ -76,7 +78,7 @@ def replay_events(problem: Problem, events: list[Event]) -> Progress:
     return reduce(lambda progress, event: advance(problem, progress, event), events, begin_progress(problem))
 
 
-def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: Callable[..., Settings]) -> None:
+def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: Make) -> None:
     settings = campaign()
     run = run_session(settings)
     events = run.events()
@@ -90,15 +92,14 @@ def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: 
     assert fold(events).appended == sum(event.size for event in growths)
 
 
-def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(
-    campaign: Callable[..., Settings],
-) -> None:
+def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(campaign: Make) -> None:
     settings = campaign()
     events = run_session(settings).events()
-    progress = begin_progress(build(settings).problem)
+    problem = build(settings).problem
+    progress = begin_progress(problem)
     picked: set[int] = set()
     for event in events:
-        progress = advance(build_once(settings), progress, event)
+        progress = advance(problem, progress, event)
         if isinstance(event, BatchChosen):
             picked |= {pick.arm for pick in event.picks}
         if isinstance(event, CandidatesGrown):
@@ -110,14 +111,7 @@ def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(
     assert not picked & retired
 
 
-_BUILT: dict[str, Problem] = {}
-
-
-def build_once(settings: Settings) -> Problem:
-    return _BUILT.setdefault(settings.runs, build(settings).problem)
-
-
-def test_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., Settings]) -> None:
+def test_replay_repeats_every_choice_and_every_growth(campaign: Make) -> None:
     settings = campaign()
     run = run_session(settings)
     outcome = replay_until(build(settings).problem, run.events(), None, is_checked=True)
@@ -128,7 +122,7 @@ def test_replay_repeats_every_choice_and_every_growth(campaign: Callable[..., Se
     assert shown.exit_code == 0, shown.output
 
 
-def test_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Settings]) -> None:
+def test_log_cut_anywhere_leads_to_the_same_state(campaign: Make) -> None:
     settings = campaign()
     events, problem = run_session(settings).events(), build(settings).problem
     whole = replay_events(problem, events)
@@ -141,7 +135,7 @@ def test_log_cut_anywhere_leads_to_the_same_state(campaign: Callable[..., Settin
         assert cast(SparseState, after.model).milestones.grown_at == before.model.pulls.total
 
 
-def test_resume_continues_growing(campaign: Callable[..., Settings]) -> None:
+def test_resume_continues_growing(campaign: Make) -> None:
     run = run_session(campaign())
     first = len(growths_of(run.events()))
     larger = load(run.settings_file, ["budget.evaluations=60"])
@@ -165,7 +159,7 @@ def choices_and_growths(events: list[Event]) -> list[object]:
 
 
 def test_candidates_appended_and_chosen_are_the_same_on_every_database(
-    campaign: Callable[..., Settings], database_url: str, tmp_path: Path
+    campaign: Make, database_url: str, tmp_path: Path
 ) -> None:
     budget = {"evaluations": 24}
     plain = run_session(campaign(budget=budget)).events()
@@ -180,7 +174,7 @@ def test_candidates_appended_and_chosen_are_the_same_on_every_database(
 
 
 def test_ray_campaign_over_shards_chooses_and_grows_as_one_process_does(
-    campaign: Callable[..., Settings], ray_cluster: str, monkeypatch: pytest.MonkeyPatch
+    campaign: Make, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
     settings = campaign(workers={"executor": "ray", "count": 2, "kind": "task"}, computing={"shards": 2})
@@ -197,7 +191,7 @@ def test_ray_campaign_over_shards_chooses_and_grows_as_one_process_does(
         assert verify(store, run.name).problems == ()
 
 
-def test_enqueued_configurations_are_the_first_trials(campaign: Callable[..., Settings]) -> None:
+def test_enqueued_configurations_are_the_first_trials(campaign: Make) -> None:
     enqueued = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
     events = run_session(campaign(enqueue=enqueued)).events()
     first = next(event for event in events if isinstance(event, BatchChosen))
@@ -214,29 +208,22 @@ def test_enqueued_configurations_are_the_first_trials(campaign: Callable[..., Se
         {"space": {"m": {"choices": ["a", "b"]}, "x": {"low": 0, "high": 1, "step": 0.1}, "n": {"constant": 1}}},
     ],
 )
-def test_candidates_are_unchanged_if_growth_is_off_or_impossible(
-    campaign: Callable[..., Settings], sections: dict[str, Any]
-) -> None:
+def test_candidates_are_unchanged_if_growth_is_off_or_impossible(campaign: Make, sections: dict[str, Any]) -> None:
     settings = campaign(**{"forbid": [], **sections})
     assert build(settings).problem.space is None
 
 
-def test_impossible_growth_is_refused(campaign: Callable[..., Settings]) -> None:
+def test_impossible_growth_is_refused(campaign: Make) -> None:
     with pytest.raises(UserError, match=r"candidates\.grow needs a space and a strategy"):
         build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))
 
 
-def test_candidates_of_a_continuous_space_repeat_only_without_growth(
-    campaign: Callable[..., Settings],
-) -> None:
+def test_candidates_of_a_continuous_space_repeat_only_without_growth(campaign: Make) -> None:
     def may_repeat(**sections: object) -> bool:
         return build(campaign(**sections)).problem.arms().layout.repeats
 
     assert not may_repeat()
     assert may_repeat(candidates={"size": 64})
-    objective = {
-        "callable": campaign().resolved()["objective"]["callable"],
-        "direction": "minimize",
-        "deterministic": True,
-    }
+    function = campaign().resolved()["objective"]["callable"]
+    objective = {"callable": function, "direction": "minimize", "deterministic": True}
     assert not may_repeat(candidates={"size": 64}, objective=objective)

@@ -32,6 +32,10 @@ def reporting(x, report):
 """
 
 
+def function(tmp_path: Path, name: str) -> dict[str, Any]:
+    return {"callable": f"{tmp_path}/functions.py:{name}", "direction": "maximize"}
+
+
 def tree(tmp_path: Path, objective: dict[str, Any], **sections: Any) -> dict[str, Any]:
     (tmp_path / "functions.py").write_text(MODULE)
     return {
@@ -46,35 +50,24 @@ def tree(tmp_path: Path, objective: dict[str, Any], **sections: Any) -> dict[str
 
 
 def test_function_without_report_is_refused_with_early_stopping(tmp_path: Path) -> None:
-    settings = from_mapping(tree(tmp_path, {"callable": f"{tmp_path}/functions.py:silent", "direction": "maximize"}))
+    silent = function(tmp_path, "silent")
+    settings = from_mapping(tree(tmp_path, silent))
     with pytest.raises(UserError, match=r"^early_stopping\.rule needs .* has no argument `report`: add it"):
         build_new(settings)
     build(settings)  # a run that an older version began is continued
-    build_new(
-        from_mapping(
-            tree(
-                tmp_path, {"callable": f"{tmp_path}/functions.py:silent", "direction": "maximize"}, early_stopping=None
-            )
-        )
-    )
+    build_new(from_mapping(tree(tmp_path, silent, early_stopping=None)))
 
 
 def test_parameter_called_report_hides_the_function_of_that_name(tmp_path: Path) -> None:
     space = {"x": {"low": 0.0, "high": 1.0}, "report": {"low": 0.0, "high": 1.0}}
-    objective = {"callable": f"{tmp_path}/functions.py:reporting", "direction": "maximize"}
+    objective = function(tmp_path, "reporting")
     with pytest.raises(UserError, match="`report` is a parameter of the space: rename it"):
         build_new(from_mapping(tree(tmp_path, objective, space=space)))
 
 
-@pytest.mark.parametrize(
-    "objective",
-    [
-        {"callable": "{}/functions.py:reporting", "direction": "maximize"},
-        {"command": "echo {{x}}", "direction": "maximize"},
-    ],
-)
-def test_function_that_reports_and_a_command_are_accepted(tmp_path: Path, objective: dict[str, str]) -> None:
-    build_new(from_mapping(tree(tmp_path, {key: text.format(tmp_path) for key, text in objective.items()})))
+def test_function_that_reports_and_a_command_are_accepted(tmp_path: Path) -> None:
+    for objective in (function(tmp_path, "reporting"), {"command": "echo {x}", "direction": "maximize"}):
+        build_new(from_mapping(tree(tmp_path, objective)))
 
 
 def test_tune_refuses_it_before_anything_is_written(tmp_path: Path) -> None:
@@ -97,7 +90,7 @@ def test_short_first_trainings_end_at_the_pauses_of_trials(
     tmp_path: Path, trainings: int, last_step: int, first: tuple[int, int]
 ) -> None:
     rule = {"rule": "model", "last_step": last_step, "continue": True}
-    objective = {"callable": f"{tmp_path}/functions.py:reporting", "direction": "maximize"}
+    objective = function(tmp_path, "reporting")
     budget = {"evaluations": 1000, "steps": trainings * last_step}
     settings = from_mapping(tree(tmp_path, objective, early_stopping=rule, budget=budget, strategy={"name": "bbkb"}))
     decided = with_training(settings, build(settings).objective).early_stopping
@@ -172,29 +165,19 @@ def test_session_of_a_new_campaign_uses_the_epochs_of_the_objective(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("objective", "given", "message"),
+    ("is_own", "given", "message"),
     [
-        ({}, {"first_steps": 50}, "early_stopping.first_steps must be below last_step, 12, got 50"),
-        (
-            {"callable": "{}/functions.py:reporting", "direction": "maximize"},
-            {"first_trials": 9},
-            "early_stopping.last_step must be given",
-        ),
-        (
-            {"callable": "{}/functions.py:reporting", "direction": "maximize"},
-            {"last_step": 27, "first_steps": 27},
-            "early_stopping.first_steps must be below last_step, 27, got 27",
-        ),
+        (False, {"first_steps": 50}, "early_stopping.first_steps must be below last_step, 12, got 50"),
+        (True, {"first_trials": 9}, "early_stopping.last_step must be given"),
+        (True, {"last_step": 27, "first_steps": 27}, "first_steps must be below last_step, 27, got 27"),
     ],
 )
 def test_short_first_trainings_that_do_not_fit_the_last_step_are_refused(
-    tmp_path: Path, objective: dict[str, str], given: dict[str, int], message: str
+    tmp_path: Path, is_own: bool, given: dict[str, int], message: str
 ) -> None:
-    rule = {"rule": "model", **given}
-    function = {key: text.format(tmp_path) for key, text in objective.items()}
-    settings = (
-        tree(tmp_path, function, early_stopping=rule) if function else softmax_tree(tmp_path, early_stopping=rule)
-    )
+    rule = {"early_stopping": {"rule": "model", **given}}
+    own = tree(tmp_path, function(tmp_path, "reporting"), **rule)
+    settings = own if is_own else softmax_tree(tmp_path, **rule)
     with pytest.raises(UserError, match=message):
         build_new(from_mapping(settings))
 

@@ -131,7 +131,7 @@ def test_take_waits_for_the_end_of_a_holder_that_has_lost_its_guardian(
     passing = Time(end)
     messages: list[str] = []
     with contextlib.nullcontext() if ends else pytest.raises(HeldError):
-        assert take(store, campaign, messages.append, sleep=passing.sleep).epoch == 2
+        assert take(store, campaign, messages.append, watch=Watch(sleep=passing.sleep)).epoch == 2
     assert [f"process {process.pid} has lost the process that started it" in line for line in messages] == [True]
     assert (passing.now < ORPHAN_SECONDS) is ends
 
@@ -147,7 +147,7 @@ def test_holder_elsewhere_that_beats_is_alive(store: EventStore, campaign: str) 
     far, messages = take(store, campaign, me=ELSEWHERE), list[str]()
     passing = Time(far.beat)
     with pytest.raises(HeldError, match="far process 1 runs it"):
-        take(store, campaign, messages.append, watch=Watch(HERE, passing), sleep=passing.sleep)
+        take(store, campaign, messages.append, watch=Watch(HERE, passing, passing.sleep))
     assert passing.now < PATIENCE_SECONDS
     assert len(messages) == 1
     assert "for a heartbeat" in messages[0]
@@ -155,7 +155,7 @@ def test_holder_elsewhere_that_beats_is_alive(store: EventStore, campaign: str) 
 
 def test_holder_elsewhere_without_heartbeat_is_dead_and_fenced_off(store: EventStore, campaign: str) -> None:
     far, passing = take(store, campaign, me=ELSEWHERE), Time()
-    heir = take(store, campaign, watch=Watch(HERE, passing), sleep=passing.sleep)
+    heir = take(store, campaign, watch=Watch(HERE, passing, passing.sleep))
     assert passing.now >= PATIENCE_SECONDS
     with pytest.raises(FencedError):
         far.beat()
@@ -166,7 +166,7 @@ def test_campaign_that_changes_hands_meanwhile_is_not_taken(store: EventStore, c
     take(store, campaign, me=ELSEWHERE)
     passing = Time(lambda: store.claim(campaign, "a third", dataclasses.replace(ELSEWHERE, pid=2).to_text()))
     with pytest.raises(HeldError):
-        take(store, campaign, watch=Watch(HERE, passing), sleep=passing.sleep)
+        take(store, campaign, watch=Watch(HERE, passing, passing.sleep))
 
 
 def test_watch_never_compares_clocks() -> None:
