@@ -93,14 +93,16 @@ def call_with(
     return as_evaluation(returned, origin) if gives_value(report) else Evaluation(math.nan)
 
 
-def takes_argument(objective: object, name: str) -> bool:
+def takes_argument(objective: object, name: str, is_required: bool = False) -> bool:
     """Return whether the objective is a function with the argument `name`, one of `SUPPLIED`.
+    `is_required`: and without a default for it.
 
     Raises ObjectiveError if the function cannot be found.
     """
     if not isinstance(objective, HasFunction):
         return False
-    return name in _named_arguments(objective.function())
+    argument = _named_arguments(objective.function()).get(name)
+    return argument is not None and not (is_required and argument.default is not argument.empty)
 
 
 @runtime_checkable

@@ -1,5 +1,5 @@
-"""Completes `early_stopping: {rule: model}` at the start of a session, from the objective and the
-budget."""
+"""Completes `early_stopping: {rule: model}` and `workers.trial_folders` at the start of a session,
+from the objective and the budget."""
 
 from dataclasses import replace
 
@@ -14,12 +14,14 @@ from orchestrator.settings.stopping_sections import ModelStoppingSettings
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
-    """Return `settings` with decisions about continued trials, their last step and short first
-    trainings. `is_begun`: whether `settings` already contain the decisions of an earlier session,
+    """Return `settings` with decisions about the trials' folders, continued trials, their last step
+    and short first trainings. `is_begun`: whether `settings` already contain the decisions of an earlier session,
     which are kept."""
     rule = settings.early_stopping
     strategy = settings.strategy
     with_folders = settings.workers.model_copy(update={"trial_folders": True})
+    if "folder" not in settings.space and takes_argument(objective, "folder", is_required=True):
+        settings = settings.model_copy(update={"workers": with_folders})
     if isinstance(strategy, PBT):
         strategy = replace(strategy, last_step=_last_step(strategy, objective))
         return settings.model_copy(update={"strategy": strategy, "workers": with_folders})

@@ -54,6 +54,15 @@ def test_closure_is_tuned_and_its_best_trial_has_the_least_value(inline: dict[st
     assert result.outcome == "finished"
 
 
+def test_function_whose_argument_folder_has_no_default_gets_a_folder(inline: dict[str, Any]) -> None:
+    def uses_folder(x: float, folder: Path) -> float:
+        return x * folder.is_dir()
+
+    result = tune(uses_folder, {"x": Range(1, 2)}, evaluations=2, direction="minimize", progress=False, settings=inline)
+    assert result.best.value is not None
+    assert result.best.value >= 1.0
+
+
 def test_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
     result = tune_small(inline)
     again = load(result.folder)
