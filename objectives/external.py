@@ -139,7 +139,10 @@ def check_signature(
 
 
 def _check_returns_at_once(function: Callable[..., object], origin: str) -> None:
-    """Raise ObjectiveError if `function` is a coroutine or generator function."""
+    """Raise ObjectiveError if `function` is a class, or a coroutine or generator function."""
+    if isinstance(function, type):
+        remedy = "write a function that makes an object and returns its value"
+        raise ObjectiveError(f"{origin} must be a function, not a class; {remedy}")
     while isinstance(function, functools.partial):
         function = function.func
     called = function if inspect.isroutine(function) else type(function).__call__

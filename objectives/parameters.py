@@ -268,7 +268,7 @@ def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
     is_single = getattr(values, "ndim", 1) == 0  # 0-dimensional NumPy arrays have `__iter__`
     if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
         raise ValueError(f"{name} must be a list of values, got {values!r}")
-    listed = tuple(getattr(value, "item", lambda value=value: value)() for value in values)
+    listed = tuple(value.item() if getattr(value, "ndim", 1) == 0 else value for value in values)
     for value in listed:
         if not isinstance(value, str | int | float | bool | None):
             raise ValueError(f"{name} must hold texts, numbers, True, False or None, got {value!r}")

@@ -87,7 +87,9 @@ def _read_csv(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[objec
         got = f"byte 0x{error.object[error.start]:02x}"
         raise ObjectiveError(f"{path}: a table must be UTF-8 text, got {got}; save it as UTF-8") from error
     except (OSError, EOFError, csv.Error) as error:
-        raise ObjectiveError(f"{path} cannot be read as a CSV table: {error}") from error
+        raise ObjectiveError(
+            f"{path} cannot be read as a CSV table: {getattr(error, 'strerror', None) or error}"
+        ) from error
     _check_size(path, len(rows))
     if len(names) == 1 and (separator := re.search("[;\t|]", names[0])):
         raise ObjectiveError(f"{path}:1: columns must be separated by commas, got {separator[0]!r}; convert the table")

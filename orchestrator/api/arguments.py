@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
+import numpy as np
+
 from objectives.goals import Constraint, Objective
 from objectives.parameters import Parameter
 from objectives.pickled import draft_function
@@ -107,7 +109,8 @@ def settings_of(
     tree = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
     check_mapping(tree.get("objective", {}), "settings['objective']", "{'deterministic': True}")
     for name, value in arguments.items():
-        if value is not None and (converted := _KEYS[name].convert(value)) is not None:
+        plain = value.item() if isinstance(value, np.generic) else value
+        if plain is not None and (converted := _KEYS[name].convert(plain)) is not None:
             _insert(tree, _KEYS[name].keys, converted, name)
     tree.setdefault("name", _name_of(objective))
     if "budget" not in tree:

@@ -34,6 +34,7 @@ from orchestrator.errors import UserError
 from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
+from orchestrator.running.ray_start import check_address
 from orchestrator.session.build import Parts, build_new
 from orchestrator.session.known_results import existing, with_best_of
 from orchestrator.session.open import create_run
@@ -127,6 +128,7 @@ class Campaign:
         """
         if on_result is not None and not callable(on_result):
             raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
+        check_address(self.settings, address)
         begun = find_run(self.settings, resume)
         console = SafeConsole(quiet=not progress)
         if begun is None:

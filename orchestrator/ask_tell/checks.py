@@ -191,7 +191,9 @@ def _reward(value: object) -> float | None:
     try:
         return None if value is None else _float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"a reward must be a number, or None for a failed evaluation, got {excerpt(value)}") from None
+        raise ValueError(
+            f"a reward must be a number, got {excerpt(value)}; call fail for a failed evaluation"
+        ) from None
 
 
 def _number(value: object, what: str) -> float:
@@ -202,7 +204,7 @@ def _number(value: object, what: str) -> float:
             return number
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ValueError(f"{what} must be a finite number, got {excerpt(value)}; None for a failed evaluation")
+    raise ValueError(f"{what} must be a finite number, got {excerpt(value)}; call fail for a failed evaluation")
 
 
 def _float(value: Any) -> float:

@@ -19,8 +19,8 @@ def check_address(settings: "Settings", address: str | None) -> None:
     """Raise UserError if a Ray cluster is specified and the executor is not Ray."""
     if address is not None and settings.workers.executor != "ray":
         raise UserError(
-            f"--address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
-            "address out, or change the executor with --set workers.executor=ray"
+            f"an address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
+            "address out, or choose the executor ray"
         )
 
 

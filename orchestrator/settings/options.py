@@ -170,6 +170,9 @@ def _build_value(annotation: object, value: object) -> object:
     unnamed = _dataclass_or_none(annotation)
     if isinstance(value, Mapping) and unnamed is not None:
         return build(unnamed, value)
+    if choices and isinstance(value, str):
+        example = value if value in choices else next(iter(choices))
+        raise failure([Refusal((), f"must be a mapping such as {{name: {example}}}", excerpt(value))])
     if not choices or not isinstance(value, Mapping):
         return value
     listed = ", ".join(choices)

@@ -157,6 +157,7 @@ class _AsynchronousCall:
         (functools.partial(_returns_a_coroutine), "must be an ordinary function"),
         (_AsynchronousCall(), "must be an ordinary function"),
         (_AsynchronousCall().__call__, "must be an ordinary function"),
+        (dict, "f must be a function, not a class"),
         (_yields, r"must return its value, it has a yield; .* report\(value, step\)"),
     ],
 )
@@ -168,4 +169,4 @@ def test_function_that_returns_no_value_when_called_is_refused_early(
 
 
 def test_builtin_without_a_signature_is_given_the_benefit_of_the_doubt() -> None:
-    PythonCallable("builtins:dict").check(["x"])
+    PythonCallable("builtins:max").check(["x"])

@@ -286,6 +286,8 @@ def test_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any])
     campaign = Campaign(lambda x: x, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, settings=inline)
     with pytest.raises(ValueError, match="on_result must be a function of one result, got 3"):
         campaign.run(on_result=cast(Any, 3))
+    with pytest.raises(UserError, match=r"an address is for workers\.executor ray, got workers\.executor inline"):
+        campaign.run(address="10.0.0.1:6379")
 
 
 @pytest.mark.parametrize("runs", ["x" * 300, "/".join(["folder" * 30] * 30), "a\0b"])

@@ -123,7 +123,7 @@ def test_number_beyond_any_float_is_not_finite() -> None:
 
 
 def test_long_value_is_truncated() -> None:
-    assert excerpt(np.zeros(10_000)) == "array([0., 0., 0., ..., 0., 0., 0.], shape=(10000,))"
+    assert excerpt(np.zeros(10_000)).startswith("array([0., 0., 0., ..., 0., 0., 0.]")  # NumPy 2.2 adds the shape
     assert excerpt("x" * 200) == f"'{'x' * 78}…"
 
 

@@ -122,7 +122,7 @@ def test_address_is_refused_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path)
     )
     done = bbkb(folder, "run", "inline.yaml", "--address", "127.0.0.1:1")
     assert done.returncode == 2
-    assert "--address is for workers.executor ray, got workers.executor inline" in done.stderr
+    assert "an address is for workers.executor ray, got workers.executor inline" in done.stderr
     assert not (folder / "runs").exists()
 
 

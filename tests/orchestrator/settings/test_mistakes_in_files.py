@@ -31,7 +31,10 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
             f"{HEAD}strategy:\n  kernel: {{name: rbf, lengthscale: [1, x]}}\n",
             'x.yaml:5: strategy.kernel.lengthscale.1 must be a number, got "x"',
         ),
-        (f"{HEAD}strategy: {{kernel: rbf}}\n", 'x.yaml:4: strategy.kernel must be a mapping, got "rbf"'),
+        (
+            f"{HEAD}strategy: {{kernel: rbf}}\n",
+            'x.yaml:4: strategy.kernel must be a mapping such as {name: rbf}, got "rbf"',
+        ),
         (f"{HEAD}seed: 1.5\n", "x.yaml:4: seed must be a whole number, got 1.5"),
         (f"{HEAD}seed: true\n", "x.yaml:4: seed must be a whole number, got true"),
         (f"{HEAD}worker: {{}}\n", "x.yaml:4: worker is not a known key; did you mean 'workers'?"),

@@ -134,7 +134,8 @@ def test_bounds_hold_for_every_arm_after_any_change_since_the_reference(relation
             assert (new.variance <= certified_factor(screen) * old.variance * (1 + 1e-6) + 1e-8 * prior).all()
 
     check()
-    least = 0.13 if relation == "unrelated" else 0.4  # otherwise only new sweeps would be checked
+    # otherwise only new sweeps would be checked; the examples depend on the version of Hypothesis
+    least = 0.1 if relation == "unrelated" else 0.25
     assert older >= least * examples(150)
 
 
