@@ -6,7 +6,7 @@ distribution. Default values are ignored.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -34,22 +34,13 @@ class _SpaceLoader(yaml.SafeLoader):
 
 ENDINGS = (".json", ".yaml", ".yml")
 
-_CONDITIONS: Mapping[type[Condition], str] = {
-    ConfigSpace.GreaterThanCondition: "above",
-    ConfigSpace.LessThanCondition: "below",
-}
-_CLAUSES: Mapping[type[ForbiddenClause], str] = {
-    ConfigSpace.ForbiddenGreaterThanClause: "above",
-    ConfigSpace.ForbiddenGreaterThanEqualsClause: "at_least",
-    ConfigSpace.ForbiddenLessThanClause: "below",
-    ConfigSpace.ForbiddenLessThanEqualsClause: "at_most",
-}
-_RELATIONS: Mapping[type[ForbiddenRelation], str] = {
-    ConfigSpace.ForbiddenGreaterThanRelation: "above",
-    ConfigSpace.ForbiddenGreaterThanEqualsRelation: "at_least",
-    ConfigSpace.ForbiddenLessThanRelation: "below",
-    ConfigSpace.ForbiddenLessThanEqualsRelation: "at_most",
-    ConfigSpace.ForbiddenEqualsRelation: "equals",
+# the part of a class's name that says how the class compares; the first part that occurs applies
+_OPERATORS = {
+    "GreaterThanEquals": "at_least",
+    "LessThanEquals": "at_most",
+    "GreaterThan": "above",
+    "LessThan": "below",
+    "Equals": "equals",
 }
 
 
@@ -90,11 +81,10 @@ def plain(space: ConfigSpace.ConfigurationSpace) -> tuple[dict[str, Plain], list
 def _parameter(parameter: AnyHyperparameter) -> Plain:
     match parameter:
         case ConfigSpace.CategoricalHyperparameter():
-            choices = [_scalar(choice) for choice in parameter.choices]
             weights = [float(weight) for weight in parameter.weights or ()]
-            return {"choices": choices, **({"weights": weights} if len(set(weights)) > 1 else {})}
+            return {"choices": _levels(parameter), **({"weights": weights} if len(set(weights)) > 1 else {})}
         case ConfigSpace.OrdinalHyperparameter():
-            return {"ordered": [_scalar(level) for level in parameter.sequence]}
+            return {"ordered": _levels(parameter)}
         case ConfigSpace.Constant():
             return {"constant": _scalar(parameter.value)}
         case FloatHyperparameter() | IntegerHyperparameter():
@@ -123,7 +113,7 @@ def _test(condition: Condition) -> Plain | list[object]:
             return [_scalar(condition.value)]
         case ConfigSpace.NotEqualsCondition():
             return [value for value in _levels(condition.parent) if value != condition.value]
-    return _comparison(condition.parent, _CONDITIONS[type(condition)], condition.value)
+    return _comparison(condition.parent, _operator(condition), condition.value)
 
 
 def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRelation) -> list[Plain]:
@@ -138,12 +128,17 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
         case ConfigSpace.ForbiddenEqualsClause():
             return [{forbidden.hyperparameter.name: [_scalar(forbidden.value)]}]
         case ForbiddenRelation():
-            return [{forbidden.left.name: {_RELATIONS[type(forbidden)]: forbidden.right.name}}]
+            return [{forbidden.left.name: {_operator(forbidden): forbidden.right.name}}]
         case ForbiddenClause():
             parameter = forbidden.hyperparameter
-            operator = _CLAUSES[type(forbidden)]
-            return [{parameter.name: _comparison(parameter, operator, getattr(forbidden, "value", None))}]
+            value = getattr(forbidden, "value", None)
+            return [{parameter.name: _comparison(parameter, _operator(forbidden), value)}]
     raise ObjectiveError(f"a {type(forbidden).__name__} is not supported")
+
+
+def _operator(compared: object) -> str:
+    """Return the comparison of a condition, a clause or a relation."""
+    return next(operator for name, operator in _OPERATORS.items() if name in type(compared).__name__)
 
 
 def _all_of(parts: Iterable[Sequence[Plain]]) -> list[Plain]:

@@ -13,14 +13,11 @@ from typing import Annotated, Protocol, runtime_checkable
 
 from typing_extensions import Doc
 
-from objectives.command import CommandFailedError, ShellCommand
 from objectives.keywords import did_you_mean
 from objectives.machines import gives_value, machine_of, single_machine
 from objectives.objective import Evaluation, HasFolder, ObjectiveError, Parameters, Report
 from objectives.reference import import_reference
 from objectives.returned import as_evaluation
-
-__all__ = ["CommandFailedError", "PythonCallable", "ShellCommand"]
 
 SUPPLIED = (
     "seed",

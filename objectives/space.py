@@ -19,9 +19,7 @@ from objectives.coding import Codes
 from objectives.conditions import Clause, Scalar, clauses_of, names_in, wording
 from objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
 from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range, Space, conditions
-
-__all__ = ["Choice", "Constant", "Ordered", "Parameter", "Range", "SearchSpace", "Space"]
+from objectives.parameters import Constant, Range, Space, conditions
 
 Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one parameter
 

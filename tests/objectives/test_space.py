@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from objectives import sampling
 from objectives.conditions import Clause, Scalar
 from objectives.objective import ObjectiveError
-from objectives.parameters import Parameter
+from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 from objectives.sampling import Sampler, make_candidates
-from objectives.space import Choice, Constant, Ordered, Range, SearchSpace
+from objectives.space import SearchSpace
 
 reals = st.builds(
     lambda low, width, log: Range(low, low + width, log=log),
