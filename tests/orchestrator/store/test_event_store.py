@@ -2,7 +2,6 @@
 installed."""
 
 import contextlib
-import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,11 +15,20 @@ from orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.store import Holding
 from orchestrator.store.verify import verify
+from tests.orchestrator.store.raw import change
 
 
 @pytest.fixture
 def store(database_url: str) -> Iterator[EventStore]:
     store = EventStore(database_url)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[EventStore]:
+    """A store in the file `c.sqlite`."""
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     yield store
     store.close()
 
@@ -178,27 +186,19 @@ def test_reader_does_not_disturb_the_creation(tmp_path: Path) -> None:
     creator.close()
 
 
-def test_sqlite_is_as_durable_as_it_can_be(tmp_path: Path) -> None:
-    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
-    with store._engine.connect() as connection:
+def test_sqlite_is_as_durable_as_it_can_be(local: EventStore) -> None:
+    with local._engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2  # FULL
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-    store.close()
 
 
-def test_append_that_fails_writes_nothing(tmp_path: Path) -> None:
-    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
-    store.create("c", [stop(0)])
-    writer = store.claim("c", "me")
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute("INSERT INTO bbkb_events VALUES ('c', 2, 1, 'session_closed', '{}', 0, 2)")
-    raw.close()
+def test_append_that_fails_writes_nothing(local: EventStore, tmp_path: Path) -> None:
+    local.create("c", [stop(0)])
+    writer = local.claim("c", "me")
+    change(tmp_path / "c.sqlite", "INSERT INTO bbkb_events VALUES ('c', 2, 1, 'session_closed', '{}', 0, 2)")
     with pytest.raises(StoreError, match="refused"):
         writer.append([stop(1), stop(2)])
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        assert raw.execute("SELECT count(*) FROM bbkb_events WHERE position = 1").fetchone() == (0,)
-    raw.close()
-    store.close()
+    assert [row.position for row in local.rows("c", 0)] == [0, 2]
 
 
 @pytest.mark.parametrize(
@@ -219,15 +219,13 @@ def test_append_that_fails_writes_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_damaged_log_is_reported_with_the_position(tmp_path: Path, damage: str, message: str) -> None:
-    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
-    store.create("c", [stop(number) for number in range(3)])
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute(damage)
-    raw.close()
+def test_damaged_log_is_reported_with_the_position(
+    local: EventStore, tmp_path: Path, damage: str, message: str
+) -> None:
+    local.create("c", [stop(number) for number in range(3)])
+    change(tmp_path / "c.sqlite", damage)
     with pytest.raises(StoreError, match=message):
-        list(store.read("c"))
-    store.close()
+        list(local.read("c"))
 
 
 @pytest.mark.parametrize(
@@ -278,9 +276,7 @@ INSERT INTO bbkb_events VALUES
 
 
 def test_database_of_an_older_version_is_updated_by_a_claim(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.executescript(OLD_SCHEMA)
-    raw.close()
+    change(tmp_path / "c.sqlite", OLD_SCHEMA)
     store, reader = (EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}") for _ in range(2))
     assert list(reader.read("c")) == [stop(0)]
     assert reader.holding("c") == Holding(epoch=3)
@@ -315,16 +311,14 @@ TAMPERING = {
 
 
 @pytest.mark.parametrize("tampering", TAMPERING)
-def test_checksums_reveal_an_event_that_was_removed_moved_or_added(tmp_path: Path, tampering: str) -> None:
-    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
-    store.create("c", [stop(0)])
-    store.claim("c", "me").append([stop(number) for number in range(1, 6)])
-    assert not damages(store)
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.executescript(TAMPERING[tampering])
-    raw.close()
-    assert damages(store)
-    store.close()
+def test_checksums_reveal_an_event_that_was_removed_moved_or_added(
+    local: EventStore, tmp_path: Path, tampering: str
+) -> None:
+    local.create("c", [stop(0)])
+    local.claim("c", "me").append([stop(number) for number in range(1, 6)])
+    assert not damages(local)
+    change(tmp_path / "c.sqlite", TAMPERING[tampering])
+    assert damages(local)
 
 
 def damages(store: EventStore) -> list[str]:
@@ -332,21 +326,16 @@ def damages(store: EventStore) -> list[str]:
     return [problem for problem in verify(store, "c").problems if any(sign in problem for sign in signs)]
 
 
-def test_verify_reads_the_write_ahead_log_and_survives_an_absurd_length(tmp_path: Path) -> None:
-    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
-    store.create("c", [stop(0)])
-    store.claim("c", "me").append([stop(number) for number in range(1, 1500)])
-    assert (tmp_path / "c.sqlite-wal").stat().st_size > (tmp_path / "c.sqlite").stat().st_size
-    assert verify(store, "c").events == 1500
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute("UPDATE bbkb_campaigns SET length = ?", (2**62,))
-    raw.close()
-    findings = verify(store, "c")
+def test_verify_reads_the_write_ahead_log_and_survives_an_absurd_length(local: EventStore, tmp_path: Path) -> None:
+    file = tmp_path / "c.sqlite"
+    local.create("c", [stop(0)])
+    local.claim("c", "me").append([stop(number) for number in range(1, 1500)])
+    assert (tmp_path / "c.sqlite-wal").stat().st_size > file.stat().st_size
+    assert verify(local, "c").events == 1500
+    change(file, f"UPDATE bbkb_campaigns SET length = {2**62}")
+    findings = verify(local, "c")
     assert findings.events == 1500
     assert any("missing" in problem for problem in findings.problems)
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute("UPDATE bbkb_campaigns SET length = 'many'")
-    raw.close()
+    change(file, "UPDATE bbkb_campaigns SET length = 'many'")
     with pytest.raises(StoreError, match="must have a whole number as length, got 'many'"):
-        verify(store, "c")
-    store.close()
+        verify(local, "c")

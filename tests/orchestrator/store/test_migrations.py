@@ -1,8 +1,6 @@
 """Logs of older versions are read and continued; those of newer ones are refused."""
 
-import contextlib
 import shutil
-import sqlite3
 import stat
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
 from orchestrator.store.versions import EVENT_VERSION, TABLES_VERSION
+from tests.orchestrator.store.raw import change
 
 RECORDED = sorted(path for path in (Path(__file__).parent / "recorded").iterdir() if path.is_dir())
 
@@ -25,11 +24,6 @@ RECORDED = sorted(path for path in (Path(__file__).parent / "recorded").iterdir(
 def recorded_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A run that version 0.1 made, as it was left."""
     return Path(shutil.copytree(request.param, tmp_path / request.param.name))
-
-
-def change(database: Path, statement: str) -> None:
-    with contextlib.closing(sqlite3.connect(database)) as connection, connection:
-        connection.executescript(statement)
 
 
 def test_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path) -> None:

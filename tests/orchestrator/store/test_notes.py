@@ -4,12 +4,12 @@ campaign."""
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from orchestrator.errors import RunError, UserError
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.notes import new_note
 from tests.orchestrator.campaign.short_logs import created, settings_of
+from tests.orchestrator.store.raw import change
 
 CREATED = created(settings_of())
 
@@ -34,12 +34,9 @@ def test_notes_are_read_in_the_order_of_writing_and_not_in_the_log(database_url:
 
 
 def test_notes_can_be_added_to_a_database_without_the_table(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'old.sqlite'}"
-    store = EventStore(url)
+    store = EventStore(f"sqlite:///{tmp_path / 'old.sqlite'}")
     store.create("one", [CREATED])
-    with sa.create_engine(url).begin() as connection:
-        connection.execute(sa.text("DROP TABLE bbkb_notes"))
-        connection.execute(sa.text("UPDATE bbkb_schema SET version = 2"))
+    change(tmp_path / "old.sqlite", "DROP TABLE bbkb_notes; UPDATE bbkb_schema SET version = 2")
     assert store.notes("one") == ()
     note = new_note("now there is one")
     store.add_note("one", note)

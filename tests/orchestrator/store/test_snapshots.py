@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from orchestrator.campaign.clock import Clock
 from orchestrator.campaign.events import CampaignCreated, Event
@@ -17,6 +16,7 @@ from orchestrator.session.first_events import first_events
 from orchestrator.session.open import open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs, snapshots
+from tests.orchestrator.store.raw import change
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
@@ -73,8 +73,7 @@ def test_snapshot_restores_infinities_and_nan(run: runs.Run, log: list[Event]) -
 def test_snapshot_that_does_not_match_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:
     with run.store() as store:
         snapshots.save(store.claim("c", "test"), len(log) // 2, CampaignState(session=Session(slots=99)))
-        with sa.create_engine(run.store_url).begin() as connection:
-            connection.exec_driver_sql(damage)
+        change(tmp_path / "c.sqlite", damage)
         assert snapshots.current(run, store)[1] == fold(log)
 
 
@@ -84,8 +83,7 @@ def test_log_without_its_end_is_not_read_as_a_shorter_one(run: runs.Run, log: li
         snapshots.save(
             store.claim("c", "test"), len(log) if has_snapshot else 1, fold(log if has_snapshot else log[:1])
         )
-        with sa.create_engine(run.store_url).begin() as connection:
-            connection.exec_driver_sql(f"DELETE FROM bbkb_events WHERE position >= {len(log) - 3}")
+        change(run.folder / "c.sqlite", f"DELETE FROM bbkb_events WHERE position >= {len(log) - 3}")
         with pytest.raises(StoreError, match=f"event {len(log) - 3} of 'c' is missing"):
             snapshots.current(run, store)
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,7 +19,6 @@ from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.events import (
     BatchChosen,
-    CampaignCreated,
     Event,
     ModelRefreshed,
     SessionClosed,
@@ -40,6 +39,7 @@ from orchestrator.store.event_store import EventStore
 from orchestrator.store.verify import verify
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
+from tests.orchestrator.store.raw import change
 from workers.messages import FailureKind
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
@@ -146,36 +146,26 @@ def index(events: Sequence[Event], kind: type[Event], nth: int = 0) -> int:
     return [place for place, event in enumerate(events) if isinstance(event, kind)][nth]
 
 
-def duplicate(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
+def edit(kind: type[Event], new: Callable[[Any], list[Event]], nth: int = 0) -> Callable[[list[Event]], list[Event]]:
+    """Return a function that replaces the n-th event of a kind by the events that `new` returns."""
+
     def change(events: list[Event]) -> list[Event]:
-        place = index(events, kind)
-        return [*events[: place + 1], events[place], *events[place + 1 :]]
+        place = index(events, kind, nth)
+        return [*events[:place], *new(events[place]), *events[place + 1 :]]
 
     return change
+
+
+def duplicate(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
+    return edit(kind, lambda event: [event, event])
 
 
 def remove(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
-    def change(events: list[Event]) -> list[Event]:
-        place = index(events, kind)
-        return [*events[:place], *events[place + 1 :]]
-
-    return change
+    return edit(kind, lambda event: [])
 
 
-def change_arm(events: list[Event]) -> list[Event]:
-    place = index(events, BatchChosen)
-    event = events[place]
-    assert isinstance(event, BatchChosen)
-    events[place] = replace(event, picks=(replace(event.picks[0], arm=20), *event.picks[1:]))
-    return events
-
-
-def change_epoch(events: list[Event]) -> list[Event]:
-    place = index(events, SessionOpened, 1)
-    event = events[place]
-    assert isinstance(event, SessionOpened)
-    events[place] = replace(event, epoch=7)
-    return events
+def with_arm_20(event: BatchChosen) -> list[Event]:
+    return [replace(event, picks=(replace(event.picks[0], arm=20), *event.picks[1:]))]
 
 
 @pytest.mark.parametrize(
@@ -191,8 +181,11 @@ def change_epoch(events: list[Event]) -> list[Event]:
         (duplicate(SessionClosed), r"no session is open"),
         (remove(BatchChosen), r"was dispatched and never chosen"),
         (remove(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
-        (change_arm, r"trial 0 must be of one of 20 arms, got arm 20"),
-        (change_epoch, r"a session must open a new epoch, got 7 in epoch 2 after 1"),
+        (edit(BatchChosen, with_arm_20), r"trial 0 must be of one of 20 arms, got arm 20"),
+        (
+            edit(SessionOpened, lambda event: [replace(event, epoch=7)], nth=1),
+            r"a session must open a new epoch, got 7 in epoch 2 after 1",
+        ),
     ],
 )
 def test_verify_reports_an_impossible_log_with_the_position(
@@ -212,8 +205,7 @@ def test_verify_reports_all_problems(tmp_path: Path, sound_log: list[Event]) -> 
 
 def test_verify_reports_missing_events_and_a_wrong_length(tmp_path: Path, sound_log: list[Event]) -> None:
     store = store_of(tmp_path, sound_log)
-    with sa.create_engine(f"sqlite:///{tmp_path / 'c.sqlite'}").begin() as connection:
-        connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
+    change(tmp_path / "c.sqlite", "DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
     problems = verify(store, "c").problems
     store.close()
     assert "events 4 to 6 are missing" in problems
@@ -258,10 +250,7 @@ def test_verify_rejects_an_unknown_campaign(tmp_path: Path, sound_log: list[Even
 
 
 def test_verify_reports_a_log_without_its_beginning(tmp_path: Path, sound_log: list[Event]) -> None:
-    created, *others = sound_log
-    assert isinstance(created, CampaignCreated)
-    store = store_of(tmp_path, [created, *others])
-    with sa.create_engine(f"sqlite:///{tmp_path / 'c.sqlite'}").begin() as connection:
-        connection.exec_driver_sql("DELETE FROM bbkb_events WHERE position = 0")
+    store = store_of(tmp_path, sound_log)
+    change(tmp_path / "c.sqlite", "DELETE FROM bbkb_events WHERE position = 0")
     assert "event 0 is missing" in verify(store, "c").problems
     store.close()
