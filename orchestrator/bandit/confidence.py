@@ -31,36 +31,32 @@ class WidthOptions(Options):
         bias = math.sqrt(regularization) * self.norm_bound
         return noise * math.sqrt(information_gain + 2.0 * math.log(1.0 / self.delta)) + bias
 
+    def sparse_width(
+        self, schedule: Schedule, ratio_threshold: float, variances: tuple[float, float], information_gain: float
+    ) -> float:  # fmt: skip
+        """Return the width α̃ of u at the start of a batch, including the inflation by C̃.
 
-@dataclass(frozen=True, kw_only=True)
-class Confidence:
-    """A schedule of the width with its constants; the symbols are defined in docs/glossary.md.
-
-    `theory` is Theorem 2. `practical` drops its constants, as the authors' released experiments do.
-    """
-
-    schedule: Schedule
-    noise_variance: float
-    regularization: float
-    norm_bound: float
-    delta: float
-    ratio_threshold: float
-
-    def gain(self, variance: Floats) -> float:
-        """Return the increase of the information gain G by pulls of arms with these old variances
-        σ̃²_fb (n,): Σ log(1 + c σ̃²)."""
-        c = 3.0 if self.schedule == "theory" else 1.0
-        return float(np.log1p(c * variance).sum())
-
-    def width(self, information_gain: float) -> float:
-        """Return the width α̃ of u at the start of a batch, including the inflation by C̃."""
-        noise = math.sqrt(self.noise_variance)
+        `theory` is Theorem 2 of BBKB. `practical` drops its constants, as the authors' released
+        experiments do. `variances`: ξ² and λ; the symbols are defined in docs/glossary.md.
+        """
+        noise, root = map(math.sqrt, variances)
         log_delta = math.log(1.0 / self.delta)
-        bias = math.sqrt(self.regularization) * self.norm_bound
-        if self.schedule == "theory":  # C̃ β̃, Theorem 2
+        bias = root * self.norm_bound
+        if schedule == "theory":  # C̃ β̃, Theorem 2
             beta = 2.0 * noise * math.sqrt(information_gain + log_delta) + (1.0 + math.sqrt(2.0)) * bias
-            return self.ratio_threshold * beta
-        return noise * math.sqrt(self.ratio_threshold * information_gain + log_delta) + bias
+            return ratio_threshold * beta
+        return noise * math.sqrt(ratio_threshold * information_gain + log_delta) + bias
+
+
+def information_gain(variance: Floats, schedule: Schedule = "practical") -> float:
+    """Return the increase of the information gain G by pulls of arms with these old variances
+    σ̃²_fb (n,): Σ log(1 + c σ̃²)."""
+    c = 3.0 if schedule == "theory" else 1.0
+    return float(np.log1p(c * variance).sum())
+
+
+class Confidence:
+    """The constants of a width in pickles of version 0.2.0, which are dropped."""
 
 
 def information_growth(kernel: AnyKernel, pulls: int) -> float:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
-from orchestrator.bandit.confidence import Confidence, Schedule, WidthOptions
+from orchestrator.bandit.confidence import WidthOptions, information_gain
 from orchestrator.bandit.model.model import ModelOptions
 from orchestrator.bandit.model.reliability import reliability
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
@@ -43,21 +43,10 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
     def width_at(self, state: S) -> float:
         """Return the factor on σ̃ of the 1/λ scale in the upper bounds at `state`."""
 
-    @abstractmethod
     def gain(self, variance: Floats) -> float:
         """Return the information gain of pulls of arms with these old variances σ̃² (n,), on the
         1/λ scale."""
-
-    def confidence_of(self, schedule: Schedule, ratio_threshold: float) -> Confidence:
-        """Return the schedule of the width for C̃ = `ratio_threshold` and the options."""
-        return Confidence(
-            schedule=schedule,
-            noise_variance=self.noise_variance,
-            regularization=self.regularization,
-            norm_bound=self.norm_bound,
-            delta=self.delta,
-            ratio_threshold=ratio_threshold,
-        )
+        return information_gain(variance)
 
     def tell(self, state: S, observations: Sequence[Observation], rng: np.random.Generator) -> S:
         """Return the state after these newly finished pulls: the old variances update G and

@@ -18,7 +18,6 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.checks import refusal
-from orchestrator.bandit.confidence import Confidence
 from orchestrator.bandit.options import MostPending
 from orchestrator.bandit.scheduling import PendingOptions
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
@@ -71,11 +70,6 @@ class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
         Doc("The standard deviation of a draw, in posterior standard deviations, > 0; None: β."),
     ] = None
 
-    @cached_property
-    def confidence(self) -> Confidence:
-        """The schedule of β before `scale`."""
-        return self.confidence_of("practical", 1.0)
-
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> AsyncTSState:
         """Return the state before any pull of `arms` (A, d). Raises ValueError for bad arms."""
         base = begin_state(arms, (self.kernel, self.regularization), self.model, None, rng)
@@ -121,11 +115,8 @@ class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
         """Return β at `state`, a factor on σ̃ of the 1/λ scale."""
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)
-        return self.scale * self.confidence.width(state.information_gain)
-
-    def gain(self, variance: Floats) -> float:
-        """See `Confidence.gain`."""
-        return self.confidence.gain(variance)
+        variances = (self.noise_variance, self.regularization)
+        return self.scale * self.sparse_width("practical", 1.0, variances, state.information_gain)
 
     def tell(self, state: AsyncTSState, observations: Sequence[Observation], rng: np.random.Generator) -> AsyncTSState:
         """See `SparseStrategy.tell`."""

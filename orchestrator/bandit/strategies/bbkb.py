@@ -24,7 +24,7 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import refusal
-from orchestrator.bandit.confidence import Confidence, Schedule
+from orchestrator.bandit.confidence import Schedule, information_gain
 from orchestrator.bandit.growing import AROUND, Growth, is_growth_due
 from orchestrator.bandit.kernels import KernelOption
 from orchestrator.bandit.model import defaults
@@ -113,19 +113,14 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         for option in fields(self):
             object.__setattr__(self, option.name, state.get(option.name, option.default))
 
-    @cached_property
-    def confidence(self) -> Confidence:
-        """The schedule of the width; ξ² = λ = v with a fitted model, see `width_at`."""
-        return self.confidence_of(self.width if isinstance(self.width, str) else "practical", self.ratio_threshold)
-
     def width_at(self, state: SparseState) -> float:
         """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""
         noise = state.model.regularization
         if not isinstance(self.width, str):
             return self.width * math.sqrt(noise)
-        if self.model is None:
-            return self.confidence.width(state.information_gain)
-        return replace(self.confidence, noise_variance=noise, regularization=noise).width(state.information_gain)
+        # ξ² = λ = v with a fitted model
+        variances = (self.noise_variance, self.regularization) if self.model is None else (noise, noise)
+        return self.sparse_width(self.width, self.ratio_threshold, variances, state.information_gain)
 
     def init(self, arms: AnyArms, rng: np.random.Generator) -> SparseState:
         """Return the state before any pull of `arms` (A, d); draws the warm start. Raises
@@ -202,8 +197,8 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         return Recent(1)
 
     def gain(self, variance: Floats) -> float:
-        """See `Confidence.gain`."""
-        return self.confidence.gain(variance)
+        """See `information_gain`."""
+        return information_gain(variance, self.width if isinstance(self.width, str) else "practical")
 
     def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
         """See `SparseStrategy.tell`; a failed warm start is extended (`extend_failed_start`)."""

@@ -4,52 +4,44 @@ UCB, GP-ThreDS and adaptive discretization have it).
 """
 
 import math
-from typing import Any
 
 import numpy as np
 import pytest
 
-from orchestrator.bandit.confidence import Confidence, Schedule, information_growth, rkhs_width
+from orchestrator.bandit.confidence import Schedule, WidthOptions, information_gain, information_growth, rkhs_width
 from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
 
 
-def confidence(schedule: Schedule, **changes: object) -> Confidence:
-    settings: dict[str, Any] = {
-        "noise_variance": 0.04,
-        "regularization": 0.09,
-        "norm_bound": 2.0,
-        "delta": 0.1,
-        "ratio_threshold": 3.0,
-    }
-    return Confidence(schedule=schedule, **(settings | changes))
+def width(schedule: Schedule, gain: float, delta: float = 0.1, ratio_threshold: float = 3.0) -> float:
+    options = WidthOptions(noise_variance=0.04, norm_bound=2.0, delta=delta)
+    return options.sparse_width(schedule, ratio_threshold, (0.04, 0.09), gain)
 
 
 def test_practical_width_by_hand() -> None:
-    assert confidence("practical").width(5.0) == pytest.approx(0.2 * math.sqrt(3 * 5 + math.log(10)) + 0.3 * 2)
+    assert width("practical", 5.0) == pytest.approx(0.2 * math.sqrt(3 * 5 + math.log(10)) + 0.3 * 2)
 
 
 def test_theory_s_width_by_hand() -> None:
     beta = 2 * 0.2 * math.sqrt(5 + math.log(10)) + (1 + math.sqrt(2)) * 0.3 * 2
-    assert confidence("theory").width(5.0) == pytest.approx(3 * beta)
+    assert width("theory", 5.0) == pytest.approx(3 * beta)
 
 
 @pytest.mark.parametrize(("schedule", "c"), [("practical", 1), ("theory", 3)])
 def test_information_gain_sums_over_pulls(schedule: Schedule, c: int) -> None:
-    gain = confidence(schedule).gain(np.array([0.5, 0.5, 2.0]))
+    gain = information_gain(np.array([0.5, 0.5, 2.0]), schedule)
     assert gain == pytest.approx(2 * math.log(1 + c * 0.5) + math.log(1 + c * 2.0))
 
 
 @pytest.mark.parametrize("schedule", ["practical", "theory"])
 def test_width_grows_with_information_and_confidence(schedule: Schedule) -> None:
-    width = confidence(schedule).width(1.0)
-    assert confidence(schedule).width(2.0) > width
-    assert confidence(schedule, delta=0.01).width(1.0) > width
-    assert confidence(schedule, ratio_threshold=4.0).width(1.0) > width
+    assert width(schedule, 2.0) > width(schedule, 1.0)
+    assert width(schedule, 1.0, delta=0.01) > width(schedule, 1.0)
+    assert width(schedule, 1.0, ratio_threshold=4.0) > width(schedule, 1.0)
 
 
 def test_width_of_the_bayesian_scale_by_hand() -> None:
-    width = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
-    assert width == pytest.approx(0.5 + 0.01 * math.sqrt(2 * (math.log(40) + 1 + math.log(1000))))
+    found = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
+    assert found == pytest.approx(0.5 + 0.01 * math.sqrt(2 * (math.log(40) + 1 + math.log(1000))))
 
 
 @pytest.mark.parametrize("kernel", [Matern32(0.2), Matern52(0.2)])

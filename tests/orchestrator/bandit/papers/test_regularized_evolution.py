@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from orchestrator.bandit.papers.regularized_evolution import RegularizedEvolution
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.bandit.strategy import Observation, Wait
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of
 
 GRID = np.array(list(itertools.product(range(6), range(6))), float) * 0.1
 
@@ -28,7 +28,7 @@ def state_after(
 
 
 def picks_of(strategy: RegularizedEvolution, state: Any, limit: int, pending: Sequence[int] = ()) -> list[int]:
-    return [pick.arm for pick in choice(strategy.ask(state, pending, limit)).picks]
+    return arms_of(strategy.ask(state, pending, limit))
 
 
 def steps(one: int, other: int) -> int:

@@ -12,7 +12,7 @@ from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Observation
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of
 
 POINTS = np.random.default_rng(5).random((300, 2))
 Fails = Callable[[int], bool]
@@ -33,8 +33,7 @@ def search(pulls: int, fails: Fails, goals: Goals = SINGLE, **options: Any) -> t
     state = strategy.init(Arms.of(POINTS, repeats=False).with_goals(goals), np.random.default_rng(1))
     pulled: list[int] = []
     while len(pulled) < pulls:
-        decision = choice(strategy.ask(state, (), 4))
-        arms = [pick.arm for pick in decision.picks]
+        arms = arms_of(strategy.ask(state, (), 4))
         observations = [observation(arm, fails, goals) for arm in arms]
         after = strategy.tell(state, observations, np.random.default_rng([2, len(pulled)]))
         assert strategy.restore(state, observations, strategy.recorded(after)) == after

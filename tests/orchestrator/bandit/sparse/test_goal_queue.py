@@ -20,7 +20,7 @@ from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Observation
 from tests.examples import examples
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.divided import Divided
 from tests.orchestrator.bandit.eager import eager
 
@@ -50,8 +50,7 @@ def play(
     state = bbkb.init(Arms.of(POINTS, repeats=repeats).with_goals(goals), np.random.default_rng(seed))
     pending: list[int] = []
     for number in range(rounds):
-        decision = choice(bbkb.ask(state, pending, batch))
-        picks = [pick.arm for pick in decision.picks]
+        picks = arms_of(bbkb.ask(state, pending, batch))
         yield state, tuple(pending), picks
         pending += picks
         finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
@@ -113,8 +112,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
 def test_lazy_goal_queue_picks_as_the_eager_one(seed: int, goals: Goals, repeats: bool) -> None:
     oracle = eager(strategy())
     for state, pending, picks in play(strategy(), goals, 7, 9, repeats, seed):
-        decision = choice(oracle.ask(state, pending, 9))
-        assert [pick.arm for pick in decision.picks] == picks
+        assert arms_of(oracle.ask(state, pending, 9)) == picks
 
 
 @pytest.mark.parametrize("goals", [Goals(2), Goals(1, 1), Goals(2, 1), Goals(3, 1)])
@@ -155,8 +153,7 @@ def test_scale_of_an_objective_does_not_matter() -> None:
         bbkb, batches = strategy(), []
         state = bbkb.init(Arms.of(POINTS).with_goals(Goals(2)), np.random.default_rng(0))
         for number in range(4):
-            decision = choice(bbkb.ask(state, (), 8))
-            arms = [pick.arm for pick in decision.picks]
+            arms = arms_of(bbkb.ask(state, (), 8))
             batches.append(arms)
             finished = []
             for arm in arms:
@@ -235,8 +232,7 @@ def test_arms_in_several_blocks_give_the_same_picks() -> None:
     placed = Arms(Divided(POINTS, [54, 107]), whole.layout, goals)
     state, pending = bbkb.init(placed, np.random.default_rng(0)), list[int]()
     for number, (_, _, picks) in enumerate(play(bbkb, goals, 6, 8)):
-        decision = choice(bbkb.ask(state, pending, 8))
-        assert [pick.arm for pick in decision.picks] == picks
+        assert arms_of(bbkb.ask(state, pending, 8)) == picks
         pending = [*pending, *picks]
         finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
         state = bbkb.tell(state, [observation(arm, goals) for arm in finished], np.random.default_rng([0, number]))

@@ -25,7 +25,7 @@ from orchestrator.bandit.start.coverage import is_coverage_due
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY, with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Pick
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of, choice
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 20), np.linspace(0, 1, 20)), axis=-1).reshape(-1, 2)
 ARMS = Arms.of(GRID)
@@ -183,8 +183,7 @@ def test_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_sear
         chooser, noise = strategy(), 1.4 * truths.std()
         state, told = chooser.init(Arms.of(points), np.random.default_rng(seed)), 0
         while told < 60:
-            decision = choice(chooser.ask(state, [], 4))
-            arms = [pick.arm for pick in decision.picks]
+            arms = arms_of(chooser.ask(state, [], 4))
             state = chooser.tell(state, [Observation(a, truths[a] + noise * rng.standard_normal()) for a in arms], rng)
             told += len(arms)
         arm = chooser.recommend(state)

@@ -98,7 +98,7 @@ def test_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
         state = strategy.tell(state, rows, np.random.default_rng([1, number]))
         other = sparse.tell(other, rows, np.random.default_rng([1, number]))
     assert state.dictionary.tolist() == other.dictionary.tolist()
-    assert strategy.width_at(state) == pytest.approx(0.1 * sparse.confidence.width(other.information_gain))
+    assert strategy.width_at(state) == pytest.approx(0.1 * sparse.width_at(other))
 
 
 def test_pending_pulls_are_at_most_a_batch() -> None:

@@ -19,7 +19,7 @@ from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Observation, Wait
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.strategies.bbkb_games import GRID, SMOOTH, batches, play
 
 
@@ -62,7 +62,7 @@ def test_decision_computes_its_promised_gain_once(monkeypatch: pytest.MonkeyPatc
     strategy, rng = BBKB(**with_preset(BBKB, {})), np.random.default_rng(0)
     state = strategy.init(GRID, rng)
     for _ in range(4):
-        arms = [pick.arm for pick in choice(strategy.ask(state, [], 10)).picks]
+        arms = arms_of(strategy.ask(state, [], 10))
         state = strategy.tell(state, [Observation(arm, float(GRID[arm].sum())) for arm in arms], rng)
     asked, bound_of = list[int](), Picking.upper_bound
 
@@ -96,7 +96,7 @@ def test_local_batch_begins_with_the_global_one_and_the_global_one_with_the_prod
         batches = {}
         for rule in ("product", "global", "global_then_local"):
             decision = replace(SMOOTH, termination=rule).ask(state, (), 10_000)
-            batches[rule] = [pick.arm for pick in choice(decision).picks]
+            batches[rule] = arms_of(decision)
         assert batches["global"][: len(batches["product"])] == batches["product"]
         assert batches["global_then_local"][: len(batches["global"])] == batches["global"]
 
@@ -136,8 +136,8 @@ def test_warm_start_comes_first_and_rewards_are_waited_for() -> None:
     state = strategy.init(GRID, np.random.default_rng(0))
     first = strategy.ask(state, (), 3)
     assert (len(choice(first).picks), first.reason) == (3, "warm start")
-    pending = [pick.arm for pick in choice(first).picks]
-    pending += [pick.arm for pick in choice(strategy.ask(state, pending, 30)).picks]
+    pending = arms_of(first)
+    pending += arms_of(strategy.ask(state, pending, 30))
     assert pending == list(state.initial)
     assert isinstance(strategy.ask(state, pending, 30), Wait)
 

@@ -12,7 +12,7 @@ from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.termination import Termination
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategy import Observation
-from tests.orchestrator.bandit.decisions import array, choice
+from tests.orchestrator.bandit.decisions import arms_of, array
 from tests.orchestrator.bandit.sequential_runs import value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, SMOOTH
 
@@ -29,8 +29,7 @@ def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_mode
     rng = np.random.default_rng(sum(sizes))
     state = strategy.init(AWKWARD, np.random.default_rng(0))
     for number, size in enumerate(sizes):
-        decision = choice(strategy.ask(state, (), 10))
-        arms = [pick.arm for pick in decision.picks]
+        arms = arms_of(strategy.ask(state, (), 10))
         rewards = value(array(state.arms)[arms])
         observations = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
         before = strategy.tell(state, observations, np.random.default_rng(number))

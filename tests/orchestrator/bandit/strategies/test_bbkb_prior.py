@@ -12,7 +12,7 @@ from orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Observation
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
 
 GRID = np.random.default_rng(0).random((400, 2))
@@ -51,8 +51,7 @@ def test_lazy_picks_are_the_eager_ones_with_pending_pulls() -> None:
     state, _ = search(CHOOSER, EXPECTED, 20)
     picked = []
     for chooser in (CHOOSER, eager(CHOOSER)):
-        decision = choice(chooser.ask(state, [3, 5], 16))
-        picked.append([pick.arm for pick in decision.picks])
+        picked.append(arms_of(chooser.ask(state, [3, 5], 16)))
     assert picked[0] == picked[1]
 
 

@@ -10,7 +10,7 @@ from orchestrator.bandit.confidence import Schedule
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.dictionary import Resampling
 from orchestrator.bandit.strategy import Observation
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 from tests.orchestrator.bandit.sequential_runs import value
 from tests.orchestrator.bandit.strategies.bbkb_games import GRID, PAPER, SMOOTH, play, table
@@ -55,7 +55,7 @@ def test_bbkb_beats_uniform_on_real_tables(name: str) -> None:
     state, noise = strategy.init(arms, np.random.default_rng(0)), np.random.default_rng(1)
     regret, count, half = 0.0, 0, 0.0
     while count < 500:
-        picked = [pick.arm for pick in choice(strategy.ask(state, (), 500 - count)).picks]
+        picked = arms_of(strategy.ask(state, (), 500 - count))
         regret += float((true.max() - true[picked]).sum())
         count += len(picked)
         half = half or (regret / count if count >= 250 else 0.0)

@@ -16,7 +16,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
 
 RNG = np.random.default_rng(0)
@@ -132,8 +132,7 @@ def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel(
 def test_bbkb_never_waits_and_ends_when_every_arm_was_chosen_once() -> None:
     strategy = build("bbkb")
     state = strategy.init(Arms.of(FEATURES, repeats=False), np.random.default_rng(0))
-    decision = choice(strategy.ask(state, (), 500))
-    first = [pick.arm for pick in decision.picks]
+    first = arms_of(strategy.ask(state, (), 500))
     second = strategy.ask(state, tuple(first), 500)
     assert isinstance(second, Wait)
     assert sorted(first) == list(range(len(FEATURES)))
@@ -150,7 +149,7 @@ def test_first_pulls_follow_a_sequence() -> None:
 def test_free_worker_gets_a_pick_during_the_warm_start() -> None:
     strategy = build("bbkb")
     state = strategy.init(Arms.of(FEATURES), np.random.default_rng(0))
-    first = [pick.arm for pick in choice(strategy.ask(state, (), 4)).picks]
+    first = arms_of(strategy.ask(state, (), 4))
     state = strategy.tell(state, [Observation(first[0], 0.5)], np.random.default_rng(1))
     assert len(choice(strategy.ask(state, tuple(first[1:]), 30)).picks) == 30
 

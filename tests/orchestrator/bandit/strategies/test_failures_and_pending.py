@@ -8,7 +8,7 @@ import pytest
 from orchestrator.bandit.arms import as_arms
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
-from tests.orchestrator.bandit.decisions import choice
+from tests.orchestrator.bandit.decisions import arms_of, choice
 
 ARMS = np.random.default_rng(0).random((40, 2))
 BATCHED = [name for name, strategy in STRATEGIES.items() if not getattr(strategy, "is_sequential", False)]
@@ -39,8 +39,7 @@ def strategy_and_state(name: str, rounds: int) -> tuple[Strategy[Any], Any]:
 @pytest.mark.parametrize("name", list(STRATEGIES))
 def test_failures_learned_along_with_rewards_only_set_their_arms_aside(name: str) -> None:
     strategy, state = strategy_and_state(name, 6)
-    decision = choice(strategy.ask(state, (), 4))
-    arms = [pick.arm for pick in decision.picks]
+    arms = arms_of(strategy.ask(state, (), 4))
     failed = [arm for arm in range(40) if arm not in arms][:3]
     good = [Observation(arm, reward(arm)) for arm in arms]
     clean = strategy.tell(state, good, np.random.default_rng(8))
@@ -64,8 +63,7 @@ def test_batched_strategy_keeps_several_workers_busy_at_some_time(name: str) -> 
 @pytest.mark.parametrize("name", list(STRATEGIES))
 def test_reward_of_an_arm_that_had_failed_before_is_learned_like_any_other(name: str) -> None:
     strategy, state = strategy_and_state(name, 6)
-    decision = choice(strategy.ask(state, (), 4))
-    arms = [pick.arm for pick in decision.picks]
+    arms = arms_of(strategy.ask(state, (), 4))
     state = strategy.tell(state, [Observation(arm, None) for arm in arms], np.random.default_rng(8))
     observations = [Observation(arm, reward(arm)) for arm in arms]
     assert isinstance(strategy.ask(state, arms, 4), Choose | Wait)
