@@ -2,14 +2,14 @@
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import yaml
-from rich.table import Table
+from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from orchestrator.campaign.attempts import Best
@@ -25,7 +25,7 @@ from orchestrator.store import limited
 from orchestrator.store.glance import current_state, glance
 from orchestrator.store.limited import looks_like_run, reason_of
 from orchestrator.store.runs import Run, open_run
-from orchestrator.wording import moment, one_line
+from orchestrator.wording import moment, one_line, printable
 
 
 class BestFormat(StrEnum):
@@ -36,7 +36,7 @@ class BestFormat(StrEnum):
     ARGS = "args"
 
 
-_LONGEST_NAME = 255  # the longest possible name of a folder
+_LONGEST_CELL = 1000  # characters of a name or of all tags of a run
 _TO_THE_MINUTE = len("2026-03-01 14:05")
 OPEN_SECONDS = 20.0  # the time limit for opening a run and reading the length of its log
 # The time limit for reading a log is ten times the usual duration
@@ -118,16 +118,21 @@ def list_(
         tagged = f" with the tag {', '.join(sorted(tags))}" if tags else ""
         say(console, f"{folder} has no runs{tagged}")
         return
-    table = Table(box=None, pad_edge=False)
-    for name in ("run", "began (UTC)", "state", "trials", "best", "tags"):
-        table.add_column(name, no_wrap=name not in ("run", "best", "tags"), overflow="fold")
+    rows = [("run", "began (UTC)", "state", "trials", "best", "tags")]
     for path, found in listed:
         began = moment(found.began)[:_TO_THE_MINUTE]
-        shown_name = Text(one_line(path.name, _LONGEST_NAME))
-        table.add_row(shown_name, began, found.state, found.trials, found.best, Text(" ".join(found.tags)))
-    for name in unreadable:
-        table.add_row(Text(name), "", "unreadable")
-    console.print(table)
+        rows.append((path.name, began, found.state, found.trials, found.best, " ".join(found.tags)))
+    rows += [(name, "", "unreadable", "", "", "") for name in unreadable]
+    console.print(_aligned(rows), soft_wrap=True)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Text:
+    """Return a table as text, a line for each row, however narrow the terminal is: `grep` finds a
+    whole row. The first row is the header."""
+    cells = [[printable(one_line(cell, _LONGEST_CELL)) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
+    header, *lines = ("  ".join(map(set_cell_size, row, widths)).rstrip() for row in cells)
+    return Text("\n").join([Text(header, "bold"), *map(Text, lines)])
 
 
 def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
@@ -184,13 +189,13 @@ def _read_limited(folder: Path) -> Overview:
     lengths: list[int] = []
 
     def read() -> Overview:
+        run = open_run(folder)
         if (seen := glance(run.store_url, run.name)) is not None:
             return overview_at(seen)
         with run.store() as store:
             lengths.append(store.length(run.name))
             return read_overview(run, store)
 
-    run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
     reading = limited.Call(read)
     if reading.is_over(OPEN_SECONDS):
         return reading.result()
