@@ -7,16 +7,9 @@ from typing import Any
 
 import pytest
 
-from bbkb import Constraint, Objective, Optimizer, Range, strategies
-
-STEPS = 27
-SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
-
-
-def error_at(configuration: Any, step: int) -> float:
-    """A curve that falls to an end that is best at lr = 0.01 and width = 0.6."""
-    end: float = 0.2 * (math.log10(configuration["lr"]) + 2.0) ** 2 + (configuration["width"] - 0.6) ** 2
-    return end + 0.5 / step
+from bbkb import Constraint, Objective, Optimizer, strategies
+from tests.orchestrator.ask_tell.courses import STEPS, error_at
+from tests.orchestrator.ask_tell.courses import TRAINED as SPACE
 
 
 def train(optimizer: Optimizer, configuration: Any) -> int:
