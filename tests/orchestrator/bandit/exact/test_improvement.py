@@ -1,13 +1,17 @@
-"""`orchestrator.bandit.exact.improvement`: Improvement on the best belief, the common part of EI
-and PI (Salgia, Vakili, Zhao 2021, Appendix D.1, after Nguyen et al. 2017, "Regret for expected
-improvement over the best-observed value and stopping condition").
-"""
+"""Expected improvement and probability of improvement over the best belief, exact (Salgia, Vakili,
+Zhao 2021, Appendix D.1)."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import norm
 
+from orchestrator.bandit.arrays import Floats
+from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.exact.improvement import Improvement
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
@@ -21,6 +25,48 @@ ACQUISITIONS = pytest.mark.parametrize("acquisition", [ExpectedImprovement, Prob
 play = partial(run_sequentially, ARMS, fails=lambda arm: arm % 7 == 3)  # every seventh arm fails
 
 
+def expected(gain: Floats, deviation: Floats) -> Floats:
+    improvement: Floats = gain * norm.cdf(gain / deviation) + deviation * norm.pdf(gain / deviation)
+    return improvement
+
+
+def probability(gain: Floats, deviation: Floats) -> Floats:
+    improvement: Floats = norm.cdf(gain / deviation)
+    return improvement
+
+
+@pytest.mark.parametrize(
+    ("acquisition", "formula"), [(ExpectedImprovement, expected), (ProbabilityOfImprovement, probability)]
+)
+@given(seed=st.integers(0, 10**6), margin=st.sampled_from([0.01, 0.3]))
+def test_pick_has_the_largest_improvement_of_a_dense_gaussian_process(
+    acquisition: type[Improvement], formula: Callable[[Floats, Floats], Floats], seed: int, margin: float
+) -> None:
+    strategy = acquisition(RBF(0.3), 0.04, margin=margin)
+    for state, pick in list(play(strategy, 20, seed))[1:]:
+        if np.isnan(pick.mean):  # the warm start
+            continue
+        mean, variance = exact_posterior(RBF(0.3), ARMS, state.pulls, 0.04)
+        gain = mean - np.delete(mean, state.set_aside).max() - margin
+        improvement = np.delete(formula(gain, np.sqrt(0.04 * variance)), state.set_aside)
+        picked = formula(gain, np.sqrt(0.04 * variance))[pick.arm]
+        assert picked >= improvement.max() * (1 - 1e-7)
+
+
+def test_improvements_that_round_to_nothing_are_still_ranked() -> None:
+    scores = ExpectedImprovement().improvement(np.array([0.0, 0.1, 0.05]), np.full(3, 1e-3), 1.0)
+    assert np.argsort(scores).tolist() == [0, 2, 1]
+    assert np.exp(scores).max() == pytest.approx(0.0, abs=0)
+    # a certain arm below the target comes last
+    scores = ProbabilityOfImprovement().improvement(np.array([0.0, 0.9, 0.5]), np.array([1e-3, 0.0, 1e-3]), 1.0)
+    assert np.argsort(scores).tolist() == [1, 0, 2]
+    assert norm.cdf(scores).tolist() == [0, 0, 0]
+
+
+def test_certain_best_arm_improves_with_probability_half_without_a_margin() -> None:
+    assert norm.cdf(ProbabilityOfImprovement(margin=0.0).improvement(np.ones(1), np.zeros(1), 1.0)) == 0.5
+
+
 @ACQUISITIONS
 def test_best_belief_is_that_of_an_arm_that_may_be_chosen(acquisition: type[Improvement]) -> None:
     strategy, rng = acquisition(RBF(0.3)), np.random.default_rng(1)
@@ -29,8 +75,8 @@ def test_best_belief_is_that_of_an_arm_that_may_be_chosen(acquisition: type[Impr
     failed = strategy.tell(state, [Observation(best, None)], rng)
     target = np.delete(failed.belief.mean, best).max() + strategy.margin
     assert failed.belief == state.belief
-    expected = strategy.improvement(failed.belief.mean, np.sqrt(0.01 * failed.belief.variance), target)
-    assert strategy.scores(failed).tolist() == expected.tolist() != strategy.scores(state).tolist()
+    scores = strategy.improvement(failed.belief.mean, np.sqrt(0.01 * failed.belief.variance), target)
+    assert strategy.scores(failed).tolist() == scores.tolist() != strategy.scores(state).tolist()
 
 
 @ACQUISITIONS
@@ -41,11 +87,8 @@ def test_wide_margin_explores(acquisition: type[Improvement]) -> None:
     assert choice(bold).picks[0].variance == pytest.approx(variance.max(), rel=1e-4)
 
 
-@ACQUISITIONS
-def test_factor_grows_by_a_row_for_an_arm_s_first_pull_only(
-    acquisition: type[Improvement],
-) -> None:
-    strategy, rng = acquisition(), np.random.default_rng(0)
+def test_factor_grows_by_a_row_for_an_arm_s_first_pull_only() -> None:
+    strategy, rng = ExpectedImprovement(), np.random.default_rng(0)
     state = strategy.tell(strategy.init(ARMS, rng), [Observation(3, 0.5), Observation(8, 0.1)], rng)
     for arm, rows in ((5, 3), (3, 3), (5, 3), (9, 4)):
         state = strategy.tell(state, [Observation(arm, 0.2)], rng)
