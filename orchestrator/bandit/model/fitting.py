@@ -28,7 +28,7 @@ import scipy
 
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
 from orchestrator.bandit.model.curve_kernel import CurveKernel
 from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.outputs import Outputs, scores_of
@@ -288,9 +288,3 @@ SHAPES: dict[type[AnyKernel], Callable[[Floats], tuple[Floats, Floats]]] = {
     Matern32: _matern32,
     Matern52: _matern52,
 }
-
-
-def can_be_fitted(family: AnyKernel) -> bool:
-    """Return whether the kernel's lengthscales can be fitted. Those of the linear kernel only scale
-    its variance."""
-    return not isinstance(family, Linear)

@@ -13,7 +13,7 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import CurveValues
-from orchestrator.bandit.kernels import AnyKernel, Kernel, KernelOption
+from orchestrator.bandit.kernels import AnyKernel, Kernel, KernelOption, Linear
 from orchestrator.bandit.model import defaults
 from orchestrator.bandit.model.curve_fitting import CurveFitInput, chosen_trials, fit_curves, is_fit_due, prior_numbers
 from orchestrator.bandit.model.curve_kernel import CurveKernel
@@ -22,7 +22,6 @@ from orchestrator.bandit.model.fitting import (
     FIRST_FIT,
     Evidence,
     Fitted,
-    can_be_fitted,
     chosen_for_fit,
     fit,
     is_due,
@@ -103,7 +102,7 @@ class Model:
 
     def __post_init__(self) -> None:
         check_options(self, "model")
-        if self.is_fitted and not can_be_fitted(self.kernel):
+        if self.is_fitted and isinstance(self.kernel, Linear):
             raise ValueError(
                 f"model.fit must be off with the {self.kernel.name} kernel, which has no lengthscale to fit"
             )

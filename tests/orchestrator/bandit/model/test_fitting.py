@@ -18,7 +18,6 @@ from orchestrator.bandit.model.fitting import (
     Evidence,
     Fitted,
     _Objective,
-    can_be_fitted,
     chosen_for_fit,
     fit,
     is_due,
@@ -26,6 +25,7 @@ from orchestrator.bandit.model.fitting import (
     local_noise,
     prior,
 )
+from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FAMILIES: list[AnyKernel] = [RBF(), Matern32(), Matern52()]
@@ -116,8 +116,8 @@ def test_fit_uses_a_bounded_number_of_arms_including_the_best() -> None:
 
 
 def test_linear_kernel_has_nothing_to_fit() -> None:
-    assert not can_be_fitted(Linear())
-    assert all(can_be_fitted(family) for family in FAMILIES)
+    with pytest.raises(ValueError, match=r"model\.fit must be off with the linear kernel"):
+        Model(kernel=Linear())
 
 
 def test_fit_that_changes_little_keeps_the_kernel_and_one_that_changes_much_does_not() -> None:
