@@ -1,7 +1,7 @@
 """The durations of evaluations. They decide whether attempts run as tasks or on worker actors.
 
 A task costs two milliseconds less than a call of a worker actor. But tasks need processes of their
-own, which take seconds to start, so attempts become tasks only after many short evaluations.
+own, which take seconds to start, so attempts become tasks only after thousands of short ones.
 """
 
 from collections import deque
@@ -12,7 +12,10 @@ from workers.on_ray.places import Kind
 SHORT_SECONDS = 0.1  # attempts become tasks if the mean duration falls below this
 LONG_SECONDS = 0.2  # attempts move to worker actors if the mean duration rises above this
 VERY_SHORT_SECONDS = 0.05  # tasks queue in Ray if the mean duration is below this
-MEASURED = 100  # the number of durations in the mean, and of successes before attempts become tasks
+MEASURED = 100  # the number of durations in the mean
+# The number of successes before attempts become tasks. The calls of two thousand more cost about as
+# much as the start of a few processes.
+MANY = 2000
 
 
 class Durations:
@@ -30,6 +33,7 @@ class Durations:
         self.longest_response_seconds = 0.0
         self._is_automatic = kind == "auto"
         self._latest: deque[float] = deque(maxlen=MEASURED)
+        self._successes = 0
 
     @property
     def is_very_short(self) -> bool:
@@ -41,13 +45,14 @@ class Durations:
         if not isinstance(outcome, Success):
             return
         self.longest_response_seconds = max(self.longest_response_seconds, response_seconds)
+        self._successes += 1
         self._latest.append(outcome.finished - outcome.started)
         if not self._is_automatic:
             return
         if self.is_short:
             self.is_short = self._mean() <= LONG_SECONDS
         else:
-            self.is_short = len(self._latest) == MEASURED and self._mean() < SHORT_SECONDS
+            self.is_short = self._successes >= MANY and self._mean() < SHORT_SECONDS
 
     def _mean(self) -> float:
         return sum(self._latest) / len(self._latest)
