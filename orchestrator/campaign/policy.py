@@ -215,8 +215,7 @@ def _close_stopped(view: _View) -> commands.Command:
     if session.stop_reason is StopReason.EVERYTHING_FAILS:
         return _close_fruitless(view.state)
     if session.stop_reason is StopReason.INTERRUPTED:
-        reason = "stopped on request, after its running evaluations"
-        return commands.Close(SessionOutcome.INTERRUPTED, reason)
+        return commands.Close(SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations")
     return commands.Close(SessionOutcome.FINISHED, session.stop_reason or "")
 
 
@@ -255,8 +254,7 @@ def _learn(state: CampaignState) -> commands.Command:
     rule = state.rules.training
     if rule is not None and rule.has_checkpoints:
         unlearned = (finished.trial for finished in state.finished)
-        keep = rule.keep_checkpoints
-        if trials := state.trainings.superfluous(keep, state.hopes, unlearned):
+        if trials := state.trainings.superfluous(rule.keep_checkpoints, state.hopes, unlearned):
             return commands.RemoveCheckpoints(trials)
     return commands.Tell(tuple(state.finished))
 
@@ -326,11 +324,11 @@ def _is_learning_due(state: CampaignState) -> bool:
 def _is_refresh_due(state: CampaignState) -> bool:
     """Return whether results have grown enough for a never-waiting strategy to learn them."""
     rules = state.rules.strategy
-    growth = state.rules.strategy.refresh_growth
     if rules.counts_rewards and any(ended.observation.reward is None for ended in state.finished):
         return True
     learned = state.refresh.rewards if rules.counts_rewards else state.learned_count
     learned += state.results.existing.count
+    growth = rules.refresh_growth
     return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
 
 
@@ -338,12 +336,13 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
     """Return whether the last refresh, including the fit in the next choice, took no more than the
     allowed share of the time since then. The durations are from the log, not from a clock, so a
     replay makes the same decision."""
-    if not state.rules.strategy.refresh_overhead:
+    rules = state.rules.strategy
+    if not rules.refresh_overhead:
         return False
     seconds = state.durations.refreshing + state.durations.fitting
-    if state.rules.strategy.refresh_growth and not seconds:
+    if rules.refresh_growth and not seconds:
         return False  # virtual time: a refresh is due only by growth
-    return seconds <= state.rules.strategy.refresh_overhead * (state.clock.last_time - state.refresh.time)
+    return seconds <= rules.refresh_overhead * (state.clock.last_time - state.refresh.time)
 
 
 def _stop_reason(view: _View) -> StopReason | None:
@@ -361,8 +360,7 @@ def _stop_reason(view: _View) -> StopReason | None:
         return StopReason.STEPS_SPENT
     if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
-    ended = state.totals.ended
-    return state.results.gains.stop_reason(rules.stop_when, ended, state.session.slots)
+    return state.results.gains.stop_reason(rules.stop_when, state.totals.ended, state.session.slots)
 
 
 def _completes_first(view: _View) -> bool:
