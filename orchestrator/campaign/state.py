@@ -303,7 +303,7 @@ class CampaignState:
 def idle_cause(state: CampaignState) -> Cause:
     """Return the reason that the currently idle workers have no work."""
     if state.session.phase is Phase.STOPPING or (not state.remaining and not state.backlog):
-        return "campaign_end"
+        return "refit" if state.computation and not state.running else "campaign_end"
     if not state.session.dispatched:
         return "start_up"
     if state.backlog:

@@ -331,7 +331,7 @@ def _now(status: Status) -> str:
     if status.phase == "closed":
         return f"{status.outcome}: {status.reason}"
     if status.phase == "created":
-        return "starting: the coordinator has not opened a session yet"
+        return "no session yet: one is starting, or `bbkb resume` starts one"
     return status.activity
 
 

@@ -53,7 +53,7 @@ def test_live_view_before_the_first_session_shows_the_budget() -> None:
     text = text_of(fold(EVENTS[:1]).status())
     assert "0/40" in text
     assert "no session yet" in text
-    assert "starting: the coordinator has not opened a session yet" in text
+    assert "one is starting, or `bbkb resume` starts one" in text
 
 
 def test_live_view_shows_no_negative_time() -> None:
