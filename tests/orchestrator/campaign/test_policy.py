@@ -150,7 +150,7 @@ def test_idle_seconds_are_assigned_to_their_cause() -> None:
     assert state.clock.idle.by_cause() == {"start_up": 2.0, "refit": 0.5, "drift_budget": 3.5}
     last = asynchronous(*events[:2], success(0, time=3.0), success(1, time=7.0), evaluations=2)
     assert last.clock.idle.by_cause() == {"start_up": 2.0, "campaign_end": 4.0}
-    learning = [success(0, time=3.0), success(1, time=4.0), ComputingBegan(time=4.0, what="refreshing")]
+    learning: list[Event] = [success(0, time=3.0), success(1, time=4.0), ComputingBegan(time=4.0, what="refreshing")]
     last = asynchronous(*events[:2], *learning, refresh(0, 1, time=9.0), evaluations=2)
     assert last.clock.idle.by_cause() == {"start_up": 2.0, "campaign_end": 1.0, "refit": 10.0}
     in_batches = fold(session(slots=2), *events[:2], success(0, time=3.0), success(1, time=7.0))
