@@ -22,6 +22,11 @@ from objectives.parameters import Choice, Range, Space
 from objectives.sampling import make_candidates
 
 TASKS = ("1040", "1111", "1468", "1489", "23381", "40496", "40981", "41212")
+OTHER_TASKS = (  # of XGBoost, by turns from the surrogate's list, to verify changes of the search
+    *("1049", "1068", "1461", "1479", "1494", "1515", "188", "28", "312", "38", "40685", "40975", "40994"),
+    *("41146", "41162", "41169", "42", "46", "6", "1056", "1220", "1475", "1486", "1501", "18", "23512"),
+    *("300", "37", "40536", "40923", "40982", "41138", "41157", "41165", "4134", "4538", "50"),
+)
 _LEAST, _MOST = 0.0009118819655545162, 1096.6331584284585  # e⁻⁷ and e⁷
 _TREES: dict[str, tuple[str, ...]] = {"booster": ("gbtree", "dart")}
 _DART: dict[str, tuple[str, ...]] = {"booster": ("dart",)}
@@ -52,6 +57,7 @@ SPACES: Mapping[str, Space] = {  # choices, then numbers, in the order of the su
     },
 }
 NAMES = tuple(f"{learner}-{task}" for learner in SPACES for task in TASKS)
+OTHERS = tuple(f"rbv2_xgboost-{task}" for task in OTHER_TASKS)
 _WHOLE_DATA, _REPETITIONS = 1.0, 10.0  # the last two inputs: the share of the data, and repetitions
 _MISSING = "#na#"  # stands for a choice that does not exist
 _SAMPLE, _CLIMBERS, _ROUNDS, _CHILDREN = 2**13, 32, 24, 16
@@ -142,7 +148,7 @@ def _step(kind: Any, value: Any, width: float, rng: np.random.Generator) -> Any:
 
 
 def load_learner(name: str, source: DataSource) -> Learner:
-    """The problem `name` of NAMES; raises ObjectiveError when its data are missing, UserError
+    """The problem `name` of NAMES or OTHERS; raises ObjectiveError when its data are missing, UserError
     without onnxruntime."""
     learner, _, task = name.partition("-")
     return Learner(_surrogate(learner, source), task)

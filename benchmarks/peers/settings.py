@@ -25,8 +25,9 @@ SETS: Mapping[str, tuple[str, ...]] = {
     **{f"bbob-{dimension}": tuple(bbob.names(dimension)) for dimension in bbob.DIMENSIONS},
     "lcbench": trainings.NAMES,
     "rbv2": rbv2.NAMES,
+    "rbv2-others": rbv2.OTHERS,
 }
-SUITES = ("bbob", "lcbench", "rbv2")  # not in `all`
+SUITES = ("bbob", "lcbench", "rbv2", "rbv2-others")  # not in `all`
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def make_problem(name: str, seed: int, source: DataSource) -> Problem:
         return load_table(name, source)
     if name in trainings.NAMES:
         return trainings.load_training(name, source)
-    if name in rbv2.NAMES:
+    if name in (*rbv2.NAMES, *rbv2.OTHERS):
         return rbv2.load_learner(name, source)
     if name in SETS["bbob"]:
         return bbob.parse(name, seed)

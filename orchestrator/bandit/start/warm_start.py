@@ -28,7 +28,8 @@ S = TypeVar("S", bound=SparseState)
 
 # the number of pulls of a spread start if its length depends on the space
 SHORTEST = 8
-LONGEST = 16
+LONGEST = 10
+IF_ARMS_REPEAT = 16
 RESTART = 64  # the largest number of random arms added to a failed warm start
 
 PullsOption = Annotated[int, Ge(1), Doc("The number of arms to pull first, ≥ 1.")]
@@ -91,8 +92,8 @@ class SpreadStart(_StartOptions):
     pulls: Annotated[
         Annotated[int, Ge(1)] | None,
         Doc(
-            "Arms that are pulled first, ≥ 1; None: two more than there are parameters, at least 8 and at most 16, "
-            "where no arm is pulled twice; 16 elsewhere."
+            "Arms that are pulled first, ≥ 1; None: two more than there are parameters, at least 8 and at most 10, "
+            "if no arm is pulled twice; otherwise 16."
         ),
     ] = 16
     name: Literal["spread"] = "spread"
@@ -109,7 +110,7 @@ class SpreadStart(_StartOptions):
         if self.pulls is not None:
             return self.pulls
         if layout is None or layout.repeats:
-            return LONGEST
+            return IF_ARMS_REPEAT
         return min(max(SHORTEST, layout.parameter_count + 2), LONGEST)
 
 

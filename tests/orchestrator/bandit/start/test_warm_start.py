@@ -123,7 +123,7 @@ def test_start_without_pulls_is_refused(build: Callable[[], object], message: st
         build()
 
 
-@pytest.mark.parametrize(("parameters", "pulls"), [(1, 8), (6, 8), (9, 11), (14, 16), (30, 16)])
+@pytest.mark.parametrize(("parameters", "pulls"), [(1, 8), (6, 8), (7, 9), (8, 10), (30, 10)])
 def test_spread_start_may_depend_on_the_number_of_parameters(parameters: int, pulls: int) -> None:
     features = np.random.default_rng(0).random((64, parameters))
     layout = Arms.of(features, repeats=False, is_sequence=True).layout
