@@ -47,7 +47,10 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
 
 
 def _with_colon(reference: str) -> str:
-    """Return `; did you mean 'train:loss'?` for `train.loss`, which lacks the colon."""
+    """Return `; did you mean 'train:loss'?` for `train.loss`, which lacks the colon, and the form of
+    a reference for `train.py`."""
+    if reference.endswith(".py"):
+        return f"; write {f'{reference}:name'!r} with the name of its function"
     place, _, attribute = reference.rpartition(".")
     is_name = ":" not in reference and place and all(part.isidentifier() for part in reference.split("."))
     return f"; did you mean {f'{place}:{attribute}'!r}?" if is_name else ""

@@ -26,6 +26,7 @@ def test_module_is_found_on_the_search_path(tmp_path: Path, monkeypatch: pytest.
     ("reference", "message"),
     [
         ("math.sqrt", "must be written package.module:attribute or path/to/file.py:attribute, got 'math.sqrt'"),
+        ("train.py", "got 'train.py'; write 'train.py:name' with the name of its function"),
         ("math:", "must be written"),
         ("math:sqrt()", "must be written"),
         (":sqrt", "must be written"),
