@@ -46,7 +46,8 @@ class ExactState(SparseState):
         """
         after = calibrate(super().observe(observations), self, observations, model, self.moments)
         arms, rewards = arms_and_rewards(observations)
-        return replace(after, belief=self._pull(arms, rewards) if model is None else after._score(arms))
+        belief = self._pull(arms, rewards) if model is None else after._score(arms)
+        return replace(after, belief=belief)
 
     def restore(self, observations: Sequence[Observation], model: Model | None, record: Record) -> Self:
         """Like `observe`, with the warm start and the fitted values of `record`."""
@@ -65,7 +66,8 @@ class ExactState(SparseState):
         belief = self.belief
         if len(arms) > _MANY and not len(belief.order):  # existing data
             pulls = Pulls.none(len(belief.model.arms)).add(arms, rewards)
-            return ExactPosterior.of(belief.model, pulls, np.array(list(dict.fromkeys(arms)), np.intp))
+            order = np.array(list(dict.fromkeys(arms)), np.intp)
+            return ExactPosterior.of(belief.model, pulls, order)
         for arm, reward in zip(arms, rewards, strict=True):
             belief = belief.pull(arm, reward)
         return belief

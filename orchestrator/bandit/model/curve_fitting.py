@@ -105,7 +105,7 @@ def fit_curves(
 
 
 def _logarithms(numbers: CurveNumbers) -> Floats:
-    """Return the logarithms of the numbers in the order of `MEDIANS`, which is that of the fields."""
+    """Return the logarithms of the numbers, in the order of `MEDIANS` and of the fields."""
     logarithms: Floats = np.log(np.array(list(numbers.recorded().values())[: len(MEDIANS)]))
     return logarithms
 

@@ -23,4 +23,5 @@ class RkhsOptions(Options):
     def width_after(self, pulls: int) -> float:
         """Return √λ β, the factor on σ of the 1/λ scale after this number of pulls."""
         growth = information_growth(self.kernel, pulls)
-        return rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta) * math.sqrt(self.regularization)
+        beta = rkhs_width(self.norm_bound, self.noise_scale, growth, self.delta)
+        return beta * math.sqrt(self.regularization)

@@ -65,7 +65,8 @@ class Blocks(ABC):
 
     def moments(self, fit: Fit, arms: Indices, is_joint: bool = False) -> tuple[Floats, Floats, Floats]:
         """See `Block.moments` or `Block.joint_moments`. Results are in the order of `arms` (n,)."""
-        answers, order = self._answers(arms, Block.joint_moments if is_joint else Block.moments, fit=fit)
+        method = Block.joint_moments if is_joint else Block.moments
+        answers, order = self._answers(arms, method, fit=fit)
         if order is None:
             return answers[0]
         means, variances, rows = zip(*answers, strict=True)
@@ -79,7 +80,9 @@ class Blocks(ABC):
     def local_sums(self, fit: Fit, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
         """See `Block.local_sums`: for `arms` (n,), or for every arm (A,) if None."""
         query = partial(Block.local_sums, fit=fit, pulled=pulled, covariance=covariance)
-        return np.concatenate(self._each(partial(query, positions=None))) if arms is None else self._at(arms, query)
+        if arms is None:
+            return np.concatenate(self._each(partial(query, positions=None)))
+        return self._at(arms, query)
 
     def tighten(self, fit: Fit, lines: tuple[BoundLine, ...], arms: Indices) -> Floats:
         """See `Block.tighten`, for `arms` (n,): (L, n)."""
@@ -116,12 +119,14 @@ class Blocks(ABC):
         rows; None if they are sorted. `method` receives `positions` within a block."""
         if self.number == 1:
             return self.ask([(0, partial(method, positions=arms, **arguments))]), None
-        parts = [part for part in enumerate(self._split(arms)) if len(part[1])] or [(0, np.empty(0, np.intp))]
+        parts = [part for part in enumerate(self._split(arms)) if len(part[1])]
+        parts = parts or [(0, np.empty(0, np.intp))]
         queries = [
             (number, partial(method, positions=arms[part] - self.starts[number], **arguments))
             for number, part in parts
         ]  # fmt: skip
-        return self.ask(queries), np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
+        order = np.argsort(np.concatenate([part for _, part in parts]), kind="stable")
+        return self.ask(queries), order
 
     def _split(self, arms: Indices) -> list[Indices]:
         """Return, for each block, the positions in `arms` (n,) of those in the block."""

@@ -65,7 +65,8 @@ class Rounding:
         # a bound on y(x) / √k(x, x)
         terms = np.abs(fit.transform) @ np.sqrt(kernel.diagonal(fit.basis.features))
         variance = ROUNDING * (2.0 * float(np.linalg.norm(np.sqrt(fit.spectrum) * terms)) + 1.0)
-        return cls(variance, tuple(ROUNDING * float(np.abs(loadings) @ terms) for loadings in fit.loadings))
+        means = [ROUNDING * float(np.abs(loadings) @ terms) for loadings in fit.loadings]
+        return cls(variance, tuple(means))
 
     def means_with(self, other: "Rounding") -> tuple[float, ...]:
         """Return each output's rounding error of the difference between the posteriors' μ̃."""

@@ -43,5 +43,6 @@ def solve_lower(factor: Floats, right: Floats, trans: Literal["N", "T"] = "N") -
     """Return L⁻¹ `right`, or L⁻ᵀ `right` with `trans` "T"; `right` itself if L is empty."""
     if not len(factor):
         return right
-    solved: Floats = scipy.linalg.solve_triangular(factor, right, lower=True, trans=trans, check_finite=False)
+    solve = scipy.linalg.solve_triangular
+    solved: Floats = solve(factor, right, lower=True, trans=trans, check_finite=False)
     return solved

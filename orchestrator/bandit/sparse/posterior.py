@@ -137,7 +137,8 @@ class SparseModel:
         basis = Points(dictionary[pivots], inducing.features[pivots])
         kernel_pulled = self.all_arms.kernel_entries(pulls.arms, basis).T  # (r, p)
         embedded = solve_lower(factor, kernel_pulled)
-        spectrum, transform = whitening(factor, (embedded * pulls.counts[pulls.arms]) @ embedded.T, self.regularization)
+        products = (embedded * pulls.counts[pulls.arms]) @ embedded.T
+        spectrum, transform = whitening(factor, products, self.regularization)
         outputs = [
             self._loadings(transform, kernel_pulled, output)
             if index == 0 or np.array_equal(output.counts, pulls.counts)

@@ -307,7 +307,13 @@ def initial_state(
     """Return the state before any pull."""
     pulls = Pulls.none(len(model.arms), goals.further)
     return SparseState(
-        model, pulls, initial=initial, layout=layout, calibration=calibration, goals=goals, log_prior=log_prior
+        model,
+        pulls,
+        initial=initial,
+        layout=layout,
+        calibration=calibration,
+        goals=goals,
+        log_prior=log_prior,
     )
 
 

@@ -134,8 +134,8 @@ class UpperBounds:
         self._fit = fit
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
         self._requests = self._requests_without(blocked)
-        queries = [(number, partial(Block.top, request=each)) for number, each in enumerate(self._requests)]
-        self._tops = all_arms.ask(queries)
+        tops = [partial(Block.top, request=each) for each in self._requests]
+        self._tops = all_arms.ask(list(enumerate(tops)))
         self._below = [np.inf] * len(self._tops)  # per block: bounds from this value on were taken
 
     @property
@@ -170,8 +170,8 @@ class UpperBounds:
         If `best` is −∞, return the `most` arms with the largest bounds of each block.
         """
         query = partial(Block.arms_reaching, scalarizing=scalarizing, best=best, most=most)
-        requests = enumerate(self._requests_without(blocked))
-        answers = self._all_arms.ask([(number, partial(query, request=each)) for number, each in requests])
+        queries = [partial(query, request=each) for each in self._requests_without(blocked)]
+        answers = self._all_arms.ask(list(enumerate(queries)))
         return self._joined(range(len(answers)), answers)
 
     def count_looks(self, arms: int) -> None:
