@@ -20,7 +20,7 @@ MOST_REPORTS = 1000
 _SCORES = "a score is not in the unit of the objective, and a high one is good"
 _REASONS = {  # by the reason of a pick; picks without a reason have the largest upper bounds
     "coverage": ", because a level of one of its choices lacked evaluations, as the most promising "
-    "candidate of that level",
+    "or the most uncertain candidate of that level",
     "verification": ", to evaluate one of the best candidates again, because single values are noisy",
     "exhausted": ", to evaluate it again, because all candidates were evaluated",
 }

@@ -1,9 +1,13 @@
-"""Picks for coverage: the most promising arm with a level that lacks evaluations.
+"""Picks for coverage: arms of the level that lacks most evaluations.
 
 The model abandons a level (a value of a choice) after a few poor evaluations, even if its best
 configurations are in a small region. In a space with choices, a share of the picks therefore goes
 to levels that lack evaluations (`levels.Levels`): a small share while the best mean reward rises,
 and half of the picks otherwise.
+
+Within a level, the arm with the largest upper bound and the arm with the largest variance take
+turns. The mean of a level with few evaluations comes from other levels, so the largest bounds all
+belong to a region that is good there.
 """
 
 import math
@@ -49,9 +53,10 @@ class LevelPicker:
         self._levels: Levels | None = None
 
     def lacking_arm(self, open_pulls: Sequence[int]) -> int | None:
-        """Return the arm with the largest bound in the level that lacks most evaluations.
-        `open_pulls` count as evaluations, and begin with those of the last call. None if there is
-        no choice parameter, or if no level lacks evaluations."""
+        """Return an arm of the level that lacks most evaluations: the one with the largest bound
+        after an even number of evaluations of the level, otherwise the one with the largest
+        variance. `open_pulls` count as evaluations, and begin with those of the last call. None if
+        there is no choice parameter, or if no level lacks evaluations."""
         state = self._state
         layout = self._state.layout
         if layout is None or layout.parameter_count == len(layout.parameters):
@@ -61,8 +66,11 @@ class LevelPicker:
         levels = self._levels_of(evaluated, layout)
         arms = self._arms
         eligible = np.flatnonzero(~np.isin(arms, np.union1d(evaluated, state.set_aside)))
-        lacking = levels.lacking(np.searchsorted(arms, evaluated), np.searchsorted(arms, state.failed), eligible)
-        return self.best_bound(_thin(arms[lacking], MOST_COMPARED), open_pulls) if len(lacking) else None
+        failed = np.searchsorted(arms, state.failed)
+        lacking, count = levels.lacking(np.searchsorted(arms, evaluated), failed, eligible)
+        if not len(lacking):
+            return None
+        return self.best_arm(_thin(arms[lacking], MOST_COMPARED), open_pulls, by_bound=count % 2 == 0)
 
     def _levels_of(self, evaluated: Indices, layout: Layout) -> Levels:
         """Return the levels of `_arms`, which include all `evaluated` arms."""
@@ -71,17 +79,19 @@ class LevelPicker:
             self._levels = Levels.of(self._state.model.all_arms.look_up(self._arms), layout)
         return self._levels
 
-    def best_bound(self, arms: Indices, open_pulls: Sequence[int]) -> int:
-        """Return the arm with the largest bound among `arms` (n,), n ≥ 1, given the pending
-        `open_pulls`."""
+    def best_arm(self, arms: Indices, open_pulls: Sequence[int], *, by_bound: bool) -> int:
+        """Return the arm with the largest bound, or else with the largest variance, among `arms`
+        (n,), n ≥ 1, given the pending `open_pulls`."""
         posterior = self._posterior
         posterior.extend(open_pulls[self._conditioned :])
         self._conditioned = len(open_pulls)
         posterior.enter(np.setdiff1d(arms, posterior.arms))
         at = posterior.positions(arms)
         posterior.refresh(at)
-        bounds = posterior.mean[at] + self._width * np.sqrt(posterior.variance[at])
-        return int(arms[np.argmax(bounds)])
+        scores = posterior.variance[at]
+        if by_bound:
+            scores = posterior.mean[at] + self._width * np.sqrt(scores)
+        return int(arms[np.argmax(scores)])
 
 
 def _thin(arms: Indices, most: int) -> Indices:

@@ -42,9 +42,9 @@ class Levels:
         ]
         return Levels(levels, tuple(np.array(choice, np.intp) for choice in quotas))
 
-    def lacking(self, evaluated: Indices, failed: Indices, eligible: Indices) -> Indices:
-        """Return the `eligible` arms of the level that lacks the largest share of its quota; empty
-        if no level lacks evaluations.
+    def lacking(self, evaluated: Indices, failed: Indices, eligible: Indices) -> tuple[Indices, int]:
+        """Return the `eligible` arms of the level that lacks the largest share of its quota, and
+        the number of evaluations of this level; no arms if no level lacks evaluations.
 
         Arms are positions in `of_arms`.
 
@@ -62,13 +62,15 @@ class Levels:
             eligible = eligible[~np.isin(column[eligible], hopeless)]
         least = 1.0
         candidates = eligible[:0]
+        evaluations = 0
         for column, counts, quotas in zip(self.of_arms.T, counted, self.quotas, strict=True):
             for level in np.flatnonzero(quotas).tolist():
                 share = counts[level] / quotas[level]
                 if share < least and len(arms := eligible[column[eligible] == level]):
                     least = share
                     candidates = arms
-        return candidates
+                    evaluations = int(counts[level])
+        return candidates, evaluations
 
 
 def _count(column: Indices, arms: Indices, levels: int) -> Indices:

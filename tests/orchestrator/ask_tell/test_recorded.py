@@ -1,6 +1,7 @@
 """Suggestions, saved files and pickles of version 0.2.0: the same calls give the same suggestions.
 
-Searches of rows were recorded again when the calibrated strategies stopped repeating exact values.
+Searches of rows were recorded again when the calibrated strategies stopped repeating exact values,
+and those of spaces with choices when coverage began to pick uncertain candidates, too.
 """
 
 import gzip

@@ -23,11 +23,11 @@ def test_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
     arms, nothing = np.arange(len(KINDS)), np.empty(0, np.intp)
     by_kind = {kind: np.flatnonzero(kind == KINDS) for kind in "abc"}
     pulled = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
-    lacking = LEVELS.lacking(pulled, nothing, np.setdiff1d(arms, pulled))
-    assert set(KINDS[lacking].tolist()) == {"c"}
+    lacking, count = LEVELS.lacking(pulled, nothing, np.setdiff1d(arms, pulled))
+    assert (set(KINDS[lacking].tolist()), count) == ({"c"}, 2)
     assert not np.isin(lacking, pulled).any()
     enough = np.concatenate([by_kind[kind][: 12 * EACH] for kind in "abc"])
-    assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough)))
+    assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough))[0])
 
 
 def test_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
@@ -35,5 +35,5 @@ def test_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it
     others = np.concatenate([np.flatnonzero(kind == KINDS)[: 2 * EACH] for kind in "ac"])
     pulled = np.concatenate((failing, others))
     eligible = np.setdiff1d(np.arange(len(KINDS)), pulled)
-    assert not len(LEVELS.lacking(pulled, failing, eligible))
-    assert set(KINDS[LEVELS.lacking(pulled, failing[1:], eligible)].tolist()) == {"b"}
+    assert not len(LEVELS.lacking(pulled, failing, eligible)[0])
+    assert set(KINDS[LEVELS.lacking(pulled, failing[1:], eligible)[0]].tolist()) == {"b"}
