@@ -76,6 +76,7 @@ def _make_ray(request: Request) -> Executor:
             limits_of(settings),
             placement,
             request.allocation,
+            evaluations=settings.budget.evaluations or 0,
         )
     except ExecutorError as error:
         raise UserError(str(error)) from error

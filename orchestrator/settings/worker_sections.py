@@ -55,7 +55,7 @@ class WorkerSettings(Section):
     kind: Literal["task", "actor", "auto"] = Field(
         default="auto",
         description="Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when the "
-        "campaign's process dies; auto takes tasks after 2000 evaluations of less than 0.1 s.",
+        "campaign's process dies; auto takes tasks for 1000 or more evaluations of less than 0.1 s.",
     )
     keep_hours: Hours = Field(
         default=12.0, description="Hours that worker actors wait for a resume after the campaign's process has died."

@@ -1,7 +1,7 @@
 """The durations of evaluations. They decide whether attempts run as tasks or on worker actors.
 
 A task costs two milliseconds less than a call of a worker actor. But tasks need processes of their
-own, which take seconds to start, so attempts become tasks only after thousands of short ones.
+own, which take seconds to start, so attempts become tasks only if many short ones follow.
 """
 
 from collections import deque
@@ -12,10 +12,10 @@ from workers.on_ray.places import Kind
 SHORT_SECONDS = 0.1  # attempts become tasks if the mean duration falls below this
 LONG_SECONDS = 0.2  # attempts move to worker actors if the mean duration rises above this
 VERY_SHORT_SECONDS = 0.05  # tasks queue in Ray if the mean duration is below this
-MEASURED = 100  # the number of durations in the mean
-# The number of successes before attempts become tasks. The calls of two thousand more cost about as
-# much as the start of a few processes.
-MANY = 2000
+MEASURED = 100  # the number of durations in the mean, and of successes before attempts become tasks
+# Attempts become tasks if the campaign has this number of evaluations left. If that is unknown, as
+# many are expected as have succeeded. So many calls cost about as much as the start of processes.
+MANY = 1000
 
 
 class Durations:
@@ -27,9 +27,15 @@ class Durations:
             which includes the start of a worker.
     """
 
-    def __init__(self, kind: Kind) -> None:
-        """Start without any durations; `kind` is `Placement.kind`."""
+    def __init__(self, kind: Kind, evaluations: int = 0) -> None:
+        """Start without any durations.
+
+        Args:
+            kind: `Placement.kind`.
+            evaluations: the number of evaluations of the campaign; 0 if it is unknown.
+        """
         self.is_short = kind == "task"
+        self._evaluations = evaluations
         self.longest_response_seconds = 0.0
         self._is_automatic = kind == "auto"
         self._latest: deque[float] = deque(maxlen=MEASURED)
@@ -52,7 +58,15 @@ class Durations:
         if self.is_short:
             self.is_short = self._mean() <= LONG_SECONDS
         else:
-            self.is_short = self._successes >= MANY and self._mean() < SHORT_SECONDS
+            self.is_short = self._is_measured and self._are_many_left and self._mean() < SHORT_SECONDS
+
+    @property
+    def _is_measured(self) -> bool:
+        return len(self._latest) == MEASURED
+
+    @property
+    def _are_many_left(self) -> bool:
+        return max(self._successes, self._evaluations - self._successes) >= MANY
 
     def _mean(self) -> float:
         return sum(self._latest) / len(self._latest)

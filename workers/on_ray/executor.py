@@ -53,6 +53,7 @@ class RayExecutor:
         limits: Limits,
         placement: Placement,
         allocation: Allocation | None = None,
+        evaluations: int = 0,
     ) -> None:
         """Prepare the evaluation of `objective`.
 
@@ -63,6 +64,7 @@ class RayExecutor:
             placement: the resources of one evaluation.
             allocation: workers that were started early with the same slots, limits and placement.
                 This executor takes them over and kills them at its end.
+            evaluations: the number of evaluations of the campaign; 0 if it is unknown.
 
         Raises:
             ExecutorError: if the objective cannot be pickled, or no node can hold an evaluation.
@@ -75,7 +77,7 @@ class RayExecutor:
         self._pool = allocation.pool
         self._pool.provide(box)
         self._tasks = RayTasks(box, limits, placement)
-        self._durations = Durations(placement.kind)
+        self._durations = Durations(placement.kind, evaluations)
         self._capacity = allocation.capacity
         self._admission = Admission(self._capacity, placement)
         self._in_flight = InFlight()

@@ -319,6 +319,7 @@ def test_worker_with_too_little_memory_is_replaced_and_slots_are_kept(make: Make
 def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(durations, "MEASURED", 2)
     monkeypatch.setattr(durations, "MANY", 2)
     executor = make("auto", slots=2)
     for trial in range(2):
