@@ -124,7 +124,7 @@ class ShellCommand:
 
     def _check_folder(self) -> None:
         if self.working_directory is not None and not Path(self.working_directory).is_dir():
-            raise ObjectiveError(f"objective.command: working directory {self.working_directory!r} is not there")
+            raise ObjectiveError(f"objective.command: working directory {self.working_directory!r} does not exist")
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Run the command. Raises CommandFailedError for a nonzero status, or InvalidValueError."""

@@ -59,7 +59,7 @@ def read_configspace(path: Path) -> tuple[dict[str, Plain], list[Plain]]:
         raise ObjectiveError(f"{path} cannot be read as a ConfigSpace file: {error}") from error
     if not isinstance(tree, dict) or "hyperparameters" not in tree:
         raise ObjectiveError(
-            f"{path} must be a ConfigSpace file, which has a list of hyperparameters; write one by to_json"
+            f"{path} must be a ConfigSpace file with a list of hyperparameters; write one with to_json"
         )
     try:
         space = ConfigSpace.ConfigurationSpace.from_serialized_dict(tree)

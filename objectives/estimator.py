@@ -61,7 +61,7 @@ class SklearnEstimator:
 
     def __post_init__(self) -> None:
         if not all(part.isidentifier() for part in self.estimator.split(".")) or "." not in self.estimator:
-            raise ValueError(f"estimator must be a dotted name, sklearn.svm.SVC, got {self.estimator!r}")
+            raise ValueError(f"estimator must be a dotted name such as sklearn.svm.SVC, got {self.estimator!r}")
         if self.is_file and self.target is None:
             raise ValueError(f"target must name the column of {self.data} that is predicted")
         if not self.is_file and self.data not in BUNDLED:
@@ -90,7 +90,7 @@ class SklearnEstimator:
         the estimator cannot be imported."""
         settable = sorted(_make(self.estimator).get_params())
         rule = f"is not a parameter of {self.estimator}"
-        listed = f"; there are {', '.join(settable)}"
+        listed = f"; the parameters are {', '.join(settable)}"
         return {name: rule + (did_you_mean(name, settable) or listed) for name in names if name not in settable}
 
     def load(self, source: DataSource) -> "CrossValidation":

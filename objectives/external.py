@@ -92,7 +92,7 @@ def call_with(
 
 def takes_argument(objective: object, name: str, is_required: bool = False) -> bool:
     """Return whether the objective is a function with the argument `name`, one of `SUPPLIED`.
-    `is_required`: and without a default for it.
+    `is_required`: only if it has no default.
 
     Raises ObjectiveError if the function cannot be found.
     """

@@ -36,7 +36,7 @@ _MEANT = {
 def suggestion(word: str, choices: Sequence[str]) -> str:
     """Return `did you mean …?` if a name is similar or has the same meaning; otherwise all
     names."""
-    return hint(word, choices).removeprefix("; ") or f"there are {', '.join(choices)}"
+    return hint(word, choices).removeprefix("; ") or f"valid names: {', '.join(choices)}"
 
 
 def hint(word: str, choices: Sequence[str]) -> str:
@@ -69,7 +69,7 @@ def refuse_unknown(callee: str, names: Iterable[str], known: Sequence[str]) -> N
 
 def checks_arguments(callee: Callee) -> Callee:
     """Return a function or class that raises ValueError for unknown arguments and for too many
-    positional ones, with a remedy. Python's own TypeError names none."""
+    positional ones, with a remedy. Python's own TypeError suggests no remedy."""
     if isinstance(callee, type):
         callee.__init__ = checks_arguments(callee.__init__)  # type: ignore[misc]
         return callee

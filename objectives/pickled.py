@@ -64,8 +64,8 @@ class PickledFunction:
             content = Path(self.path).read_bytes()
         except OSError as error:
             raise ObjectiveError(
-                f"the campaign's function is not at {self.path} ({error.strerror}): bring the file back, or start a "
-                "new campaign from Python"
+                f"the campaign's function cannot be read from {self.path} ({error.strerror}): restore the file, or "
+                "start a new campaign from Python"
             ) from error
         if hashlib.sha256(content).hexdigest() != self.sha256:
             raise ObjectiveError(f"{self.path} is not the function that the campaign began with: its content changed")

@@ -15,7 +15,7 @@ from objectives import coding
 from objectives.coding import Codes
 from objectives.parameters import Choice, Confidence, Constant, Ordered, Parameter, Range, Space, has_prior
 
-# in lengths of a scale
+# standard deviations, as shares of the scale's length
 DEVIATIONS: Mapping[Confidence, float] = {"low": 0.5, "medium": 0.25, "high": 0.125}
 RATIOS: Mapping[Confidence, float] = {"low": 2.0, "medium": 4.0, "high": 8.0}
 

@@ -10,8 +10,8 @@ from objectives.objective import EvaluationStopped, InvalidValueError, Report
 from objectives.returned import check_bounds
 
 PREFIX = b"BBKB_REPORT "
-ARGUMENTS = ("value", "step")  # of `report`, which cannot be names of metrics
-LONGEST_LINE = 65536  # in bytes; longer than a line with the most metrics and the longest names
+ARGUMENTS = ("value", "step")  # arguments of `report`, which cannot name metrics
+LONGEST_LINE = 65536  # bytes, more than the most metrics with the longest names
 STOP_GRACE_SECONDS = 10.0  # before SIGKILL, for a command that the campaign stops early
 
 

@@ -76,7 +76,7 @@ def make_candidates(
         codes = codes[unique]
     check_cells(len(codes) * full.width)
     columns = full.columns_of(codes)
-    del codes, sampled  # as large as the candidates
+    del codes, sampled  # they take as much memory as the candidates
     for row, index in enumerate(unique[unique < len(first)]):
         full.put(columns, row, first[index])
     return replace(full.candidates_of(columns), is_sequence=is_sequence)

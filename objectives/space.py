@@ -160,7 +160,7 @@ class SearchSpace:
             raise ObjectiveError(f"a configuration must be a mapping of the parameters {names}, got {configuration!r}")
         for name in configuration:
             if name not in self.parameters:
-                raise ObjectiveError(f"{name} is not a parameter of the space; there are {', '.join(self.parameters)}")
+                raise ObjectiveError(f"{name} is not a parameter of the space, which has {', '.join(self.parameters)}")
         codes = np.full((1, len(self.parameters)), np.nan)
         column = {name: index for index, name in enumerate(self.parameters)}
         for name in self.order:

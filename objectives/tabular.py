@@ -126,8 +126,8 @@ def table_objective(
 ) -> Table:
     """Return a user's table with the column `target` as the value.
 
-    All other columns are features. Rows with equal features are one arm, unless `duplicates` are
-    kept: each evaluation of the arm draws one of the rows' values. Raises ObjectiveError if the
+    All other columns are features. Unless `duplicates` are kept, rows with equal features are one
+    arm, and each evaluation of the arm draws one of their values. Raises ObjectiveError if the
     column is missing or not numeric.
     """
     columns = read_columns(path)

@@ -1,4 +1,4 @@
-"""The history of a run that a test has a result of."""
+"""The history of a run, given its result."""
 
 from orchestrator.api import Result
 from orchestrator.history.fold import History

@@ -25,8 +25,8 @@ workers: {executor: EXECUTOR, count: 2}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A project with packages of the same names, each of which raises an error when it is imported
-    by mistake."""
+    """A project with packages of the same names, each of which raises an error if it is imported by
+    mistake."""
     for package in ("objectives", "workers", "orchestrator"):
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").write_text("raise RuntimeError('the package of the user was imported')\n")

@@ -1,4 +1,4 @@
-"""Waiting for a condition that another process or thread brings about."""
+"""Waiting for a condition that another process or thread fulfills."""
 
 import time
 from collections.abc import Callable

@@ -70,7 +70,8 @@ class Executor(Protocol):
         """Return the time of the clock that stamps outcomes, in seconds."""
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Record that outcomes of these (trial, attempt) are durable; workers may delete them."""
+        """Record that the outcomes of these pairs (trial, attempt) are durable; workers may delete
+        them."""
 
     def close(self, leave_running: bool = False) -> None:
         """Release workers and data.

@@ -110,7 +110,7 @@ def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
     """Apply the limits of an expendable process; `is_gang`: whether the attempt has several
     machines.
 
-    Environment variables with a rank are removed inside. They belong to the program that started
+    Inside, the environment lacks variables with a rank. They belong to the program that started
     Ray, such as srun, and a distributed training in the evaluation would read them as its own.
     """
     with (

@@ -45,10 +45,9 @@ class Cluster:
     exit. Before `start`, each command starts a local Ray.
 
     Args:
-        settings: Ray's environment variables, for all nodes and drivers.
-        prefixes: for each node, the words that its commands begin with, for example to run in a
-            network namespace.
-        hosts: for each node, its address there.
+        settings: Ray's environment variables, for all nodes and drivers. prefixes: for each node,
+        the prefix of its commands, for example to run in a network namespace. hosts: for each node,
+        its address there.
     """
 
     def __init__(

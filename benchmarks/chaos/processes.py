@@ -93,7 +93,8 @@ def title_of(pid: int) -> str:
 
 
 def _ask(pid: int, question: Callable[[Any], Found], otherwise: Found) -> Found:
-    """Ask a process that runs; `otherwise` if it has ended or may not be read."""
+    """Return the answer of a running process; `otherwise` if it has ended or may not be
+    read."""
     try:
         process = psutil.Process(pid)
         return otherwise if process.status() in _ENDED else question(process)

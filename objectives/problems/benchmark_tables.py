@@ -226,4 +226,4 @@ def read_archive(source: DataSource, name: str, make: Callable[[Arrays], T]) -> 
         with path.open("rb") as file, np.load(file) as arrays:
             return make(arrays)
     except Exception as error:  # numpy raises many types for a damaged file
-        raise ObjectiveError(f"{path} cannot be read as the table it should be: {error!r}; replace it") from error
+        raise ObjectiveError(f"{path} is not a readable table of this benchmark: {error!r}; replace it") from error

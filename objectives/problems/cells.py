@@ -71,7 +71,7 @@ class Cell:
         words = text.split()
         pairs = [word.split("-") for word in words if word[:1].isdigit()]
         if not all(len(pair) == 2 and pair[0].isdecimal() and pair[1].isdecimal() for pair in pairs):
-            raise ValueError(f"a cell must be written as edges and operations, 0-1 1-2 {CONVOLUTION}, got {text!r}")
+            raise ValueError(f"a cell must be written like 0-1 1-2 {CONVOLUTION}, got {text!r}")
         edges = tuple(sorted((int(pair[0]), int(pair[1])) for pair in pairs))
         return cls(edges, tuple(word for word in words if not word[:1].isdigit()))
 

@@ -120,7 +120,7 @@ def _read(path: Path, reader: Callable[[Path], T]) -> T:
     try:
         return reader(path)
     except Exception as error:  # numpy, csv and gzip raise many types for a damaged file
-        raise ObjectiveError(f"{path} cannot be read as the data set it should be: {error!r}; replace it") from error
+        raise ObjectiveError(f"{path} is not a readable copy of this data set: {error!r}; replace it") from error
 
 
 def check_archive(path: Path) -> None:
@@ -150,7 +150,7 @@ def _read_table(path: Path) -> tuple[tuple[str, ...], NDArray[np.float64]]:
 
 def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T]) -> T:
     """Return the result of `fetch` if the user has allowed it; otherwise raise ObjectiveError."""
-    looked = f"{source.folder / name} is not there" if source.folder else "no data folder is given"
+    looked = f"{source.folder / name} does not exist" if source.folder else "no data folder is given"
     remedy = (
         f"name a folder that holds {name} by `data.folder` in the campaign file or the environment variable "
         f"{FOLDER_VARIABLE}"

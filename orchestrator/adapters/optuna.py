@@ -32,7 +32,7 @@ class _Read:
     trials_read: int = 0  # the number of trials read so far
     # open trial → its parameters; None: unknown
     open: dict[int, Configuration | None] = field(default_factory=dict)
-    choosing: int = 0  # of them, earlier running trials with unknown parameters
+    choosing: int = 0  # the number of earlier open trials with unknown parameters
     # open trial → the largest step that was learned
     reported: dict[int, int] = field(default_factory=dict)
     first_step: int | None = None  # 0 or 1, the first step of the study's trials

@@ -44,7 +44,7 @@ def named_strategy(
         return _check_object(made, options)
     strategy: AnyStrategy = _build(cls, options) if options else cls(**with_preset(cls, {}))
     if isinstance(warm_start_of(strategy), DataStart):
-        raise ValueError("the warm start data is for campaign files, which are read; give existing=(indices, rewards)")
+        raise ValueError("warm_start must not be data, which needs a campaign file; give existing=(indices, rewards)")
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):
         return with_warm_start(strategy, DataStart())
     return strategy

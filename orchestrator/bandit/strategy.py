@@ -216,7 +216,7 @@ class Shardable(Protocol):
 
 @runtime_checkable
 class Sequential(Protocol):
-    """A strategy that chooses nothing while a reward is missing: it uses one worker."""
+    """A strategy that chooses nothing while a reward is missing, so it only uses one worker."""
 
     @property
     def is_sequential(self) -> Literal[True]:

@@ -55,7 +55,7 @@ class EndedAttempt(NamedTuple):
     message: str = ""  # at most `_MESSAGE_LENGTH` characters
     stopped_at: int | None = None  # the step at which the campaign stopped it
     stop_cause: str = ""  # the reason; empty if it was not recorded
-    is_final: bool = True  # False: the trial will be tried again
+    is_final: bool = True  # False if the trial will be retried
 
 
 def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> EndedAttempt:

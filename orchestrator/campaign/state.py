@@ -137,7 +137,8 @@ class Results:
     existing: Existing = field(default_factory=Existing)
 
     def best_known(self, sign: float) -> Best | None:
-        """Return the best value, existing results included. Of equal values, a trial's comes first.
+        """Return the best value, existing results included. If values are equal, the one of a trial
+        comes first.
 
         Args:
             sign: 1.0 if values are maximized, else -1.0.

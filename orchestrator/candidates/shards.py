@@ -173,6 +173,6 @@ def _get(answers: "list[ray.ObjectRef[T]]") -> list[T]:
         return list(ray.get(answers))
     except ray.exceptions.RayActorError as error:
         raise ActorLostError(
-            f"a shard of the candidates died ({type(error).__name__}), out of memory perhaps. Every finished result is "
-            f"in the log: `bbkb resume` continues"
+            f"a shard of the candidates died ({type(error).__name__}), perhaps because memory ran out. Every finished "
+            f"result is in the log: `bbkb resume` continues"
         ) from error

@@ -101,7 +101,8 @@ def _parameter(parameters: Mapping[str, object], name: str) -> str:
 
 
 def _setting_text(value: object) -> str:
-    """Return the text of a setting. `False` equals a setting that an older version did not have."""
+    """Return the text of a setting. `False` is equivalent to a setting that an older version did
+    not have."""
     return "" if value is None or value is False else one_line(str(value), _LONGEST)
 
 

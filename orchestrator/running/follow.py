@@ -162,7 +162,7 @@ def _is_on_ray(run: Run) -> bool:
 def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:
     """Return the lease of the process that runs the run. Raises RunError if no process runs it."""
     if (why := reason_not_to_follow(run, store, say)) is not None:
-        raise RunError(f"only a run that a process runs can be stopped, and {why}")
+        raise RunError(f"the run cannot be stopped: {why}")
     return store.holding(run.name)
 
 

@@ -114,7 +114,7 @@ def check_changes(
     if refused:
         keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
         raise RunError(
-            f"a resume may change {_CHANGEABLE} only, but of {folder} these differ:\n"
+            f"a resume may change only {_CHANGEABLE}; these settings differ from those of {folder}:\n"
             f"{keys}\n"
             f"Restore these values, or start a new run"
         )

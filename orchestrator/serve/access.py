@@ -89,7 +89,7 @@ def read_token() -> str:
                 new.write(secrets.token_urlsafe(24))
         if file.stat().st_mode & 0o077:
             raise UserError(
-                f"{file} must be readable by its owner only: chmod 600 {file}, or remove it for a new token"
+                f"{file} must be readable by its owner only: chmod 600 {file}, or remove it to get a new token"
             )
         token = file.read_text(encoding="ascii").strip()
     except OSError as error:
@@ -97,7 +97,7 @@ def read_token() -> str:
             f"the page's token cannot be stored in {file}: {error.strerror}; set XDG_CONFIG_HOME"
         ) from error
     if len(token) < 16:
-        raise UserError(f"{file} must hold a token of at least 16 characters: remove it for a new one")
+        raise UserError(f"{file} must hold a token of at least 16 characters: remove it to get a new one")
     return token
 
 

@@ -213,7 +213,7 @@ def _draw(feed: Feed) -> tuple[int, bytes] | None:
     history = feed.read(History.copy)
     if history is None:
         return None
-    pictures = views.pictures(history)  # without the lock, so that reading of the log continues
+    pictures = views.pictures(history)  # not under the lock, so that other threads can read the log
     return int(pictures["position"]), gzip.compress(_to_json(pictures).encode(), compresslevel=5)
 
 

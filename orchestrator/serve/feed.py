@@ -213,7 +213,7 @@ class Feed:
         store = self._open()
         holding = store.holding(self.source.campaign)
         if not holding.holder or not store.ask_to_stop(self.source.campaign, holding.epoch, stop):
-            raise RunError(f"only a campaign that runs can be stopped, and no process runs {self.source.campaign}")
+            raise RunError(f"{self.source.campaign} cannot be stopped: no process runs it")
         return f"asked {holding.holder} to stop {'at once' if stop == 'now' else 'after its running evaluations'}"
 
     def close(self) -> None:

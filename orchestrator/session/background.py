@@ -46,7 +46,8 @@ class Computing:
         finish(outcome.result())
 
     def wait_briefly(self) -> bool:
-        """Wait briefly for the running computation, longer each time. Return False without one."""
+        """Wait briefly for the running computation, longer each time. Return False if no call is
+        running."""
         if self._current is None:
             return False
         with contextlib.suppress(TimeoutError):

@@ -163,7 +163,8 @@ def _matched(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
     if not (arms >= 0).any():
         raise UserError(
             f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
-            f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, parameters must equal a candidate's"
+            f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, or the parameters must equal a "
+            "candidate's"
         )
     return arms
 
@@ -198,8 +199,8 @@ def _read_table(source: ResultTable, candidates: Candidates, key: str) -> _Resul
     def needed(names: Sequence[str]) -> list[str]:
         if reward not in names:
             raise UserError(
-                f"{header}: known results need a column {reward!r} with their values, there are "
-                f"{', '.join(names)}; name it in strategy.warm_reward{did_you_mean(reward, names)}"
+                f"{header}: known results need a column {reward!r} with their values, got the "
+                f"columns {', '.join(names)}; name it in strategy.warm_reward{did_you_mean(reward, names)}"
             )
         is_numbered = ARM in names and ARM not in candidates.columns
         return [reward, *([ARM] if is_numbered else _parameters(header, candidates, names))]
@@ -223,7 +224,7 @@ def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Map
     if missing:
         raise UserError(
             f"{place}: known results must identify their candidates by {ARM} or by every parameter; "
-            f"{', '.join(missing)} not given, there are {', '.join(columns)}"
+            f"the columns {', '.join(columns)} lack {', '.join(missing)}"
         )
     return [name for name in names if name in columns]
 

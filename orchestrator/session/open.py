@@ -193,7 +193,7 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
     would belong to another problem."""
     if created.candidates_digest != digest(parts.problem.candidates):
         raise RunError(
-            f"the candidates of {run.folder} are not those of its start: its table or data folder has changed; "
+            f"the candidates of {run.folder} differ from those at its start: its table or data folder has changed; "
             f"restore the old file, or start a new run"
         )
     if created.objective != parts.description:

@@ -76,7 +76,7 @@ def _check_function(settings: Settings, objective: object, key: str, needing: st
     why = f"{function} has no argument `report`: add it, and call report(value, step) in its loop"
     if is_parameter:
         why = "`report` is a parameter of the space: rename it"
-    raise UserError(f"{needing} needs a function that reports values, and {why}, or remove {key}")
+    raise UserError(f"{needing} needs a function that reports values, but {why}; or remove {key}")
 
 
 def _check_population(strategy: PBT, objective: object) -> None:

@@ -80,8 +80,8 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Give
         raise UserError(f"study {study_name!r} must have one objective, got {len(study.directions)}")
     if study.direction.name.lower() != direction:
         raise UserError(
-            f"study {study_name!r} has direction {study.direction.name.lower()} and this campaign {direction}: its "
-            "values mean something else"
+            f"study {study_name!r} has direction {study.direction.name.lower()} and this campaign {direction}: their "
+            "values cannot be compared"
         )
     trials = study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.COMPLETE,))
     results = _finite((trial.params, trial.value) for trial in trials)
@@ -95,7 +95,7 @@ def read_study(url: str, name: str | None, folder: Path, direction: str) -> Give
 def read_tune(folder: Path, metric: str | None) -> GivenResults:
     """Return the last report of each trial below the folder of a Ray Tune experiment."""
     if metric is None:
-        raise UserError("metric must name what Ray Tune's trials reported, such as accuracy")
+        raise UserError("metric must be a metric that Ray Tune's trials reported, such as accuracy")
     files = sorted(folder.glob("*/result.json"))
     if not files:
         raise UserError(f"{folder} must be the folder of a Ray Tune experiment, with TRIAL/result.json in it")

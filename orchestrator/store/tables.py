@@ -26,7 +26,7 @@ EVENTS = sa.Table(
     sa.Column("kind", sa.String(40), nullable=False),
     sa.Column("body", sa.Text, nullable=False),
     sa.Column("checksum", sa.BigInteger, nullable=True),  # null in rows of older versions
-    sa.Column("version", sa.SmallInteger, nullable=True),  # of the body; null: 1
+    sa.Column("version", sa.SmallInteger, nullable=True),  # of the body's format; null means 1
 )
 
 HOLDERS = sa.Table(
@@ -39,7 +39,7 @@ HOLDERS = sa.Table(
     sa.Column("since", sa.Float, nullable=False),  # times on the holder's clock, for display
     sa.Column("last_beat", sa.Float, nullable=False),
     sa.Column("beats", sa.BigInteger, nullable=False),
-    sa.Column("stop", sa.String(10), nullable=False),  # "", "drain" or "now"
+    sa.Column("stop", sa.String(10), nullable=False),  # the requested stop: "", "drain" or "now"
     sa.Column("settings", sa.Text, nullable=True),  # the campaign file of this claim, as JSON
 )
 

@@ -20,7 +20,7 @@ _OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
 
 
 class Slurm:
-    """The cluster's commands, run on its controller. `folder` is seen by every node."""
+    """The cluster's commands, run on its controller. Every node can access `folder`."""
 
     def __init__(self, machines: Machines, folder: Path, environment: dict[str, str]) -> None:
         self._machines = machines
@@ -61,22 +61,22 @@ class Slurm:
         return self.run("sbatch", "--parsable", *arguments, cwd=cwd, **environment).strip()
 
     def state(self, job: str) -> str:
-        """As RUNNING, PENDING or COMPLETED."""
+        """Return the state of a job, such as RUNNING, PENDING or COMPLETED."""
         return self._field(job, "JobState")
 
     def restarts(self, job: str) -> int:
-        """How often it was queued again."""
+        """Return how often a job was queued again."""
         return int(self._field(job, "Restarts"))
 
     def running_seconds(self, job: str) -> int:
-        """Since it began, or began again."""
+        """Return the seconds since a job started or restarted."""
         shown = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d+):(\d+)", self._field(job, "RunTime"))
         assert shown is not None
         days, hours, minutes, seconds = (int(number or 0) for number in shown.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
     def has_scripts(self, node: str) -> bool:
-        """Whether a job's script still runs on a node."""
+        """Return whether a job's script still runs on a node."""
         folder = f"{self.folder}/slurm/spool.{node}/job"
         return subprocess.run(["pgrep", "-f", folder], capture_output=True, check=False).returncode == 0
 
@@ -111,7 +111,7 @@ class Slurm:
 
 @contextmanager
 def slurm(folder: Path) -> Iterator[Slurm]:
-    """A cluster that runs until the context ends. `folder` must be short: sockets lie in it."""
+    """A cluster that runs until the context ends. `folder` must be short: it contains sockets."""
     work, ray = folder / "slurm", folder / "r"
     for place in (work / "state", ray):
         place.mkdir(parents=True)

@@ -43,7 +43,7 @@ def test_dashboard_in_deploy_matches_the_code_that_builds_it() -> None:
     assert json.loads((DEPLOY / "grafana" / "bbkb.json").read_text()) == BUILT["dashboard"]()
 
 
-def test_alerts_and_pictures_name_metrics_that_there_are() -> None:
+def test_alerts_and_dashboard_name_existing_metrics() -> None:
     text = (DEPLOY / "prometheus" / "alerts.yml").read_text() + "\n".join(BUILT["queries"]())
     named = set(re.findall(r"ray_(bbkb_\w+)", text))
     endings = ("", "_total", "_sum", "_count", "_bucket")

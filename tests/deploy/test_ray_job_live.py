@@ -179,8 +179,8 @@ def test_dashboard_answers_nothing_without_the_token(cluster: Cluster) -> None:
 
 
 def _check_token_is_nowhere(cluster: Cluster) -> None:
-    """Not in the run (store, report, log), nor in a log of Ray's, nor on anything printed; only in
-    its own file."""
+    """Check that the token is only in its own file, and not in the run, in Ray's logs or in printed
+    output."""
     files = [path for path in cluster.folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert any(path.name == "report.html" for path in files)
     assert any(path.name == "run.log" for path in files)

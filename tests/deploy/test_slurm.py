@@ -87,7 +87,7 @@ def campaign(cluster: Slurm, name: str) -> Path:
 
 
 def set_seconds(folder: Path, seconds: float) -> None:
-    """Let evaluations that begin from now on take so long."""
+    """Set the duration of the evaluations that begin from now on."""
     draft = folder / "seconds.draft"
     draft.write_text(str(seconds))
     draft.replace(folder / "seconds")
@@ -100,13 +100,13 @@ def nodes(folder: Path) -> set[str]:
 
 
 def shorten_time_limit(cluster: Slurm, job: str) -> None:
-    """Give a running job the time limit, in minutes, that is over next. Slurm's notice of it comes
-    at once or within the next minute."""
+    """Give a running job the shortest time limit, in minutes, that has not passed. Slurm's notice
+    arrives within a minute."""
     cluster.run("scontrol", "update", f"jobid={job}", f"timelimit={cluster.running_seconds(job) // 60 + 2}")
 
 
 def count_successes(run: Path) -> int:
-    """Results in the log so far, read as they lie there: cheap enough to ask again and again."""
+    """Return the number of results in the log, read directly from the database to be cheap."""
     file = run / "campaign.sqlite"
     if not file.exists():
         return 0
@@ -117,8 +117,8 @@ def count_successes(run: Path) -> int:
 
 
 def check_complete(run: Path, repeated: int) -> None:
-    """The run is whole and sound; at most `repeated` evaluations ran to their end more than
-    once."""
+    """Check that the run is complete and its log sound, and that at most `repeated` evaluations
+    were completed more than once."""
     assert count_successes(run) == EVALUATIONS
     bbkb("verify", str(run))
     lines = (run.parents[1] / "executions").read_text().splitlines()
@@ -218,7 +218,7 @@ def test_trials_on_two_nodes_each_run_on_three_nodes(cluster: Slurm) -> None:
 
 
 def first_update(url: str) -> dict[str, Any]:
-    """The first update that a browser gets which knows the campaign's state."""
+    """Return the first update for a browser that contains the campaign's state."""
     request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
     with urllib.request.urlopen(request, timeout=60.0) as stream:
         for line in stream:

@@ -56,8 +56,7 @@ def paths(tree: Any, so_far: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def broken_files(draw: st.DrawFn) -> str:
-    """A good file in which some values are others, removed or new; or text that is no such file at
-    all."""
+    """A valid file in which some values were changed, removed or added; or any other text."""
     match draw(st.integers(0, 9)):
         case 0:
             return draw(st.text(max_size=200))

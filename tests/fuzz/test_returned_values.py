@@ -38,7 +38,7 @@ class Hostile:
 
 
 class Endless(dict[Any, Any]):
-    """A mapping that says other than it does."""
+    """A mapping with inconsistent methods."""
 
     def items(self) -> Any:
         raise ValueError("\ud800 no text")
@@ -99,12 +99,12 @@ def resolve(example: Any) -> Any:
 
 
 def is_hashable(value: Any) -> bool:
-    """Whether it can be a key."""
+    """Return whether the value can be a key of a mapping."""
     return type(value).__hash__ is not None
 
 
 class Objective:
-    """Does as an example says."""
+    """An objective that acts as an example specifies."""
 
     def __init__(self, acted: tuple[str, Any, bool, str]) -> None:
         self.how, what, has_value, self.text = acted

@@ -44,14 +44,14 @@ def test_steps_are_decimal() -> None:
 
 @given(st.floats(1e-9, 1e6), st.floats(1.5, 1e9), st.booleans())
 @settings(deadline=None)
-def test_bounds_are_values_as_they_are_written(low: float, factor: float, is_log: bool) -> None:
+def test_bounds_keep_their_written_values(low: float, factor: float, is_log: bool) -> None:
     bounds = [low, low * factor]
     real = Range(bounds[0], bounds[1], log=is_log)
     assert coding.values(real, np.array([0.0, 1.0])).tolist() == bounds
     assert coding.values(real, coding.encode(real, np.array(bounds))).tolist() == bounds
 
 
-def test_weights_share_out_the_draws() -> None:
+def test_weights_determine_the_shares_of_draws() -> None:
     codes = coding.draw(Choice(("a", "b"), weights=(3.0, 1.0)), np.linspace(0, 1, 1000, endpoint=False))
     assert np.bincount(codes.astype(int)).tolist() == [750, 250]
 

@@ -54,7 +54,7 @@ def test_value_is_the_last_line_that_is_not_empty() -> None:
     assert run("echo epoch 1; echo 0.25; echo; echo '  '").value == 0.25
 
 
-def test_result_file_wins_and_brings_metrics() -> None:
+def test_result_file_takes_precedence_and_provides_metrics() -> None:
     evaluation = run("""echo 3; echo '{{"value": 0.5, "loss": 2}}' > $BBKB_RESULT""")
     assert (evaluation.value, dict(evaluation.metrics)) == (0.5, {"loss": 2.0})
     assert run("echo 0.75 > $BBKB_RESULT").value == 0.75
@@ -144,9 +144,7 @@ def test_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
     wait_until(lambda: not is_alive(child))
 
 
-def test_child_that_left_the_group_does_not_hold_the_result_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_child_outside_the_group_does_not_delay_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.command.DRAIN_SECONDS", 0.2)
     pid_file = tmp_path / "pid"
     # the leaver keeps the pipes open; it is awaited, so that it has left before the group is killed
@@ -191,10 +189,13 @@ def test_invalid_template_is_refused_when_built(text: str) -> None:
     [
         (ShellCommand("train --lr {learnin_rate}"), r"\{learnin_rate\} must be .* did you mean 'learning_rate'"),
         (ShellCommand("echo ${HOME}"), r"\{HOME\} must be one of the parameters learning_rate"),
-        (ShellCommand("true", working_directory="/no/such/folder"), "working directory '/no/such/folder' is not there"),
+        (
+            ShellCommand("true", working_directory="/no/such/folder"),
+            "working directory '/no/such/folder' does not exist",
+        ),
     ],
 )
-def test_command_that_does_not_fit_is_refused_early(command: ShellCommand, message: str) -> None:
+def test_command_that_does_not_match_the_space_is_refused_early(command: ShellCommand, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         command.check(["learning_rate"])
     ShellCommand("train --lr {learning_rate}").check(["learning_rate", "unused"])

@@ -122,13 +122,13 @@ def test_finite_conditional_space_is_enumerated_once_each() -> None:
     assert SearchSpace(space, FORBID).count(len(candidates) - 1) is None
 
 
-def test_space_of_many_branches_is_enumerated_though_its_product_is_not() -> None:
+def test_space_of_many_branches_is_enumerated_although_its_product_is_too_large() -> None:
     branches = {f"p{number}": Range(1, 10, integer=True, when={"model": number}) for number in range(50)}
     space = SearchSpace({"model": Choice(tuple(range(50))), **branches})
     assert len(make_candidates(space)) == 500
 
 
-def test_space_that_cannot_be_enumerated_is_given_up_before_memory_is() -> None:
+def test_too_large_space_is_abandoned_before_memory_is_exhausted() -> None:
     wide = {f"p{number}": Range(1, 10**9, integer=True) for number in range(30)}
     assert SearchSpace(wide).count(100_000) is None
     assert len(make_candidates(wide, 50)) == 50
@@ -193,7 +193,7 @@ def test_clause_can_compare_two_parameters() -> None:
         ),
     ],
 )
-def test_mistake_between_parameters_is_placed(
+def test_mistake_between_parameters_has_a_place(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], keys: tuple[str, ...], rule: str
 ) -> None:
     problems = mistakes(space, forbid)
@@ -203,7 +203,7 @@ def test_mistake_between_parameters_is_placed(
         SearchSpace(space, forbid)
 
 
-def test_parents_come_before_their_children_and_else_the_order_stays() -> None:
+def test_parents_precede_their_children_in_an_otherwise_unchanged_order() -> None:
     space: dict[str, Parameter] = {"b": Range(0, 1, when={"c": 1}), "a": Range(0, 1), "c": Ordered((1, 2))}
     assert order_parameters(space) == ["a", "c", "b"]
 
@@ -213,7 +213,7 @@ def test_parents_come_before_their_children_and_else_the_order_stays() -> None:
         lambda all_: [[one for one in some if one < len(all_)] for some in all_]
     )
 )
-def test_order_is_that_of_taking_the_first_that_is_ready_again_and_again(parents: list[list[int]]) -> None:
+def test_order_repeatedly_takes_the_first_ready_parameter(parents: list[list[int]]) -> None:
     space: dict[str, Parameter] = {
         f"p{index}": Choice(("a", "b"), when={f"p{parent}": "a" for parent in some} or None)
         for index, some in enumerate(parents)

@@ -77,7 +77,7 @@ def test_text_columns_and_missing_cells_are_prepared(tmp_path: Path, silent: Rep
     assert objective.evaluate({}, 0, silent).value == 1.0
 
 
-def test_text_column_of_many_values_does_not_become_as_many_features(tmp_path: Path) -> None:
+def test_text_column_of_many_values_has_a_limited_number_of_features(tmp_path: Path) -> None:
     rows = ["name,y", *(f"name{number % 200},{number % 2}" for number in range(400))]
     objective = load_estimator(estimator=TREE, data=write_table(tmp_path, rows), target="y")
     pipeline = objective._pipeline({}, 0).fit(objective.table.features, objective.table.target)
@@ -102,7 +102,7 @@ def test_regressor_has_the_requested_score(silent: Report) -> None:
         ({"estimator": SVM, "data": "iris", "target": "y"}, "target must not be given: iris has its own"),
     ],
 )
-def test_options_that_cannot_be_right_are_refused(options: dict[str, Any], message: str) -> None:
+def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SklearnEstimator(**options)
 
@@ -150,14 +150,14 @@ def campaign(folder: Path, space: str, estimator: str = SVM) -> Path:
     return file
 
 
-def test_table_lies_beside_the_campaign_file(tmp_path: Path) -> None:
+def test_table_path_is_relative_to_the_campaign_file(tmp_path: Path) -> None:
     settings = load(campaign(tmp_path, "C: {low: 0.1, high: 10}"))
     assert isinstance(settings.objective.options, SklearnEstimator)
     assert settings.objective.options.data == str(tmp_path / "table.csv")
     assert len(cast(Any, settings.objective.load(DataSource())).table.target) == 20
 
 
-def test_parameter_that_the_estimator_has_not_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_parameter_unknown_to_the_estimator_is_refused_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"campaign\.yaml:4: space\.gama is not a parameter of .*did you mean 'gamma'"
     ):

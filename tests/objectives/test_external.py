@@ -58,7 +58,9 @@ def test_parameters_are_keywords(callable_named: Callable[[str], PythonCallable]
     assert callable_named("plain").evaluate({"x": 3, "scale": 2}, 0, silent).value == 6
 
 
-def test_seed_and_the_report_are_given_when_named(callable_named: Callable[[str], PythonCallable]) -> None:
+def test_seed_and_report_are_passed_if_the_signature_names_them(
+    callable_named: Callable[[str], PythonCallable],
+) -> None:
     reports: list[Any] = []
     evaluation = callable_named("seeded").evaluate({"x": 1}, 41, cast(Any, reports.append))
     assert (evaluation.value, dict(evaluation.metrics)) == (42, {"seed": 41})
@@ -72,7 +74,7 @@ def test_parameter_called_seed_is_the_parameter(
     assert callable_named("seeded").evaluate({"x": 1, "seed": 5}, 41, silent).value == 6
 
 
-def test_keyword_catchers_get_the_parameters_only(
+def test_variadic_keywords_receive_only_the_parameters(
     callable_named: Callable[[str], PythonCallable], silent: Report
 ) -> None:
     assert callable_named("anything").evaluate({"a": 1, "b": 2}, 0, silent).value == 2
@@ -168,5 +170,5 @@ def test_function_that_returns_no_value_when_called_is_refused_early(
         check_signature(function, ["x"], "f")
 
 
-def test_builtin_without_a_signature_is_given_the_benefit_of_the_doubt() -> None:
+def test_builtin_without_a_signature_is_accepted() -> None:
     PythonCallable("builtins:max").check(["x"])

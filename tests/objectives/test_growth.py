@@ -108,7 +108,7 @@ def test_growth_can_draw_every_value_of_a_choice() -> None:
     assert set(grown.columns["m"]) == set("abcde")
 
 
-def test_space_that_is_in_the_pool_already_gives_nothing() -> None:
+def test_exhausted_space_gives_no_new_arms() -> None:
     space = SearchSpace({"m": Choice(("a", "b")), "n": Range(1, 3, integer=True)})
     assert grow(space, make_candidates(space), [0, 1], [0.5, 0.5], 100, np.random.default_rng(0)) is None
 

@@ -16,7 +16,7 @@ def test_listed_name_and_a_reference_find_the_same_class() -> None:
     assert find_objective("branin") is find_objective("objectives.problems.synthetic:Branin") is Branin
 
 
-def test_misspelt_name_is_met_with_the_list_and_the_nearest() -> None:
+def test_misspelled_name_is_refused_with_the_list_and_the_nearest_name() -> None:
     with pytest.raises(ObjectiveError, match=r"one of abalone, branin, .*got 'brannin'; did you mean 'branin'"):
         find_objective("brannin")
 

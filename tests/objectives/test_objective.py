@@ -106,7 +106,7 @@ def test_value_is_finite_for_every_candidate(objective: Objective, candidates: C
         assert all(type(metric) is float and math.isfinite(metric) for metric in evaluation.metrics.values())
 
 
-def test_parameters_and_seed_decide_the_evaluation_here_and_on_a_worker(
+def test_parameters_and_seed_determine_the_evaluation_here_and_on_a_worker(
     objective: Objective, candidates: Candidates, silent: Report
 ) -> None:
     there = pickle.loads(pickle.dumps(objective))

@@ -32,7 +32,7 @@ class Squared:
         return x * x
 
 
-def test_function_equals_its_copy_out_of_a_pickle_and_itself_at_another_place() -> None:
+def test_function_equals_its_unpickled_copy_and_its_copy_at_another_line() -> None:
     for function in (scaled(2.0), functools.partial(scaled(2.0)), Squared(), abs):
         assert has_equal_code(function, cloudpickle.loads(cloudpickle.dumps(function)))
     assert has_equal_code(compiled("def f(x): return x + 1"), compiled("import math\n\n\ndef f(x):\n    return x + 1"))
@@ -49,7 +49,7 @@ def test_function_equals_its_copy_out_of_a_pickle_and_itself_at_another_place() 
         "def f(y): return y + 1",
     ],
 )
-def test_function_with_other_instructions_constants_or_names_is_another_one(changed: str) -> None:
+def test_function_with_other_instructions_constants_or_names_differs(changed: str) -> None:
     assert not has_equal_code(compiled("def f(x): return x + 1"), compiled(changed))
 
 

@@ -41,7 +41,7 @@ def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
     assert counts / counts.sum() == pytest.approx(expected / expected.sum(), abs=0.01)
 
 
-def test_expected_choice_is_drawn_so_much_more_often() -> None:
+def test_expected_choice_is_drawn_more_often_by_its_ratio() -> None:
     codes = priors.draw(Choice(("a", "b"), weights=(2, 1), prior="b"), (np.arange(600) + 0.5) / 600)
     assert np.bincount(codes.astype(int)).tolist() == [200, 400]
 
@@ -76,7 +76,7 @@ def test_finite_space_begins_near_the_expected_values_and_has_all_configurations
     assert np.abs(candidates.columns["n"][:10].astype(int) - 7).mean() < 15
 
 
-def test_space_without_priors_has_none() -> None:
+def test_space_without_priors_has_no_log_density() -> None:
     assert make_candidates({"x": Range(0.0, 1.0)}, 8).log_prior is None
 
 

@@ -1,4 +1,4 @@
-"""`objectives.reference`: Names of Python things written in a campaign file:
+"""`objectives.reference`: references to Python objects in a campaign file:
 `package.module:attribute`, or `path/to/file.py:attribute`.
 """
 
@@ -47,7 +47,7 @@ def test_wrong_reference_is_refused(reference: str, message: str) -> None:
         ("train_of_hour.f", r"got 'train_of_hour.f'; did you mean 'train_of_hour:f'"),
     ],
 )
-def test_misspelt_module_or_file_is_answered_with_the_one_that_is_there(
+def test_misspelled_module_or_file_is_refused_with_the_existing_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, message: str
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))

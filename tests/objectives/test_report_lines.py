@@ -32,7 +32,7 @@ def test_metric_that_cannot_be_recorded_is_left_out_and_the_value_reported(name:
     assert [*left_out] == [f"reported {name}"]
 
 
-def test_report_with_too_many_metrics_contains_the_first() -> None:
+def test_report_with_too_many_metrics_keeps_the_first_ones() -> None:
     (point,), left_out = read("BBKB_REPORT 3 0.5 " + " ".join(f"m{number}={number}" for number in range(101)))
     assert (point.value, len(point.metrics)) == (0.5, MOST_METRICS)
     assert left_out == {"reported m100": f"more than {MOST_METRICS}"}

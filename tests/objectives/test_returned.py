@@ -67,7 +67,7 @@ def test_tensor_with_a_gradient_is_a_number_without_a_warning() -> None:
     assert as_evaluation(torch.tensor(0.5, requires_grad=True), "f").value == 0.5
 
 
-def test_object_that_cannot_be_shown_is_refused_all_the_same() -> None:
+def test_object_with_a_broken_repr_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="got Unprintable that cannot be shown"):
         as_evaluation(Unprintable(), "f")
 

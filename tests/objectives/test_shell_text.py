@@ -1,5 +1,5 @@
-"""`objectives.shell_text`: Finds out where in a shell command a placeholder is: a plain word, or a
-place where the shell would not read it as one.
+"""`objectives.shell_text`: the context of a placeholder in a shell command: a plain word, or a
+construct in which the shell would not read it as one word.
 """
 
 import subprocess

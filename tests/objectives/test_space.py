@@ -87,7 +87,7 @@ def test_candidates_are_distinct_and_determined_by_the_seed(
 
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), st.builds(Choice, levels) | st.builds(Ordered, levels)), SAMPLERS)
-def test_finite_space_is_taken_whole(space: Mapping[str, Parameter], sampler: Sampler) -> None:
+def test_finite_space_is_enumerated_completely(space: Mapping[str, Parameter], sampler: Sampler) -> None:
     space = {**space, "n": Range(1, 9, integer=True, log=True)}
     candidates = make_candidates(space, None, sampler)
     expected = set(itertools.product(*(map(repr, values_of(space[name])) for name in candidates.columns)))
@@ -145,7 +145,7 @@ def test_sobol_pool_is_balanced_and_a_longer_one_begins_the_same() -> None:
 
 @pytest.mark.parametrize("sampler", ["sobol", "random"])
 @pytest.mark.parametrize("forbid", [(), ({"n": {"above": 3}}, {"k": "a", "x": {"below": 0.9}})])
-def test_points_that_are_drawn_some_at_a_time_are_those_drawn_at_once(
+def test_points_drawn_in_parts_equal_those_drawn_at_once(
     sampler: Sampler, forbid: tuple[Clause, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parameters: dict[str, Parameter] = {

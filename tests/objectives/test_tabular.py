@@ -23,7 +23,7 @@ def test_candidate_has_its_row_and_its_readable_values(silent: Report) -> None:
     assert (table.optimum(maximize=True), table.optimum(maximize=False)) == (0.3, 0.1)
 
 
-def test_seed_picks_among_the_repeats_that_are_there(silent: Report) -> None:
+def test_seed_selects_one_of_the_existing_repeats(silent: Report) -> None:
     table = Table(FEATURES, COLUMNS, np.array([[1.0, 2.0, np.nan], [5.0, np.inf, 7.0], [0.0, 0.0, 0.0]]))
     values = {table.evaluate({"row": 0}, seed, silent).value for seed in range(50)}
     assert values == {1.0, 2.0}
@@ -42,7 +42,7 @@ def test_noise_has_the_requested_deviation_and_seconds_are_reported(silent: Repo
 
 
 @pytest.mark.parametrize("row", [-1, 3, 1.0, "1", None])
-def test_row_that_is_not_there_is_refused(silent: Report, row: object) -> None:
+def test_missing_row_is_refused(silent: Report, row: object) -> None:
     with pytest.raises(ValueError, match="parameter 'row' must be an integer from 0 to 2, got"):
         Table(FEATURES, COLUMNS, np.zeros(3)).evaluate({"row": row}, 0, silent)
 
@@ -58,7 +58,7 @@ def test_row_that_is_not_there_is_refused(silent: Report, row: object) -> None:
         ({"features": np.full((3, 1), np.nan)}, "features must be finite"),
     ],
 )
-def test_table_that_does_not_fit_together_is_refused(change: dict[str, Any], message: str) -> None:
+def test_table_with_inconsistent_parts_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises((ObjectiveError, ValueError), match=message):
         Table(**{"features": FEATURES, "columns": COLUMNS, "target": np.zeros(3), **change})
 
@@ -88,7 +88,7 @@ def test_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
         ("optimizer", "candidates.target: column 'optimizer' of .* must be numbers, got text"),
     ],
 )
-def test_target_that_cannot_be_one_is_refused(tmp_path: Path, target: str, message: str) -> None:
+def test_invalid_target_is_refused(tmp_path: Path, target: str, message: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("optimizer,accuracy\nadam,0.9\nsgd,0.8\n")
     with pytest.raises(ObjectiveError, match=message):

@@ -36,7 +36,7 @@ def test_trial_on_several_machines_reports_only_on_the_first(rank: int) -> None:
     assert Trial(Reports(machine=machine)).is_first == (rank == 0)
 
 
-def test_missing_metric_is_answered_with_those_there_are() -> None:
+def test_missing_metric_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(KeyError, match=r"metric 'acuracy' must be one that the training computes: loss, accuracy"):
         Trial(Reports()).report({"loss": 0.5, "accuracy": 0.1}, "acuracy", 1)
 
@@ -49,7 +49,7 @@ def test_trial_without_a_report_prints_lines_of_a_command(capsys: pytest.Capture
     assert reports.points() == (Reported(7, 0.1 + 0.2, (("val_accuracy", 0.5), ("k=1", 2.0))),)
 
 
-def test_folder_is_the_given_one_that_of_the_report_or_that_of_the_environment(
+def test_folder_comes_from_the_argument_the_report_or_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BBKB_FOLDER", raising=False)
@@ -61,7 +61,7 @@ def test_folder_is_the_given_one_that_of_the_report_or_that_of_the_environment(
     assert Trial(Reports(folder=tmp_path / "report"), tmp_path / "argument").folder == tmp_path / "argument"
 
 
-def test_newest_complete_checkpoint_is_found_and_the_one_before_removed(tmp_path: Path) -> None:
+def test_newest_complete_checkpoint_is_found_and_the_previous_one_removed(tmp_path: Path) -> None:
     trial = Trial(folder=tmp_path)
     assert (trial.checkpoint, trial.step) == (None, 0)
     for step in (9, 10):

@@ -94,7 +94,7 @@ def test_mapping_without_goals_must_have_a_value() -> None:
         as_evaluation({"accuracy": 1.0}, "f")
 
 
-def test_error_travels_between_processes() -> None:
+def test_error_can_be_pickled() -> None:
     with pytest.raises(MissingValueError) as raised:
         as_evaluation({"accuracy": 1.0}, "f")
     copy = pickle.loads(pickle.dumps(raised.value))

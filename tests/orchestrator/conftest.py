@@ -14,9 +14,8 @@ from orchestrator.cli.main import main
 
 @pytest.fixture(scope="session")
 def bbkb() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """The command as a person types it in a folder, `text` at its standard input, but in this
-    process: a process of its own costs seconds of imports, and shows nothing more unless it is
-    killed or starts Ray."""
+    """Run the command in a folder, with `text` as its standard input, in this process. A separate
+    process takes seconds for its imports, and is needed only if it is killed or starts Ray."""
     return _run
 
 

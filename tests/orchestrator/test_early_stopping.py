@@ -52,7 +52,7 @@ def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
 
 
 @pytest.mark.parametrize("executor", ["inline", "simulated"])
-def test_poor_trials_stop_early_and_the_best_is_whole(tmp_path: Path, executor: str) -> None:
+def test_poor_trials_stop_early_and_the_best_is_complete(tmp_path: Path, executor: str) -> None:
     result = run(tmp_path, evaluations=40, executor=executor, workers=4)
     rows = result.rows()
     stopped = [row for row in rows if row["status"] == "stopped"]

@@ -1,5 +1,5 @@
-"""Values up to the largest float, in both directions: every strategy searches on, and report and
-page are drawn."""
+"""Values up to the largest float, in both directions: every strategy continues its search, and
+report and page are drawn."""
 
 import itertools
 import json

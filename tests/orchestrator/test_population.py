@@ -144,7 +144,7 @@ ON_RAY = """
 @pytest.mark.parametrize(
     ("executor", "seconds"), [("inline", 0.02), pytest.param("ray", 0.3, marks=pytest.mark.thorough)]
 )
-def test_killed_coordinator_loses_and_doubles_nothing(
+def test_killed_coordinator_loses_and_duplicates_nothing(
     tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, executor: str, seconds: float
 ) -> None:
     if executor == "ray":

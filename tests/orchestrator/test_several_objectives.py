@@ -204,7 +204,7 @@ def test_best_configuration_has_its_further_metrics(result: Result) -> None:
     assert "(memory at most 1.2)" in dict(rows(status))["goals"].plain
 
 
-def test_commands_show_it(result: Result) -> None:
+def test_commands_show_the_front(result: Result) -> None:
     folder = str(result.folder)
     best = yaml.safe_load(output_of("best", folder))
     assert [trial["objectives"]["accuracy"] for trial in best] == [trial.value for trial in result.front]
@@ -232,7 +232,7 @@ def test_reports_of_the_first_objective_are_shown_and_change_no_pick(result: Res
     assert ends == [row["value"] for row in reported.rows()]
 
 
-def test_uniform_takes_goals_and_a_constraint_that_nothing_satisfies_leaves_no_best(tmp_path: Path) -> None:
+def test_uniform_supports_goals_and_has_no_best_trial_if_nothing_is_feasible(tmp_path: Path) -> None:
     never = [{"metric": "memory", "at_most": -1}]
     goals: dict[str, Any] = {"objectives": OBJECTIVES, "constraints": never}
     result = tune_here(tmp_path, train, SPACE, evaluations=3, **goals)

@@ -9,7 +9,7 @@ import pytest
 from workers.clock import SteadyClock
 
 
-def test_clock_that_is_set_while_a_process_runs_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steady_clock_ignores_changes_of_the_machines_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, before = SteadyClock(), time.time()
     monkeypatch.setattr(time, "time", lambda: before + 86_400.0)
     assert abs(clock() - before) < 60.0

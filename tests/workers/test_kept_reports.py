@@ -58,7 +58,7 @@ def test_attempt_that_was_killed_again_leaves_its_reports_and_those_before(tmp_p
 
 
 @pytest.mark.parametrize(("steps", "expected"), [(range(1, 3), [1, 2]), (range(0), [])])
-def test_attempt_that_begins_anew_reports_its_own_steps_only(tmp_path: Path, steps: range, expected: list[int]) -> None:
+def test_attempt_that_restarts_reports_only_its_own_steps(tmp_path: Path, steps: range, expected: list[int]) -> None:
     attempt_of(tmp_path, range(1, 6), is_killed=True)
     published, _ = attempt_of(tmp_path, steps, recorded_step=1)
     assert steps_of(published) == expected

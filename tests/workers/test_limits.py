@@ -104,7 +104,7 @@ def test_alarm_of_the_host_is_restored() -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_outside_the_main_thread_a_time_out_is_not_kept_but_does_no_harm() -> None:
+def test_time_out_outside_the_main_thread_is_ignored() -> None:
     outcomes: list[Outcome] = []
 
     def evaluate_slowly(*_: object) -> Evaluation:

@@ -19,7 +19,7 @@ NEVER = Failures()
 
 
 class Table:
-    """A table of values; of durations too for trials that bring `seconds`."""
+    """A table of values, and of durations for trials with `seconds`."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         return Evaluation(float(seed), dict(parameters))
@@ -60,7 +60,7 @@ def test_schedule_equals_that_of_a_queue_before_slots(seconds: list[int], slots:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=25), st.integers(1, 4))
-def test_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_instant(
+def test_virtual_worker_evaluates_one_attempt_at_a_time_and_simultaneous_outcomes_arrive_together(
     seconds: list[int], slots: int
 ) -> None:
     executor = SimulatedExecutor(Table(), slots, SECOND, NEVER, seed=0)
@@ -78,7 +78,7 @@ def test_worker_does_one_thing_at_a_time_and_outcomes_come_together_at_one_insta
         assert all(end <= begin for (_, end), (begin, _) in pairwise(busy))
 
 
-def test_virtual_time_never_makes_anybody_wait() -> None:
+def test_virtual_time_passes_without_waiting() -> None:
     executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0, start_at=1000.0)
     executor.submit(attempts_of([10.0]))
     (outcome,) = executor.next_outcomes(0)
@@ -97,7 +97,7 @@ def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> 
     assert run(attempts, 3) != run(plain_attempts(40, attempt=2), 3)
 
 
-def test_failure_rate_leaves_the_durations_of_the_others_alone() -> None:
+def test_failure_rate_does_not_change_other_durations() -> None:
     def durations(rate: float) -> dict[int, float]:
         executor = SimulatedExecutor(Table(), 100, DurationModel(5.0, 1.0), Failures(rate), seed=3)
         outcomes = outcomes_by_trial(executor, plain_attempts(60))
@@ -133,7 +133,7 @@ def test_durations_without_stragglers_equal_those_of_older_versions() -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.01, 0.99), st.floats(1.5, 50.0))
-def test_stragglers_take_so_many_times_longer_and_the_mean_stays(share: float, factor: float) -> None:
+def test_stragglers_take_longer_by_their_factor_at_the_same_mean(share: float, factor: float) -> None:
     durations = DurationModel(3.0, 0.0, share, factor)
     usual, slow = durations.with_straggling(3.0, share), durations.with_straggling(3.0, share / 2)
     assert slow == pytest.approx(factor * usual)

@@ -49,8 +49,8 @@ class TrainerCheck(ControllerCallback, WorkerGroupCallback):
         group = group_for_trainers()
         if group is None:
             raise RuntimeError(
-                "an evaluation may start a trainer of Ray Train only from a function and with workers.ray_train: else "
-                "evaluations that hold processors and wait for their trainers' could wait for each other without end; "
+                "an evaluation may start a trainer of Ray Train only from a function and with workers.ray_train, "
+                "because evaluations that hold the processors of each other's trainers would wait forever; "
                 "set workers: {ray_train: true}, with machines, cpus and gpus as in the ScalingConfig"
             )
         self._group = group

@@ -117,8 +117,8 @@ class Deadlines:
         )
         if waiting and not self._is_waiting:
             _LOGGER.warning(
-                "attempts that have waited for a worker for more than %g s: %d, the first of trial %d; the cluster has "
-                "no room for it, or it starts slowly: `ray status` shows what takes the resources",
+                "attempts that have waited for a worker for more than %g s: %d, the first of trial %d; the cluster "
+                "has no free resources, or the worker starts slowly: `ray status` shows the resources in use",
                 WAITING_SECONDS,
                 len(waiting),
                 waiting[0],

@@ -93,7 +93,7 @@ class GPThreDS(RkhsOptions):
         super().__post_init__()
         require(self, "high", f"> low ({self.low!r})", self.low < self.high)
         walks = self.search == "random_walk"
-        require(self, "first", "random where search is random_walk", self.first == "random" or not walks)
+        require(self, "first", "random if search is random_walk", self.first == "random" or not walks)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
         """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for

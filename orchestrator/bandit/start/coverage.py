@@ -30,8 +30,9 @@ MOST_COMPARED = 512  # the largest number of arms to compare within a level
 
 
 def is_coverage_due(state: SparseState, open_pulls: int, share: float) -> bool:
-    """Return whether the next pick is for coverage, given the number of open pulls. A `share` of
-    the picks is, or `ON_PLATEAU` if that is larger and the best mean reward does not rise."""
+    """Return whether the next pick is for coverage, given the number of open pulls. The share of
+    these picks is `share`, or `ON_PLATEAU` if that is larger and the best mean reward does not
+    rise."""
     if not share:
         return False
     is_plateau = state.pulls.total - state.milestones.peak.results >= max(PLATEAU, 2 * open_pulls)

@@ -79,7 +79,8 @@ def _check_preset(preset: object, published: Sequence[str]) -> None:
         raise ValueError(f"strategy.preset must be one of {', '.join(Preset)}, got {preset!r}")
     if preset == Preset.CALIBRATED and published:
         raise ValueError(
-            f"strategy.preset must be paper beside strategy.{published[0]}: calibrated settings fit the model instead"
+            f"strategy.preset must be paper if strategy.{published[0]} is given, because calibrated settings "
+            "fit the model"
         )
 
 

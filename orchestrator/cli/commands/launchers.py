@@ -177,7 +177,7 @@ def _submit_job(command: Sequence[str]) -> str:
 def _command(*command: str) -> str:
     """Return the output of a cluster's own command. Raises UserError with its message."""
     if shutil.which(command[0]) is None:
-        raise UserError(f"--submit needs the command {command[0]}, which is not on this machine: run it where it is")
+        raise UserError(f"--submit needs the command {command[0]}, which this machine lacks: use a machine that has it")
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:

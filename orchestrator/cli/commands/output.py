@@ -46,7 +46,7 @@ def logs_(
     if trial is None:
         file = run.folder / logs.FILE_NAME
         if not file.is_file():
-            raise RunError(f"{file} is not there: the run has not been started on this machine")
+            raise RunError(f"{file} does not exist: the run has not been started on this machine")
         pieces = _pieces_of_log(file, follow)
     else:
         _check_trial(run, trial, attempt, follow)
@@ -65,8 +65,8 @@ def _check_trial(run: runs.Run, trial: int, attempt: int | None, follow: bool) -
     if (printed if attempt is None else attempt in printed) or (follow and _is_open(state, trial)):
         return
     which = f"trial {trial}" if attempt is None else f"attempt {attempt} of trial {trial}"
-    hint = f"; attempts that did: {', '.join(map(str, printed))}" if printed else ""
-    raise RunError(f"{which} printed nothing, or not on this machine: {run.trials} has no output of it{hint}")
+    hint = f"; attempts with output: {', '.join(map(str, printed))}" if printed else ""
+    raise RunError(f"{which} has no output in {run.trials}: it printed nothing, or on another machine{hint}")
 
 
 def _state(run: runs.Run) -> CampaignState:

@@ -127,8 +127,8 @@ def list_(
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> Text:
-    """Return a table as text, a line for each row, however narrow the terminal is: `grep` finds a
-    whole row. The first row is the header."""
+    """Return a table as text. Each row is one line, however narrow the terminal is, so that `grep`
+    finds whole rows. The first row is the header."""
     cells = [[printable(one_line(cell, _LONGEST_CELL)) for cell in row] for row in rows]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
     header, *lines = ("  ".join(map(set_cell_size, row, widths)).rstrip() for row in cells)

@@ -50,8 +50,8 @@ ENVIRONMENT = {
     # Ray's future default; Ray prints a warning if it is unset
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-# The settings of a Ray on this machine. Its only node is slow if the machine is overloaded, but not
-# lost, and Ray would end this process with it, without a message.
+# The settings of a Ray on this machine. If the machine is overloaded, its only node is slow but not
+# lost. Ray would end this process together with a lost node, without a message.
 _LOCAL_ENVIRONMENT = {**ENVIRONMENT, "RAY_health_check_failure_threshold": "100"}
 
 
@@ -63,9 +63,9 @@ class Cluster:
     is_ours: bool  # started by `connect`; `disconnect` shuts it down
     is_connected_here: bool  # whether `connect` opened the connection
     notes: tuple[str, ...] = ()
-    # of a cluster that was started with one: it starts after the first evaluations
+    # the dashboard of a cluster that was started with one; it starts after the first evaluations
     dashboard: LateDashboard | None = None
-    dashboard_url: str | None = None  # of a cluster that was joined
+    dashboard_url: str | None = None  # the dashboard of a joined cluster
 
 
 def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
@@ -273,8 +273,8 @@ def _probe(address: str) -> None:
         )
     if wants_tls and not has_tls:
         raise UserError(
-            f"RAY_USE_TLS must be 0 for a Ray cluster without TLS, got 1 and such a cluster at {address}: unset it, or "
-            "start the cluster with it"
+            f"RAY_USE_TLS must be 0 for a Ray cluster without TLS, got 1, and {address} has no TLS: unset it, or "
+            "start the cluster with TLS"
         )
 
 

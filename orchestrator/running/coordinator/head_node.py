@@ -120,7 +120,7 @@ class LateDashboard:
             os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)
         log = logging.getLogger("ray._private.services")
         before = log.level
-        log.setLevel(logging.CRITICAL)  # it would print an error beside the news
+        log.setLevel(logging.CRITICAL)  # Ray would print an error in addition to the message
         # the end of the session meanwhile, or Ray's own errors, which have no common class
         with suppress(Exception):
             self._node.start_postponed()

@@ -113,6 +113,6 @@ def check_progress(events: Sequence[Event]) -> None:
         without_progress += isinstance(event, SessionOpened)
     if without_progress >= SESSIONS_WITHOUT_PROGRESS:
         raise CampaignError(
-            f"the coordinator must not die before a single evaluation ends, but did so in {without_progress} sessions "
-            "in a row: see its log on the Ray dashboard (memory?), then `bbkb resume`"
+            f"the coordinator died before any evaluation ended, in {without_progress} sessions in a row: read its log "
+            "on the Ray dashboard (it may have run out of memory), then run `bbkb resume`"
         )

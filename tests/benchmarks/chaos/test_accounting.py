@@ -1,5 +1,5 @@
-"""The accounting of the chaos suite finds lost, repeated and invented results in logs that are made
-up for it."""
+"""The accounting of the chaos suite finds lost, repeated and invented results in artificial
+logs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -79,7 +79,7 @@ def test_finished_execution_without_an_event_is_lost_even_if_it_ran_again() -> N
     assert "finished and not recorded: trial 0" in found.broken[0]
 
 
-def test_result_may_take_as_long_to_the_log_as_without_kills() -> None:
+def test_result_may_reach_the_log_as_late_as_without_kills() -> None:
     late = execution(0, place="task", ended=12.0)  # ended 3 s before the kill that it was lost to
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=8.0, ended=9.0)
@@ -88,7 +88,7 @@ def test_result_may_take_as_long_to_the_log_as_without_kills() -> None:
         assert account_of(log, (late, other, again), kill("coordinator", 15.0)).lost == lost
 
 
-def test_silent_coordinator_had_not_recorded_executions_that_ended_meanwhile() -> None:
+def test_silent_coordinator_does_not_record_executions_that_end_meanwhile() -> None:
     late = execution(0, place="task", ended=12.0)  # 3 s before the kill
     again = execution(0, pid=9, began=20.0, ended=22.0)
     other = execution(1, pid=8, began=9.0, ended=11.5)
@@ -98,7 +98,7 @@ def test_silent_coordinator_had_not_recorded_executions_that_ended_meanwhile() -
 
 
 @pytest.mark.parametrize(("has_coordinator", "lost"), [(True, 0), (False, 1)])
-def test_tasks_elsewhere_die_with_the_node_that_the_coordinator_ran_on(has_coordinator: bool, lost: int) -> None:
+def test_tasks_on_other_nodes_die_with_the_coordinators_node(has_coordinator: bool, lost: int) -> None:
     late = execution(0, place="task", ended=12.0)
     again = execution(0, pid=9, began=20.0, ended=22.0)
     struck = Kill(1, 11.5, "node", 1, "node9", has_coordinator)
@@ -194,7 +194,7 @@ def test_session_that_gave_up_is_reported() -> None:
     assert account_of([*events, replace(closed, outcome=SessionOutcome.FINISHED)], WELL).broken == ()
 
 
-def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again() -> None:
+def test_recovery_from_a_worker_or_a_node_lasts_until_its_evaluations_run_again() -> None:
     first, second = execution(0, ended=None), execution(1, pid=8, ended=None)
     again = (execution(0, pid=20, began=13.0, ended=14.0), execution(1, pid=21, began=15.0, ended=17.0))
     log = [success(it, 2) for it in again]
@@ -203,7 +203,7 @@ def test_recovery_from_a_worker_or_a_node_lasts_until_all_that_it_ran_runs_again
     assert account_of(log, executed, kill("worker", 11.0, pid=7)).recoveries == {"worker": (2.0,)}
 
 
-def test_recovery_from_a_coordinator_lasts_until_its_next_session_continues_and_a_drivers_until_anything_does() -> None:
+def test_recovery_from_a_coordinator_lasts_longer_than_that_from_a_driver() -> None:
     log: list[Event] = [
         success(WELL[0], time=12.0),  # of the old session, on its way already
         session(14.0),

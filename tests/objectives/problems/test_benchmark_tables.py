@@ -67,13 +67,13 @@ def test_cells_have_their_own_accuracy_and_duration(folder: Path, silent: Report
     assert candidates.parameter_of.tolist()[15:] == [15, 15, 15, 16, 16, 16, 17, 17, 17, 18, 18, 18]
 
 
-def test_papers_operations_leave_the_cells_with_a_projection_out(folder: Path) -> None:
+def test_papers_operations_exclude_cells_with_a_projection(folder: Path) -> None:
     table = NasBench101().load(DataSource(folder))
     assert 0 < len(table.candidates()) < 40
     assert not any("conv1x1" in cell for cell in table.columns["cell"])
 
 
-def test_edge_types_are_other_features(folder: Path) -> None:
+def test_edge_types_give_different_features(folder: Path) -> None:
     first, second = (NasBench101(encoding=encoding).load(DataSource(folder)).features for encoding in Encoding)
     assert first.shape != second.shape
 
@@ -89,7 +89,7 @@ def test_missing_file_is_named_with_the_remedy(options: Any, tmp_path: Path) -> 
 def test_damaged_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "fcnet").mkdir()
     (tmp_path / "fcnet" / "fcnet.npz").write_bytes(b"PK nothing")
-    with pytest.raises(ObjectiveError, match=r"fcnet\.npz cannot be read as the table it should be.*replace it"):
+    with pytest.raises(ObjectiveError, match=r"fcnet\.npz is not a readable table of this benchmark.*replace it"):
         FcNet().load(DataSource(tmp_path))
 
 

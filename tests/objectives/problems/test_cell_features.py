@@ -26,7 +26,7 @@ def test_adjacency_encoding_is_the_papers() -> None:
     np.testing.assert_array_equal(features[:, :15] > 0, cells.adjacency[:, upper[0], upper[1]])
 
 
-def test_operation_s_one_hot_columns_share_their_parameter() -> None:
+def test_one_hot_columns_of_an_operation_share_a_parameter() -> None:
     features, parameter_of = encode_cells(ALL, Encoding.ADJACENCY)
     assert features.shape[1] == 10 + 3 * 3
     assert parameter_of.tolist() == [*range(10), 10, 10, 10, 11, 11, 11, 12, 12, 12]

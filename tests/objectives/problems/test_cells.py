@@ -17,7 +17,7 @@ def test_cells_are_as_many_as_published(vertices: int, count: int) -> None:
     assert len(cells_of(vertices)) == count
 
 
-def test_paper_of_bbkb_searches_12416_of_them() -> None:
+def test_bbkb_paper_searches_12416_cells() -> None:
     assert len(cells_of(6, (CONVOLUTION, POOLING))) == 12_416
 
 
@@ -64,7 +64,7 @@ def test_cells_in_the_list_belong_to_the_space() -> None:
 
 
 @given(st.integers(0, 2440), st.permutations([1, 2, 3]))
-def test_renumbered_cell_has_the_listed_one_as_its_canonical_form(number: int, inner: list[int]) -> None:
+def test_renumbered_cell_has_the_listed_cell_as_its_canonical_form(number: int, inner: list[int]) -> None:
     cells = cells_of(5)
     order = [0, *inner, 4]
     moved = cells.adjacency[[number]][:, order][:, :, order]

@@ -41,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("load", LOADERS.values())
-def test_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_taken(
+def test_missing_data_folder_is_an_error_and_no_other_data_are_used(
     load: Callable[..., object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("BBKB_DATA", str(tmp_path / "mistyped"))
@@ -51,7 +51,7 @@ def test_named_folder_that_is_not_there_is_an_error_and_no_other_data_are_taken(
         SoftmaxRegression(dataset="auto").load(DataSource.find())
 
 
-def test_folder_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_data_folder_takes_precedence_over_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("BBKB_DATA", "/somewhere")
     assert DataSource.find() == DataSource(Path("/somewhere"))
     assert DataSource.find(tmp_path, may_download=True) == DataSource(tmp_path, may_download=True)
@@ -59,7 +59,7 @@ def test_folder_given_wins_over_the_environment(monkeypatch: pytest.MonkeyPatch,
     assert DataSource.find() == DataSource(None)
 
 
-def test_folders_files_are_read(folder: Path) -> None:
+def test_data_folder_files_are_read(folder: Path) -> None:
     source = DataSource(folder)
     abalone, cadata, mnist = load_abalone(source), load_cadata(source), load_mnist(source)
     np.testing.assert_array_equal(abalone.features[:, :2], [[1, 0.455], [2, 0.53], [3, 0.33]])
@@ -88,7 +88,7 @@ def test_real_data_have_their_published_shape(source: DataSource) -> None:
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_missing_data_are_met_with_every_remedy(name: str, tmp_path: Path) -> None:
+def test_missing_data_are_reported_with_every_remedy(name: str, tmp_path: Path) -> None:
     for source, place in ((DataSource(tmp_path), str(tmp_path / name)), (DataSource(), "no data folder is given")):
         with pytest.raises(ObjectiveError) as caught:
             LOADERS[name](source)
@@ -103,7 +103,7 @@ def test_damaged_file_is_named(name: str, folder: Path) -> None:
         LOADERS[name](DataSource(folder))
 
 
-def test_failed_download_is_a_users_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_download_is_an_objective_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def raise_no_route(name: str) -> None:
         raise OSError("no route to host")
 
@@ -112,7 +112,7 @@ def test_failed_download_is_a_users_message(monkeypatch: pytest.MonkeyPatch) -> 
         load_mnist(DataSource(may_download=True))
 
 
-def test_downloads_become_the_same_values_as_the_folders_files(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+def test_downloads_have_the_same_values_as_the_folders_files(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     on_disk = DataSource(folder)
     raw = load_cadata(on_disk)
     longitude, latitude, age, rooms, bedrooms, population, households, income = raw.features.T
@@ -147,7 +147,7 @@ def test_downloads_become_the_same_values_as_the_folders_files(monkeypatch: pyte
     np.testing.assert_array_equal(load_mnist(online).labels, mnist.labels)
 
 
-def test_published_counts_come_back_from_ratios() -> None:
+def test_published_counts_are_recovered_from_ratios() -> None:
     rng = np.random.default_rng(0)
     households = rng.integers(1, 6000, 500)
     rooms, bedrooms, population = rng.integers(1, 40000, (3, 500))

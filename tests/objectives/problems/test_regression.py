@@ -33,6 +33,6 @@ def test_data_set_is_standardized_and_its_target_scaled_to_the_unit_interval(
 
 
 @pytest.mark.parametrize("options", [Abalone, Cadata])
-def test_data_that_are_nowhere_are_a_users_message(options: type[Abalone | Cadata]) -> None:
+def test_missing_data_are_reported_with_the_environment_variable(options: type[Abalone | Cadata]) -> None:
     with pytest.raises(ObjectiveError, match="BBKB_DATA"):
         options().load(DataSource())

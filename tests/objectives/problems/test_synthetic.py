@@ -1,5 +1,5 @@
-"""`objectives.problems.synthetic`: Functions with a formula: the papers' test functions, with noise, and
-slow on demand.
+"""`objectives.problems.synthetic`: Functions with a formula: the papers' test functions, with
+optional noise and delay.
 """
 
 import time
@@ -24,7 +24,7 @@ def test_optimum_is_the_best_of_a_fine_grid(objective: Sine | Branin, silent: Re
 
 
 def test_branin_is_the_classical_function_scaled() -> None:
-    """The classical minimum 0.397887 is taken in three places; the scaled function is (54.81 −
+    """The classical minimum 0.397887 is attained at three points; the scaled function is (54.81 −
     classical) / 51.95."""
     for u, v in ((-np.pi, 12.275), (np.pi, 2.275), (9.42478, 2.475)):
         assert 54.81 - 51.95 * branin((u + 5) / 15, v / 15) == pytest.approx(0.397887, abs=1e-5)

@@ -93,7 +93,7 @@ def test_running_trials_are_pending_and_learned_once_after_their_end() -> None:
     assert len(optimizer(study).trials) == 6
 
 
-def test_trials_of_other_processes_are_taken_in_as_they_are() -> None:
+def test_trials_of_other_processes_are_learned_unchanged() -> None:
     study = study_of()
     study.add_trials([create_trial(params={"x": 0.25, "kind": None}, distributions=SPACE, value=0.1)] * 2)
     study.add_trial(create_trial(state=TrialState.RUNNING, params={"x": 0.9, "kind": "a"}, distributions=SPACE))
@@ -187,7 +187,7 @@ def test_values_of_running_pruned_and_complete_trials_are_learned(first: int) ->
     }
 
 
-def test_parameters_that_only_some_trials_have_are_drawn_alone() -> None:
+def test_parameters_of_only_some_trials_are_drawn_independently() -> None:
     def evaluate_branches(trial: optuna.Trial) -> float:
         x = trial.suggest_float("x", 0.0, 1.0)
         return float(x + (trial.suggest_int("depth", 1, 3) if x > 0.5 else 0))

@@ -63,7 +63,7 @@ def test_steps_without_evaluations_allow_as_many_trials_as_steps() -> None:
     assert resolved(steps=30)["budget"]["evaluations"] == 30
 
 
-def test_early_stopping_takes_a_section_too() -> None:
+def test_early_stopping_may_be_a_section() -> None:
     rule = resolved(evaluations=5, early_stopping={"rule": "asha", "reduction": 2.0})["early_stopping"]
     assert rule == {"rule": "asha", "reduction": 2.0, "first_step": 1}
 

@@ -102,7 +102,7 @@ def test_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, Any])
     assert len(load(folder)) == 12
 
 
-def test_failed_trials_say_why(inline: dict[str, Any]) -> None:
+def test_failed_trials_have_the_reason(inline: dict[str, Any]) -> None:
     def fail_for_b(x: float, model: str) -> float:
         if model == "b":
             raise ValueError("no b today")
@@ -206,7 +206,7 @@ def test_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict
         tune(lock_and_return, {"x": Range(0, 1)}, direction="maximize", evaluations=3, progress=False, settings=inline)
 
 
-def test_function_whose_file_was_exchanged_is_not_loaded(inline: dict[str, Any]) -> None:
+def test_function_whose_file_was_replaced_is_not_loaded(inline: dict[str, Any]) -> None:
     campaign = Campaign(lambda x, model: x, SPACE, direction="maximize", evaluations=3, settings=inline)
     (file,) = Path(inline["runs"]).glob("functions/*.pkl")
     file.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
@@ -360,7 +360,7 @@ class OwnUniform(Uniform):
     ],
     ids=["name", "mapping", "reference", "object", "class"],
 )
-def test_strategy_is_given_in_any_form(strategy: Any, expected: dict[str, Any], tmp_path: Path) -> None:
+def test_strategy_may_have_any_form(strategy: Any, expected: dict[str, Any], tmp_path: Path) -> None:
     campaign = Campaign(
         lambda x: x,
         {"x": Range(0, 1)},
@@ -377,7 +377,7 @@ def test_strategy_is_given_in_any_form(strategy: Any, expected: dict[str, Any], 
     assert expected.items() <= recorded.items() or recorded["name"].endswith(":OwnUniform")
 
 
-def test_strategy_is_given_once_and_must_be_one(inline: dict[str, Any]) -> None:
+def test_strategy_is_given_once_and_must_be_valid(inline: dict[str, Any]) -> None:
     make = functools.partial(Campaign, abs, {"x": Range(0, 1)}, evaluations=3, direction="minimize")
     with pytest.raises(ValueError, match="strategy must be given once, as an argument or in settings; got both"):
         make(strategy="uniform", settings=inline)

@@ -73,7 +73,7 @@ def test_optimizer_waits_for_rewards_and_forgets_learned_pulls() -> None:
     assert arms[0] not in search.ask(60)
 
 
-def test_existing_results_are_welcome() -> None:
+def test_existing_results_are_learned() -> None:
     search = with_options(X, kernel={"name": "rbf", "lengthscale": 0.2}, regularization=1e-4)
     search.tell(np.arange(60), target(np.arange(60)))
     assert search.best.parameters["candidate"] == np.argmax(target(np.arange(60)))
@@ -83,13 +83,13 @@ def test_existing_results_are_welcome() -> None:
     assert (search.variance >= 0).all()
 
 
-def test_parts_may_be_named() -> None:
+def test_options_may_be_names_or_mappings() -> None:
     by_name = with_options(X, "gp_ucb", kernel="matern52", warm_start="random")
     by_value = with_options(X, "gp_ucb", kernel=Matern52(), warm_start={"name": "random"})
     assert search_of(by_name).strategy == search_of(by_value).strategy
 
 
-def test_parts_may_be_objects_or_mappings() -> None:
+def test_options_may_be_objects_or_mappings() -> None:
     kernel = {"name": "matern52", "lengthscale": [0.3]}
     by_name = with_options(X, kernel=kernel, warm_start={"name": "uncertainty"})
     by_value = with_options(X, kernel=Matern52((0.3,)), warm_start={"name": "uncertainty", "max_pulls": 64})
@@ -166,7 +166,7 @@ def test_mistakes_are_named_with_their_remedy(act: Callable[[], object], message
         act()
 
 
-def test_refused_tell_teaches_nothing() -> None:
+def test_refused_tell_changes_nothing() -> None:
     search = CandidateOptimizer(X)
     arms = search.ask()
     with pytest.raises(ValueError, match="finite"):
@@ -186,7 +186,7 @@ def test_importing_it_loads_numpy_and_scipy_only() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["bbkb", "bkb", "gp_ucb", "gp_bucb", "expected_improvement", "uniform"])
-def test_existing_results_take_the_place_of_the_warm_start(strategy: str) -> None:
+def test_existing_results_replace_the_warm_start(strategy: str) -> None:
     arms = np.arange(0, 60, 2)
     options = {} if strategy == "uniform" else {"kernel": {"name": "rbf", "lengthscale": 0.2}, "regularization": 1e-3}
     search = with_options(X, strategy, seed=3, existing=(arms, target(arms)), **options)

@@ -22,7 +22,8 @@ def reward(arms: np.ndarray) -> np.ndarray:
 
 
 def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOptimizer]:
-    """Arms in the order asked, with four in flight; `looks`: at the model after every result."""
+    """Return arms in the order of choice, with four in flight; `looks`: whether to read the model
+    after every result."""
     optimizer = with_options(X, seed=2, **options)
     asked: list[int] = []
     running: list[int] = []
@@ -36,7 +37,7 @@ def search(looks: bool = False, **options: Any) -> tuple[list[int], CandidateOpt
     return asked, optimizer
 
 
-def test_results_are_learned_together_and_ever_more_of_them() -> None:
+def test_results_are_learned_in_growing_groups() -> None:
     _, optimizer = search()
     rounds = model_of(optimizer).round
     assert 90 / 3 < rounds < 75
@@ -50,7 +51,7 @@ def test_refit_share_of_zero_learns_every_result() -> None:
     assert model_of(optimizer).round == 90
 
 
-def test_looking_at_the_model_changes_no_pick() -> None:
+def test_reading_the_model_changes_no_pick() -> None:
     assert search(looks=True)[0] == search()[0]
 
 
@@ -83,7 +84,7 @@ def test_refit_is_due_by_the_share_of_known_and_running_pulls(waiting: int, is_d
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
-def test_pending_pulls_are_those_asked_for_without_a_result(steps: list[tuple[int, int]]) -> None:
+def test_pending_pulls_are_the_chosen_arms_without_a_result(steps: list[tuple[int, int]]) -> None:
     optimizer = with_options(X, seed=1, warm_start="random")
     campaign = search_of(optimizer).campaign
     expected: list[int] = []

@@ -1,4 +1,5 @@
-"""`orchestrator.ask_tell.older`: spellings of version 0.2 work, and say the new one."""
+"""`orchestrator.ask_tell.older`: spellings of version 0.2 work, with a warning that contains the
+new spelling."""
 
 import pickle
 from collections.abc import Iterator
@@ -43,7 +44,7 @@ def test_methods_are_found_under_their_older_names() -> None:
         _ = optimizer.expects
 
 
-def test_older_none_for_a_failure_is_refused_with_fail() -> None:
+def test_none_for_a_failure_is_refused_in_favor_of_fail() -> None:
     optimizer, rows = told(), ANY_ROWS(X)
     with older(r"write fail\(configuration\)"):
         optimizer.tell({"x": 0.5}, None)
@@ -84,7 +85,7 @@ def test_options_beside_the_strategy_are_those_of_its_object() -> None:
     assert search_of(rows).strategy == strategies.BBKB.paper()
 
 
-def test_strategy_may_be_made_or_its_maker() -> None:
+def test_strategy_may_be_an_object_or_its_maker() -> None:
     kernel = Matern52()
     assert search_of(CandidateOptimizer(X, strategies.GPUCB(kernel=kernel))).strategy == strategies.GPUCB(kernel=kernel)
     assert (
@@ -93,7 +94,7 @@ def test_strategy_may_be_made_or_its_maker() -> None:
     )
 
 
-def test_trial_of_ask_reports_for_itself_and_travels_as_a_dictionary() -> None:
+def test_trial_of_ask_reports_its_results_and_is_pickled_as_a_dictionary() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=9, seed=1)
     first, second, third = (optimizer.ask()[0] for _ in range(3))
     assert first == {"x": first["x"]} == first.parameters

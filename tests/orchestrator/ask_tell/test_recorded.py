@@ -1,7 +1,8 @@
 """Suggestions, saved files and pickles of version 0.2.0: the same calls give the same suggestions.
 
-Searches of rows were recorded again when the calibrated strategies stopped repeating exact values,
-and those of spaces with choices when coverage began to pick uncertain candidates, too.
+Searches of rows were recorded again when the calibrated strategies stopped repeating exact values.
+Searches of spaces with choices were recorded again when coverage began to pick uncertain
+candidates.
 """
 
 import gzip
@@ -23,7 +24,7 @@ def build(kind: str, *arguments: Any, **options: Any) -> Any:
 
 
 def facts(optimizer: Any) -> Any:
-    """Return the recorded facts of an optimizer after its course, as JSON has them."""
+    """Return the recorded facts of an optimizer after its course, as JSON values."""
     best, trials = optimizer.best, optimizer.trials
     if isinstance(optimizer, CandidateOptimizer):
         told = [[trial.parameters["candidate"], trial.value] for trial in trials]

@@ -45,7 +45,7 @@ def saved(folder: Path, kind: type[Optimizer] | type[CandidateOptimizer]) -> Pat
 
 
 def places(tree: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Each place in plain values."""
+    """Yield the path of each value in plain values."""
     if keys:
         yield keys
     if isinstance(tree, dict | list):

@@ -54,7 +54,7 @@ def test_enqueued_arms_are_chosen_first() -> None:
     assert search.campaign.pending == [arm]
 
 
-def test_strategy_of_fixed_candidates_takes_no_others() -> None:
+def test_strategy_of_fixed_candidates_accepts_no_others() -> None:
     search = setup("regularized_evolution").search()
     with pytest.raises(ObjectiveError, match="is not a candidate, and the strategy does not support other ones"):
         search.arms_of([{"x": 0.123, "kind": "a"}])

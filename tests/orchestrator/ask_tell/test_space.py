@@ -1,5 +1,5 @@
-"""`Optimizer(space={...})`: `ask` and `tell` with configurations, candidates grow, a saved one
-continues exactly."""
+"""`Optimizer(space={...})`: `ask` and `tell` with configurations: candidates are appended, and a
+saved optimizer continues exactly."""
 
 import copy
 import doctest
@@ -380,7 +380,7 @@ def test_expected_values_need_a_strategy_that_uses_them() -> None:
         Search(space={"x": Range(0.0, 1.0, prior=0.3)}, direction="maximize", strategy="uniform")
 
 
-def test_best_observed_is_the_best_single_value_and_needs_one() -> None:
+def test_best_observed_is_the_best_single_value_and_requires_a_value() -> None:
     optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize", seed=1)
     with pytest.raises(ValueError, match="best_observed needs at least one value"):
         _ = optimizer.best_observed

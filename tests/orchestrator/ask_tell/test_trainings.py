@@ -13,7 +13,7 @@ from tests.orchestrator.ask_tell.courses import TRAINED as SPACE
 
 
 def train(optimizer: Optimizer, configuration: Any) -> int:
-    """Train it until its end or its stop; how many steps were made."""
+    """Train a configuration until it ends or is stopped; return the number of steps."""
     reached = optimizer.last_step(configuration)
     for step in range(reached + 1, STEPS + 1):
         if not optimizer.report(configuration, error_at(configuration, step), step):
@@ -23,8 +23,8 @@ def train(optimizer: Optimizer, configuration: Any) -> int:
 
 
 def search(optimizer: Optimizer, budget: int) -> tuple[list[Any], int]:
-    """Train until the budget of steps is spent; the configurations asked for, and how many were
-    continued."""
+    """Train until the budget of steps is spent; return the proposed configurations and the number
+    of continued ones."""
     asked, continued = [], 0
     while budget > 0:
         (configuration,) = optimizer.ask()
@@ -34,7 +34,7 @@ def search(optimizer: Optimizer, budget: int) -> tuple[list[Any], int]:
     return asked, continued
 
 
-def test_trainings_are_stopped_continued_and_the_best_one_is_whole() -> None:
+def test_trainings_stop_and_continue_and_the_best_one_is_complete() -> None:
     continued = 0
     for seed in (0, 3):
         optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=20, seed=seed)
@@ -129,7 +129,7 @@ def test_optimizer_saved_before_pauses_existed_continues_without_them() -> None:
     assert optimizer.report(configuration, 0.5, 4)
 
 
-def test_training_that_ends_for_good_is_not_continued() -> None:
+def test_permanently_ended_training_is_not_continued() -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS, first_trials=9)
     configurations = [optimizer.ask()[0] for _ in range(2)]
     for configuration in configurations:

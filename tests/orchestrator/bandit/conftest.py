@@ -1,5 +1,5 @@
 """Random bandit problems, small enough for dense oracles, with the duplicates and near-duplicates
-real pools have."""
+of real pools."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,6 +51,7 @@ def make_problem() -> Callable[..., Problem]:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_blas_thread() -> Iterator[None]:
-    """Matrices this small only lose with more, and lose a lot on a busy machine."""
+    """Use one thread: more threads are slower for such small matrices, especially on a busy
+    machine."""
     with limit_threads(1):
         yield

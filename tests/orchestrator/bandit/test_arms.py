@@ -29,7 +29,7 @@ def test_extent_is_the_range_of_a_feature_and_the_distance_of_two_choices() -> N
     np.testing.assert_allclose(feature_extents(features, np.array([0, 1, 1, 1, 2])), [50.0, 1.0, 1.0])
 
 
-def test_extent_hardly_changes_with_one_far_value() -> None:
+def test_single_outlier_hardly_changes_an_extent() -> None:
     values = np.append(np.linspace(0, 1, 1000), 1000.0)[:, None]
     assert feature_extents(values, np.array([0]))[0] < 200
 

@@ -31,7 +31,7 @@ def test_read_only_array_is_not_copied_again() -> None:
     assert read_only(array, np.float64).dtype == np.float64
 
 
-def test_values_are_the_same_when_type_and_every_field_are() -> None:
+def test_values_are_equal_if_their_types_and_fields_are_equal() -> None:
     assert same(Value(np.arange(3)), Value(np.arange(3)))
     assert not same(Value(np.arange(3)), Value(np.arange(4)))
     assert not same(Value(np.arange(3)), Value(np.arange(3), 1.0))

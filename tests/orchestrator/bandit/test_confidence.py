@@ -1,6 +1,6 @@
-"""`orchestrator.bandit.confidence`: Confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃
-(BBKB Theorem 2), and on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2, as IGP-
-UCB, GP-ThreDS and adaptive discretization have it).
+"""`orchestrator.bandit.confidence`: confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃
+(BBKB Theorem 2), and on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2, as in
+IGP-UCB, GP-ThreDS and adaptive discretization).
 """
 
 import math

@@ -38,7 +38,7 @@ def test_curve_ignores_repeated_steps() -> None:
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), -float("inf")])
-def test_curve_has_diverged_from_a_value_that_is_not_finite_to_the_next_one_that_is(reward: float) -> None:
+def test_curve_has_diverged_until_its_next_finite_value(reward: float) -> None:
     curve = curve_of([1, 2, 3])
     diverged = curve.after(4, reward)
     assert diverged == replace(curve, has_diverged=True)
@@ -91,7 +91,7 @@ def test_numbers_of_pairs_are_unique_and_are_not_arms() -> None:
     assert [array.tolist() for array in trials_and_steps(numbers)] == [trials.tolist(), steps.tolist()]
 
 
-def test_values_of_some_trials_are_those_of_these_trials() -> None:
+def test_selected_trials_keep_their_values() -> None:
     curves = Curves().updated([curve_of([1, 2]), TrialCurve(4, 6, (3, 9, 20), (0.0, 0.5, 1.0), is_finished=True)])
     values = CurveValues.of(curves, np.array([8]), np.array([0.3]), np.array([2.0]))
     part = values.take(np.array([1, 2]))

@@ -126,7 +126,7 @@ def test_mapping_names_its_kernel(name: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", list(KERNELS.values()))
-def test_numbers_and_arrays_of_numpy_are_as_good_as_those_of_python(kernel: Any) -> None:
+def test_kernel_accepts_numbers_and_arrays_of_numpy(kernel: Any) -> None:
     for scale in (np.float32(0.25), np.array(0.25), np.float64(0.25)):
         assert kernel(scale, np.int64(2)) == kernel(0.25, 2.0)
         assert type(kernel(scale).lengthscale) is float

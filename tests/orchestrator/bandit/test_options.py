@@ -132,7 +132,7 @@ def test_meaning_of_a_field_is_in_its_annotation() -> None:
 
 
 def values_of_no_option() -> Iterator[object]:
-    """Values that no option takes."""
+    """Values that no option accepts."""
     yield from (
         object(),
         object,
@@ -149,7 +149,7 @@ def values_of_no_option() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("name", LISTED)
-def test_option_names_itself_and_a_wrong_value(name: str) -> None:
+def test_option_is_named_with_its_wrong_value(name: str) -> None:
     cls, section = LISTED[name]
     for field in fields(cls):
         for value in values_of_no_option():
@@ -213,7 +213,7 @@ def test_option_has_the_same_range_in_every_strategy(name: str) -> None:
         (
             "gp_threds",
             {"first": "centre", "search": "random_walk"},
-            "first must be random where search is random_walk, got 'centre'",
+            "first must be random if search is random_walk, got 'centre'",
         ),
         ("compressed_ei", {"noise_variance": 0.0}, "noise_variance must be > 0, got 0.0"),
         ("compressed_ucb", {"epsilon": math.nan}, "epsilon must be a number below infinity, got nan"),

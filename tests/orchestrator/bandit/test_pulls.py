@@ -23,7 +23,7 @@ def test_counts_and_sums_are_those_of_the_list_of_pulls(rows: list[tuple[int, in
         assert pulls.reward_sums[arm] == sum(r for a, r in rows if a == arm)
 
 
-def test_adding_leaves_the_old_value_as_it_was() -> None:
+def test_adding_pulls_leaves_the_old_value_unchanged() -> None:
     before = Pulls.none(3)
     after = before.add([1, 1], [0.5, 0.25])
     assert before == Pulls.none(3)
@@ -36,9 +36,7 @@ def test_adding_leaves_the_old_value_as_it_was() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e3, 1e3)), max_size=20), st.integers(0, 20))
-def test_squares_are_those_of_the_deviations_from_an_arms_mean_however_they_are_added(
-    rows: list[tuple[int, float]], cut: int
-) -> None:
+def test_squared_deviations_do_not_depend_on_the_grouping_of_pulls(rows: list[tuple[int, float]], cut: int) -> None:
     whole = Pulls.none(4).add([arm for arm, _ in rows], [reward for _, reward in rows])
     parts = Pulls.none(4)
     for part in (rows[:cut], rows[cut:]):
@@ -55,9 +53,7 @@ def test_appended_arms_have_no_pulls() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.floats(-1e6, 1e6)), max_size=12), st.integers(0, 12))
-def test_rewards_vary_when_an_arm_has_two_different_ones_however_they_are_added(
-    rows: list[tuple[int, float]], cut: int
-) -> None:
+def test_rewards_vary_if_an_arm_has_two_different_ones(rows: list[tuple[int, float]], cut: int) -> None:
     pulls = Pulls.none(4)
     for part in (rows[:cut], rows[cut:]):
         pulls = pulls.add([arm for arm, _ in part], [reward for _, reward in part])

@@ -13,8 +13,8 @@ MINUTE = 60.0
 
 
 def state_after(minutes: int, waited: int = 0, late_from: int = 10**9) -> CampaignState:
-    """One worker, a trial a minute; from the minute `late_from` on each begins `waited` seconds
-    after its dispatch."""
+    """One worker with a trial per minute; from minute `late_from` on, each trial begins `waited`
+    seconds after its dispatch."""
     state = fold(session(slots=1, evaluations=1000), batch(0, [0] * minutes))
     for minute in range(minutes):
         now = minute * MINUTE
@@ -90,7 +90,7 @@ def test_long_time_out_is_awaited_before_the_warning() -> None:
     assert set(warnings(state, since=60_000.0)) == {"old"}
 
 
-def test_status_says_so_if_nothing_has_ended_yet() -> None:
+def test_status_says_that_nothing_has_ended_yet() -> None:
     state = fold(session(slots=1), batch(0, [0]), dispatch((0, 1)))
     assert status_of("c", state, now=500.0).remarks == ()
     (remark,) = status_of("c", state, now=700.0).remarks

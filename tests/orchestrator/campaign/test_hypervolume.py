@@ -1,5 +1,5 @@
 """`orchestrator.campaign.hypervolume`: The hypervolume of a front: the volume between its points
-and a reference point that all of them are better than.
+and a reference point that is worse than all of them.
 """
 
 import itertools

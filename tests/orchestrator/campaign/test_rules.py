@@ -1,4 +1,4 @@
-"""Attempts that fail: which kinds are tried again, how often, after which pause, and with how much
+"""Failed attempts: which kinds are retried, how often, after which pause, and with how much
 memory."""
 
 import pytest

@@ -1,4 +1,4 @@
-"""The state after any course of events: invariants, crashes, adopted and doubled results,
+"""The state after any course of events: invariants, crashes, adopted and duplicate results,
 totals."""
 
 import functools
@@ -30,7 +30,7 @@ from tests.orchestrator.campaign.short_logs import (
 from workers.messages import Success
 
 
-def test_late_or_doubled_result_is_not_expected() -> None:
+def test_late_or_duplicate_result_is_not_expected() -> None:
     state = fold(session(slots=1), batch(0, [5]), dispatch((0, 2)))
     late, current = (Success(0, attempt, 1.0, 0.0, 1.0, "w") for attempt in (1, 2))
     assert not is_running(state, late.trial, late.attempt)

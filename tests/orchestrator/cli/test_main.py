@@ -134,7 +134,7 @@ def test_resume_rejects_other_data(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows[1:]]) + "\n")
     done = bbkb(tmp_path, "resume", str(run_of(tmp_path)), "--set", "budget.evaluations=40")
     assert done.returncode == 2
-    assert "are not those of its start" in done.stderr
+    assert "differ from those at its start" in done.stderr
 
 
 def test_status_is_read_from_the_log(bbkb: Bbkb, finished_campaign: Path) -> None:
@@ -209,8 +209,8 @@ def test_campaign_with_only_failures_exits_with_1_and_names_the_cause(bbkb: Bbkb
 def interrupt(
     folder: Path, executor: str, seconds: float, until: tuple[str, int], times: int, ignored: str = "PIPE"
 ) -> str:
-    """Run a long campaign of evaluations that last `seconds`, interrupt it at a status field; what
-    it printed.
+    """Run a long campaign whose evaluations last `seconds`, interrupt it when a status field is
+    positive, and return its output.
 
     The signals `ignored`, in the words of a shell, are ignored when the command starts.
     """
@@ -286,7 +286,7 @@ def _has_pending_signals(pid: int) -> bool:
 
 
 def _field(folder: Path, name: str) -> int:
-    """A field of the run's status; 0 while the run is still being made."""
+    """Return a field of the run's status; 0 until the run exists."""
     try:
         events = open_run(folder / run_of(folder)).events()
     except BbkbError:

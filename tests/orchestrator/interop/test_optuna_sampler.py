@@ -62,7 +62,7 @@ def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("sampler", NOTED)
-def test_sampler_s_records_come_back_from_the_log(sampler: str) -> None:
+def test_sampler_records_are_restored_from_the_log(sampler: str) -> None:
     strategy, arms = OptunaSampler(sampler), Arms.of(RNG.random((200, 3)))
     live = restored = strategy.init(arms, np.random.default_rng(1))
     for number in range(12):
@@ -123,6 +123,6 @@ def test_arms_that_do_not_repeat_are_pulled_once_each() -> None:
         ({"refresh_growth": 0.0}, r"strategy.refresh_growth must be > 0"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OptunaSampler(**settings)

@@ -1,4 +1,4 @@
-"""Experiment trackers, the real ones: every finished trial once, however often it is exported."""
+"""Real experiment trackers: every finished trial is there once, however often it is exported."""
 
 import os
 import socket

@@ -3,7 +3,7 @@ types and rules.
 
 The keys of a RayJob are those of `ray.io/v1` (KubeRay 1.6) that campaigns use; pods, Secret,
 ConfigMap and PersistentVolumeClaim are checked against Kubernetes' schema. Other keys are refused
-everywhere: an API server drops unknown ones without a word.
+everywhere, because an API server silently drops unknown ones.
 """
 
 import functools

@@ -155,7 +155,7 @@ def test_misspelled_key_is_found_at_any_depth() -> None:
 
 
 def _places(node: Any) -> Iterator[list[str]]:
-    """The way to every key of a tree."""
+    """Yield the path of every key of a tree."""
     children = node.items() if isinstance(node, dict) else [("0", node[0])] if isinstance(node, list) and node else []
     for key, child in children:
         if isinstance(node, dict):
@@ -172,7 +172,7 @@ def _at(tree: Any, place: Sequence[str]) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("run", ["First", "1st", "a_b", "a-", "a" * 48, ""])
-def test_name_that_kubernetes_does_not_take_is_refused(run: str) -> None:
+def test_name_that_kubernetes_rejects_is_refused(run: str) -> None:
     with pytest.raises(UserError, match="--run must have"):
         manifests(run)
 

@@ -88,7 +88,7 @@ def test_campaign_waits_for_the_nodes_that_one_evaluation_takes_and_for_no_other
     assert "has_joined" not in script(job, cpus=2).text
 
 
-def test_core_of_the_coordinator_is_not_kept_from_evaluations_that_take_all() -> None:
+def test_no_core_is_reserved_for_the_coordinator_if_evaluations_need_all() -> None:
     text = script(JobResources(nodes=2, cpus=16), machines=2, cpus=16).text
     assert "--num-cpus=16 " in text
     assert "--workers 1 " in text

@@ -52,14 +52,14 @@ def process(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
 
 
 def wait_for_end(command: "subprocess.Popen[str]") -> tuple[int, str]:
-    """Exit code and everything said."""
+    """Return the exit code and the output."""
     output, _ = command.communicate(timeout=240)
     assert "Traceback" not in output, output
     return command.returncode, output
 
 
 def code_and_output(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
-    """The same of a command that was run in this process."""
+    """Return the exit code and the output of a command that was run in this process."""
     return done.returncode, done.stdout + done.stderr
 
 
@@ -78,7 +78,7 @@ def running_campaign(tmp_path: Path) -> Iterator[tuple["subprocess.Popen[str]", 
 
 
 def results(folder: Path) -> int:
-    """Results in the log; 0 while the run is still being made."""
+    """Return the number of results in the log; 0 until the run exists."""
     try:
         return sum(
             isinstance(event, TrialSucceeded) for run in folder.glob("runs/*") for event in open_run(run).events()

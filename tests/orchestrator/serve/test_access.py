@@ -32,7 +32,7 @@ def test_access_rejects_an_invalid_session(cookie: str) -> None:
     assert not access().admits_session(cookie, NOW)
 
 
-def test_session_is_good_for_one_to_two_periods() -> None:
+def test_session_is_valid_for_one_to_two_periods() -> None:
     session = access().session(NOW)
     assert access().admits_session(session, NOW + SESSION_SECONDS)
     assert not access().admits_session(session, NOW + 2 * SESSION_SECONDS)
@@ -40,7 +40,7 @@ def test_session_is_good_for_one_to_two_periods() -> None:
 
 
 def cookies(address: str, path: str, cookie: str = "") -> tuple[int, str]:
-    """Status and new cookie of an answer."""
+    """Return the status and the new cookie of a response."""
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
     connection.request("GET", path, headers={"Cookie": cookie} if cookie else {})
     answer = connection.getresponse()

@@ -1,5 +1,5 @@
-"""Connections to the page: their number and their time without the token are bounded, the rest of
-the process is not concerned."""
+"""Connections to the page: their number and their time without the token are bounded, and other
+parts of the process are not affected."""
 
 import asyncio
 import contextlib
@@ -22,7 +22,7 @@ SECONDS = 60.0
 
 @contextlib.contextmanager
 def held(address: str, count: int, first: bytes) -> Iterator[list[socket.socket]]:
-    """So many connections that have sent these bytes."""
+    """Open this number of connections, each of which has sent these bytes."""
     host, _, port = address.removeprefix("http://").rpartition(":")
     with contextlib.ExitStack() as stack:
         opened = []
@@ -50,7 +50,7 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 @pytest.mark.parametrize("first", FIRST_BYTES)
-def test_page_answers_whoever_has_the_token_however_many_others_connect(tmp_path: Path, first: bytes) -> None:
+def test_page_responds_to_the_token_however_many_clients_connect(tmp_path: Path, first: bytes) -> None:
     with running_server(str(tmp_path), most=10) as address, held(address, 100, first):
         assert status_of(address) == 200
 
@@ -64,7 +64,7 @@ def test_connection_without_the_token_is_closed_after_some_time(
         assert all(is_closed(connection) for connection in opened)
 
 
-def test_connection_with_the_token_stays_open_and_others_make_room(
+def test_connection_with_the_token_stays_open_and_others_are_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connections, "UNTRUSTED_SECONDS", 0.2)

@@ -116,7 +116,8 @@ def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("failing", [0, 1, 4])
 def test_campaign_without_a_last_step_completes_a_trial(tmp_path: Path, failing: int) -> None:
-    """`failing` of five trials cannot go beyond step 5; the campaign is resumed after a part."""
+    """Of five trials, `failing` cannot go beyond step 5; the campaign is interrupted and
+    resumed."""
 
     def fails(lr: float, width: float, folder: Path, report: Any) -> float:
         def checked(value: float, step: int) -> None:

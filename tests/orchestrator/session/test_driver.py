@@ -37,7 +37,7 @@ def test_bbkb_finds_the_top_of_a_parabola(tmp_path: Path) -> None:
     assert abs(cast(float, best.parameters["x"]) - 0.3) < 0.1
 
 
-def test_doubled_result_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicate_result_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = Campaign(tmp_path, evaluations=10)
     executor = campaign.simulated_executor()
     single = executor.next_outcomes
@@ -56,7 +56,7 @@ def test_clean_stop_lets_running_evaluations_end(tmp_path: Path) -> None:
     assert not any(row.status == "running" for row in rows)
 
 
-def test_stop_at_once_gives_running_evaluations_back(tmp_path: Path) -> None:
+def test_immediate_stop_leaves_running_evaluations_to_the_next_session(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
     driver: Driver = campaign.driver(

@@ -36,7 +36,7 @@ def test_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path,
     assert sorted(succeeded) == list(range(30))
 
 
-def test_log_replayed_gives_the_live_state(tmp_path: Path) -> None:
+def test_replayed_log_equals_the_live_state(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor(failure_rate=0.2)
     driver = campaign.driver(executor)

@@ -129,7 +129,11 @@ def test_row_number_is_optional_and_the_first_of_equal_rows_is_used(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "options", "message"),
     [
-        ("x,value\n0.1,1\n", {}, r"t\.csv:1: known results need a column 'reward'.*there are x, value; name it in"),
+        (
+            "x,value\n0.1,1\n",
+            {},
+            r"t\.csv:1: known results need a column 'reward'.*got the columns x, value; name it in",
+        ),
         ("x,rewrad\n0.1,1\n", {}, "did you mean 'rewrad'"),
         ("x,reward\n0.1,1\n", {"reward": "loss"}, "need a column 'loss'"),
         (
@@ -226,7 +230,7 @@ def test_evaluations_of_another_run_are_read_from_its_folder_or_database(tmp_pat
 def test_run_over_other_candidates_matches_by_equal_parameters(tmp_path: Path) -> None:
     run, x = other_run(tmp_path), np.array([0.9, 0.4])
     assert read({"run": str(run.folder)}, Candidates(x[:, None], {"x": x}), "minimize").arms == (1, 1)
-    with pytest.raises(UserError, match=r"by every parameter; y not given, there are x"):
+    with pytest.raises(UserError, match=r"by every parameter; the columns x lack y"):
         read({"run": str(run.folder)}, Candidates(x[:, None], {"y": x}), "minimize")
 
 

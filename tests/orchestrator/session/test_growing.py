@@ -1,4 +1,4 @@
-"""Campaigns whose candidates become more: the log rebuilds them, and everything that reads it
+"""Campaigns whose number of candidates grows: the log rebuilds them, and everything that reads it
 agrees."""
 
 from collections.abc import Callable

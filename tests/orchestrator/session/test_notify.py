@@ -144,7 +144,7 @@ def test_undeliverable_notification_is_logged_without_its_address(
 
 
 @pytest.mark.parametrize("status_code", [301, 302, 303, 307, 308])
-def test_redirect_is_no_delivery_and_leads_to_no_other_address(
+def test_redirect_is_not_followed_and_counts_as_a_failed_delivery(
     tmp_path: Path, webhook: Webhook, caplog: pytest.LogCaptureFixture, status_code: int
 ) -> None:
     webhook.answer = status_code

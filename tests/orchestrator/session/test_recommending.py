@@ -120,7 +120,7 @@ def test_recommendation_is_the_best_value_without_noise(tmp_path: Path) -> None:
     assert "Recommended" not in page(history_of(quadratic), "smooth")
 
 
-def test_result_answers_to_its_older_spellings_with_a_warning(noisy_result: Result) -> None:
+def test_result_supports_its_older_spellings_with_a_warning(noisy_result: Result) -> None:
     with pytest.warns(FutureWarning, match=r"write best\.parameters"):
         assert noisy_result.recommended == noisy_result.best.parameters
     with pytest.warns(FutureWarning, match="write best, which has"):

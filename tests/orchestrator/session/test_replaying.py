@@ -52,7 +52,7 @@ def test_replay_repeats_every_choice_and_draw(run: Run) -> None:
     assert replayed.progress.campaign.totals.succeeded == 40
 
 
-def test_replay_finds_a_choice_that_is_not_the_strategy_s(run: Run) -> None:
+def test_replay_finds_a_choice_that_the_strategy_would_not_make(run: Run) -> None:
     events: list[Event] = list(run.events())
     position = next(i for i, event in enumerate(events) if isinstance(event, BatchChosen) and event.round > 0)
     choice = events[position]
@@ -64,7 +64,7 @@ def test_replay_finds_a_choice_that_is_not_the_strategy_s(run: Run) -> None:
     assert f"arm {wrong.arm} was chosen as pick 0, arm {choice.picks[0].arm} here" in str(differences[0])
 
 
-def test_replay_finds_a_dictionary_that_was_not_drawn_so(run: Run) -> None:
+def test_replay_finds_a_dictionary_that_the_strategy_would_not_draw(run: Run) -> None:
     events: list[Event] = list(run.events())
     position = max(i for i, event in enumerate(events) if isinstance(event, ModelRefreshed))
     refresh = events[position]

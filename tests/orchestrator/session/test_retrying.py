@@ -1,5 +1,4 @@
-"""Failed trials are returned to their campaign: they run again under the same number, and
-everything else stays."""
+"""Failed trials are queued again: they keep their index, and nothing else changes."""
 
 import contextlib
 import json
@@ -104,7 +103,7 @@ def test_retry_takes_failures_of_the_named_kinds_only(run: Run) -> None:
         bbkb("resume", str(run.folder), "--kind", "error")
 
 
-def test_returned_trial_runs_although_the_process_died_before(run: Run) -> None:
+def test_reopened_trial_runs_after_the_death_of_the_process(run: Run) -> None:
     count, state = reopen(run, load(run.settings_file))
     assert (count, state.totals.failed, len(state.backlog)) == (6, 0, 6)
     assert verify_run(run).problems == ()

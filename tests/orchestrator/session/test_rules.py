@@ -60,7 +60,7 @@ def test_rules_of_each_section_are_those_that_older_logs_are_read_with(changed: 
     assert without_balance(rules_of(settings, 3)) == rules_of_version_2(settings.resolved(), 3)
 
 
-def test_rules_come_back_from_the_log_and_older_bodies_get_them() -> None:
+def test_rules_are_read_from_the_log_and_derived_for_older_events() -> None:
     settings = from_mapping(SMALL)
     opened = SessionOpened(
         time=0.0,

@@ -70,7 +70,7 @@ def test_function_that_reports_and_a_command_are_accepted(tmp_path: Path) -> Non
         build_new(from_mapping(tree(tmp_path, objective)))
 
 
-def test_tune_refuses_it_before_anything_is_written(tmp_path: Path) -> None:
+def test_tune_refuses_a_function_without_report_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a function that reports values"):
         tune(
             lambda x: x,
@@ -227,7 +227,7 @@ def test_trainings_pause_and_continue_from_checkpoints_with_two_lines(tmp_path: 
         assert len(list(folder.glob("step-*.npz"))) == 1
 
 
-def test_first_trial_that_is_stopped_after_nothing_but_nan_leaves_the_search_going_on(tmp_path: Path) -> None:
+def test_search_continues_after_a_first_trial_that_reports_only_nan(tmp_path: Path) -> None:
     calls: list[float] = []
 
     def trained(x: float, report: Any) -> float:

@@ -105,7 +105,7 @@ def test_duplicate_key_is_refused_with_both_lines(tmp_path: Path) -> None:
     assert str(refused.value) == f"{path}:4: a.b is given twice, first at {path}:2; keep one of the two"
 
 
-def test_anchors_cannot_blow_a_file_up(tmp_path: Path) -> None:
+def test_anchors_cannot_expand_a_file_without_limit(tmp_path: Path) -> None:
     levels = [f"l{i}: &l{i} [{', '.join([f'*l{i - 1}'] * 9)}]" for i in range(1, 10)]
     with pytest.raises(ConfigError, match=f"at most {campaign_file.MAX_VALUES} values"):
         read(_file(tmp_path, "\n".join(["l0: &l0 [lol]", *levels])))

@@ -1,4 +1,4 @@
-"""Which folder a relative path in a campaign file counts from."""
+"""The folder to which a relative path in a campaign file refers."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.settings.loading import from_mapping, load
 
 
-def test_relative_paths_count_from_the_campaign_file(tmp_path: Path) -> None:
+def test_relative_paths_refer_to_the_folder_of_the_campaign_file(tmp_path: Path) -> None:
     folder = tmp_path / "below"
     folder.mkdir()
     (folder / "x.yaml").write_text(

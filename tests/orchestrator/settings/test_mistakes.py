@@ -76,7 +76,7 @@ def test_our_own_problems_pass_through_pydantic_unchanged() -> None:
     assert describe(failure(problems), {}) == problems
 
 
-def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
+def test_lines_are_in_the_order_of_the_file_without_repetitions() -> None:
     places: dict[Keys, str] = {("a",): "f:1", ("b",): "f:2"}
     mistakes = failure([Refusal(("b",), "is odd"), Refusal(("a",), "is odd"), Refusal(("b",), "is odd")])
     error = config_error(Document({"a": 1, "b": 2}, places, "f"), describe(mistakes, {"a": 1, "b": 2}, _Outer))
@@ -85,10 +85,10 @@ def test_lines_stand_in_the_order_of_the_file_and_once() -> None:
 
 def test_suggestions_name_similar_words_or_all() -> None:
     assert suggestion("budgett", ["budget", "seed"]) == "did you mean 'budget'?"
-    assert suggestion("zzz", ["budget", "seed"]) == "there are budget, seed"
+    assert suggestion("zzz", ["budget", "seed"]) == "valid names: budget, seed"
 
 
-def test_synonym_is_answered_with_the_right_word() -> None:
+def test_synonym_is_reported_with_the_right_word() -> None:
     class Sense(BaseModel):
         direction: Literal["maximize", "minimize"]
 
@@ -111,11 +111,11 @@ class _File(BaseModel):
 
 
 @pytest.mark.parametrize(("tree", "place"), [({"several": [{"x": 4}]}, "several.0"), ({"maybe": {"x": 4}}, "maybe")])
-def test_unknown_key_is_answered_with_the_keys_of_its_section(tree: Mapping[str, Any], place: str) -> None:
+def test_unknown_key_is_reported_with_the_keys_of_its_section(tree: Mapping[str, Any], place: str) -> None:
     with pytest.raises(ValidationError) as error:
         _File.model_validate(tree)
     assert [str(problem) for problem in describe(error.value, tree, _File)] == [
-        f"{place}.x is not a known key; there are at_most"
+        f"{place}.x is not a known key; valid names: at_most"
     ]
 
 

@@ -55,7 +55,7 @@ def test_nested_dataclass_is_picked_by_its_name() -> None:
 
 def test_named_member_is_the_only_one_reported() -> None:
     assert _errors_of({"shape": {"name": "round", "side": 1}}) == [
-        "shape.side is not a known key; there are radius, name",
+        "shape.side is not a known key; valid names: radius, name",
         "shape.radius is required",
     ]
 
@@ -71,7 +71,7 @@ class Covered:
     kernel: Kernel
 
 
-def test_field_that_no_file_can_give_is_named_with_the_type_to_take() -> None:
+def test_field_without_plain_values_is_named_with_a_supported_type() -> None:
     options = {"kernel": "rbf"}
     with pytest.raises(ValidationError) as error:
         build(Covered, options)

@@ -1,4 +1,4 @@
-"""The settings of a resume: recorded ones hold unless the new ones give them."""
+"""The settings of a resume: recorded settings apply unless the new ones replace them."""
 
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def test_older_run_keeps_its_start_unless_the_file_gives_a_strategy() -> None:
     assert with_recorded(old, from_mapping(old), other).resolved()["strategy"]["coverage"] == 0.5
 
 
-def test_earlier_runs_are_the_recorded_ones_by_their_place_or_by_their_name_once_that_is_gone(tmp_path: Path) -> None:
+def test_recorded_earlier_runs_are_identified_by_folder_or_by_name_if_it_is_gone(tmp_path: Path) -> None:
     tree = {
         "name": "n", "objective": {"command": "echo {x}", "direction": "maximize"},
         "space": {"x": {"low": 0.0, "high": 1.0}},

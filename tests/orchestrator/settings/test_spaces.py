@@ -82,7 +82,7 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
             "enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]\n",
             "x.yaml:9: enqueue.0.C must be left out: it exists only when model is svm",
         ),
-        ("enqueue: [{lr: 1}]\n", "x.yaml:9: enqueue.0.lr is not a parameter of the space; there are model, C"),
+        ("enqueue: [{lr: 1}]\n", "x.yaml:9: enqueue.0.lr is not a parameter of the space, which has model, C"),
         ("enqueue: [1]\n", "x.yaml:9: enqueue.0 must be a mapping of parameters to plain values, got 1"),
         (
             f"enqueue: {[{'model': 'forest', 'depth': n, 'share': 1} for n in range(1, 8)]}\n",

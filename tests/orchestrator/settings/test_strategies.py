@@ -64,7 +64,7 @@ def _errors_of(options: dict[str, Any]) -> list[str]:
 def test_preset_that_is_unknown_or_contradicted_is_refused() -> None:
     assert _errors_of({"preset": "best"}) == ["preset must be one of calibrated, paper, got 'best'"]
     assert _errors_of({"preset": "calibrated", "regularization": 1}) == [
-        "preset must be paper beside strategy.regularization: calibrated settings fit the model instead"
+        "preset must be paper if strategy.regularization is given, because calibrated settings fit the model"
     ]
     assert _errors_of({"model": {"outputs": "square"}}) == [
         "model.outputs must be 'half_rank', 'rank', 'standardise' or 'raw', got \"square\""

@@ -34,7 +34,7 @@ def store(database_url: str, campaign: str) -> Iterator[EventStore]:
 
 @pytest.fixture
 def child() -> Iterator[tuple[subprocess.Popen[str], Identity]]:
-    """A process that does nothing, and who it is."""
+    """A process that does nothing, and its identity."""
     code = (
         "from orchestrator.store.lease import Identity; "
         "print(Identity.of_this_process().to_text(), flush=True); input()"
@@ -136,7 +136,7 @@ def test_take_waits_for_the_end_of_a_holder_that_has_lost_its_guardian(
     assert (passing.now < ORPHAN_SECONDS) is ends
 
 
-def test_child_is_the_ward_of_its_parent() -> None:
+def test_child_has_its_parent_as_its_guardian() -> None:
     guardian = Identity.of_this_child().guardian
     assert guardian is not None
     assert guardian.pid == os.getppid()
@@ -182,7 +182,8 @@ def test_take_rejects_an_unknown_campaign(store: EventStore) -> None:
 
 
 def start_heartbeat(writer: Writer) -> tuple[Heartbeat, list[bool], threading.Event]:
-    """A quick heartbeat, the stops it has passed on, and whether there is one."""
+    """Return a quick heartbeat, the stop requests that it has forwarded, and an event that the
+    first one sets."""
     heart, stops, came = Heartbeat(writer, period_seconds=0.01), list[bool](), threading.Event()
 
     def stop(now: bool) -> None:

@@ -1,5 +1,5 @@
-"""Tests of orchestrator/store/notes.py: notes lie beside the log, whichever process holds the
-campaign."""
+"""Tests of orchestrator/store/notes.py: notes are stored beside the log, whichever process holds
+the campaign."""
 
 from pathlib import Path
 

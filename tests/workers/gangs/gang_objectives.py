@@ -172,7 +172,7 @@ def train_on_ray(x: float, workers: int, at: str, name: str, seconds: float = 0.
 
 
 def train_on_another_ray(x: float, workers: int, at: str, name: str) -> float:
-    """As `train_on_ray`, with a Ray Train that lacks an inner part."""
+    """Like `train_on_ray`, with a Ray Train that lacks an internal part."""
     from ray.train.v2._internal.execution.worker_group import WorkerGroup
 
     del WorkerGroup._create_placement_group

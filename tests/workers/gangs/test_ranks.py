@@ -179,7 +179,7 @@ def test_small_trials_use_only_resources_beyond_a_waiting_large_one(further: dic
 
 
 @pytest.mark.slow
-def test_campaigns_on_one_place_take_turns(further: dict[str, Any]) -> None:
+def test_campaigns_on_one_slot_take_turns(further: dict[str, Any]) -> None:
     order = further["turns"]["order"]
     assert sorted(order) == ["here"] * 4 + ["there"] * 4
     turns = [name for name, _ in itertools.groupby(order)]

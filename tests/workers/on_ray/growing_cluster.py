@@ -1,4 +1,4 @@
-"""A campaign on a cluster that grows from 2 to 6 places and shrinks to 3: run by `test_places`.
+"""A campaign on a cluster that grows from 2 to 6 slots and shrinks to 3: run by `test_places`.
 
 All nodes are on this machine (Ray's multi-node test harness), so evaluations sleep. The steady
 state begins when six evaluations run at the same time for the first time, and ends one evaluation
@@ -49,7 +49,7 @@ def sleep_then_return(x: float) -> dict[str, float]:
 
 
 def measure(folder: Path) -> dict[str, object]:
-    """Run 8 evaluations on two places, `STEADY` on six, 12 on three."""
+    """Run 8 evaluations on two slots, `STEADY` on six, and 12 on three."""
     head = {**_NODE, "num_cpus": 0, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:

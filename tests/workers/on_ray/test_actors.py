@@ -36,8 +36,7 @@ REPOSITORY = Path(__file__).parents[3]
 
 
 class Counted:
-    """Notes each execution in a file and waits until another file is there; its value is its
-    process's number."""
+    """Records each execution in a file and waits for another file; the value is the process id."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         if "note" in parameters:
@@ -269,9 +268,7 @@ def test_workers_are_used_again_and_ended_when_idle(make: Make, monkeypatch: pyt
     assert list(drain(executor)) == [9]
 
 
-def test_workers_that_are_not_touched_end_themselves(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_without_a_renewed_lease_exit(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actors, "_TOUCH_SECONDS", 0.1)
     note = tmp_path / "note"
     executor = make(keep_seconds=3.0)
@@ -282,7 +279,7 @@ def test_workers_that_are_not_touched_end_themselves(
     assert wait_until(lambda: not workers())
 
 
-def test_workers_that_are_touched_do_not_end(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_with_a_renewed_lease_do_not_exit(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_actors, "_TOUCH_SECONDS", 0.1)
     executor = make(keep_seconds=1.5)
     executor.submit([attempt(0, sleep=5.0)])

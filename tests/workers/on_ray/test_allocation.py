@@ -22,8 +22,8 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers can
 
 
 class Prepared:
-    """Notes the process that prepares it, in the folder `notes`; its value is the number of its
-    process."""
+    """Writes the id of the process that prepares it into the folder `notes`; the value is the
+    process id."""
 
     def __init__(self, notes: Path) -> None:
         self.notes = notes

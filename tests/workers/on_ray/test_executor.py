@@ -83,8 +83,8 @@ def pid_in(file: Path) -> int:
 
 
 class SlowToPrepare:
-    """Needs a second in each process before its first evaluation, as a function whose file imports
-    much."""
+    """Needs a second in each process before its first evaluation, like a function with slow
+    imports."""
 
     is_prepared = False
 
@@ -106,7 +106,7 @@ def test_time_out_does_not_count_the_preparation_of_a_process(make: Callable[...
 
 @ray.remote(num_cpus=4)
 def occupy(announcement: str, release: str) -> None:
-    """Hold every CPU of the test cluster until the file `release` is there."""
+    """Hold every CPU of the test cluster until the file `release` exists."""
     Path(announcement).write_text(str(os.getpid()))
     while not Path(release).exists():
         time.sleep(0.02)

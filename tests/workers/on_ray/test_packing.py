@@ -28,7 +28,7 @@ def test_share_below_one_comes_from_a_single_graphics_processor() -> None:
 
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("amount", [0.3, 0.4, 2 / 3, 1 / 7, 0.1429, 2.0])
-def test_raylet_accepts_exactly_the_places_that_are_counted(amount: float) -> None:
+def test_raylet_accepts_exactly_the_counted_slots(amount: float) -> None:
     node = {"CPU": 4.0, "GPU": 2.0}
     assert len(accepted({"GPU": amount}, most=30)) == slots_on([node], Need(gpus=amount))
     assert len(accepted({"CPU": amount}, most=30)) == slots_on([node], Need(cpus=amount))

@@ -73,7 +73,7 @@ def short_folder() -> Iterator[str]:
 
 @pytest.mark.parametrize("kind", ["actor", pytest.param("task", marks=pytest.mark.slow)])
 @pytest.mark.thorough
-def test_attempt_whose_node_dies_is_the_nodes_fault_and_others_continue(short_folder: str, kind: str) -> None:
+def test_attempt_on_a_dead_node_is_a_lost_node_and_others_continue(short_folder: str, kind: str) -> None:
     result = subprocess.run(
         [sys.executable, "-c", LOSES_NODES, short_folder, kind],
         env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short_folder},
@@ -109,7 +109,7 @@ def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> No
 
 
 @pytest.mark.slow
-def test_workers_are_as_many_as_places_while_nodes_join_and_leave(tmp_path: Path, short_folder: str) -> None:
+def test_number_of_workers_follows_the_slots_while_nodes_join_and_leave(tmp_path: Path, short_folder: str) -> None:
     out = tmp_path / "found.json"
     done = subprocess.run(
         [

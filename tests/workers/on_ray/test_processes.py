@@ -1,5 +1,5 @@
-"""Worker actors that are stopped: they are late as any other, their processes end, and their CPUs
-are free again."""
+"""Suspended worker actors: their attempts time out, their processes end, and their CPUs are
+released."""
 
 import os
 import signal
@@ -30,8 +30,8 @@ SECONDS = 200.0
 
 
 class StopsItself:
-    """Notes its process in the file `note`, and sends itself the signal `signal` if there is
-    one."""
+    """Writes its process id into the file `note`, and sends itself the signal `signal` if one is
+    given."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         with open(parameters["note"], "a", encoding="ascii") as note:

@@ -1,4 +1,4 @@
-"""Tests of workers/on_ray/sharing.py: campaigns on one cluster divide its places."""
+"""Tests of workers/on_ray/sharing.py: campaigns on one cluster divide its slots."""
 
 import sys
 import time
@@ -58,8 +58,8 @@ def test_silent_campaign_is_ignored(ray_cluster: str) -> None:
 
 
 def crowded(namespace: str, **counts: tuple[int, int | None]) -> dict[str, bool]:
-    """Which of the campaigns take turns, that count these places, and these for their largest
-    evaluations."""
+    """Return which campaigns take turns, given their numbers of slots and of slots for their
+    largest evaluations."""
     campaigns = {name: Sharing(name, namespace=namespace) for name in counts}
     for _ in range(2):  # the second time each has seen the others
         for name, (there, fewest) in counts.items():
@@ -70,7 +70,7 @@ def crowded(namespace: str, **counts: tuple[int, int | None]) -> dict[str, bool]
 
 
 @pytest.mark.usefixtures("ray_cluster")
-def test_campaigns_take_turns_when_one_of_them_has_too_few_places() -> None:
+def test_campaigns_take_turns_if_one_of_them_has_too_few_slots() -> None:
     here = "test of turns"
     assert crowded(here, one=(1, None)) == {"one": False}
     assert crowded(here, one=(2, None), other=(2, None)) == {"one": False, "other": False}
@@ -91,7 +91,7 @@ def test_entry_of_an_older_version_has_a_demand_and_no_turns() -> None:
 
 
 class Graphics:
-    """How many graphics processors Ray has given it."""
+    """The value is the number of graphics processors that Ray has assigned."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         time.sleep(0.05)

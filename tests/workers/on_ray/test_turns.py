@@ -1,5 +1,5 @@
-"""Tests of workers/on_ray/turns.py: campaigns that wait for room come before one that gave it
-back."""
+"""Tests of workers/on_ray/turns.py: campaigns that wait for resources come before the one that
+released them."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ def turns_after(table: Table, *prefixes: str) -> Turns:
     return turns
 
 
-def test_turn_is_of_others_until_one_of_them_has_got_room(table: Table) -> None:
+def test_others_have_the_turn_until_one_of_them_has_resources(table: Table) -> None:
     table.states = {"other 1": "PENDING", "third 1": "PENDING"}
     turns = turns_after(table, "other ", "third ")
     assert turns.is_of_others()
@@ -43,7 +43,7 @@ def test_turn_is_of_others_until_one_of_them_has_got_room(table: Table) -> None:
     assert not turns.is_of_others()
 
 
-def test_turn_of_others_ends_after_a_short_while(table: Table) -> None:
+def test_turn_of_others_ends_after_a_short_time(table: Table) -> None:
     table.states = {"other 1": "PENDING"}
     turns = turns_after(table, "other ")
     table.now = 4.9
@@ -52,7 +52,7 @@ def test_turn_of_others_ends_after_a_short_while(table: Table) -> None:
     assert not turns.is_of_others()
 
 
-def test_nobody_waits_for_own_groups_for_those_of_dead_campaigns_and_for_those_with_room(table: Table) -> None:
+def test_campaign_does_not_wait_for_its_own_placed_or_abandoned_groups(table: Table) -> None:
     table.states = {"own 1": "PENDING", "dead 1": "PENDING", "other 1": "CREATED"}
     assert not turns_after(table, "other ").is_of_others()
     assert not turns_after(table).is_of_others()

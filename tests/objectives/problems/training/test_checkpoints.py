@@ -131,7 +131,7 @@ def test_training_without_a_folder_saves_nothing_and_gives_the_same_value(
 
 
 @pytest.mark.parametrize("variable", RANK_VARIABLES)
-def test_rank_that_the_worker_inherited_does_not_switch_checkpoints_off(
+def test_rank_inherited_by_the_worker_does_not_disable_checkpoints(
     evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
 ) -> None:
     """As in a worker of a Ray node that srun or mpirun has started."""
@@ -215,7 +215,7 @@ def test_checkpoint_that_cannot_be_read_now_is_kept_and_read_by_the_next_attempt
     [(name, part) for name in WITH_TORCH for part in ("network", "optimizer", "random")]
     + [(name, "schedule") for name in WITH_TORCH if name == "nas_cell"],
 )
-def test_checkpoint_state_is_necessary_in_each_part(name: str, part: str, tmp_path: Path) -> None:
+def test_checkpoint_needs_each_part_of_its_state(name: str, part: str, tmp_path: Path) -> None:
     import torch
 
     case = CASES[name]

@@ -41,7 +41,7 @@ def with_torch(test: Callable[..., None]) -> Callable[..., None]:
 
 @pytest.fixture
 def pretend_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loading, which only looks whether PyTorch is there, continues without it."""
+    """Make PyTorch look installed, which is all that loading checks."""
     monkeypatch.setattr("objectives.problems.training.torch_training.find_spec", lambda name: object())
 
 
@@ -101,7 +101,7 @@ def test_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_a_
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_digits_are_split_once_for_all_with_equal_classes() -> None:
+def test_digits_have_a_fixed_split_with_balanced_classes() -> None:
     first, second = (ConvolutionalNetwork(dataset="digits").load(DataSource()) for _ in range(2))
     parts = [first.train, first.validation, first.test]
     np.testing.assert_array_equal(first.test.pixels, second.test.pixels)
@@ -127,7 +127,7 @@ def test_file_without_the_test_images_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_auto_falls_back_on_the_bundled_digits_with_a_note() -> None:
+def test_auto_falls_back_to_the_bundled_digits_with_a_note() -> None:
     description = ConvolutionalNetwork().load(DataSource()).description
     assert "bundled digits" in description
     assert "BBKB_DATA" in description
@@ -177,7 +177,7 @@ def test_kernel_keeps_the_size_of_every_image() -> None:
 
 
 @with_torch
-def test_learning_rate_of_nearly_nothing_learns_nothing(digits: ConvolutionalTraining, silent: Report) -> None:
+def test_tiny_learning_rate_learns_nothing(digits: ConvolutionalTraining, silent: Report) -> None:
     """Weights stay as drawn: the mean loss of an untrained network is near that of guessing, log
     10."""
     evaluation = digits.evaluate({**GOOD, "learning_rate": 1e-30}, 0, silent)
@@ -219,7 +219,7 @@ def test_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
 
 
 @with_torch
-def test_seed_alone_decides_and_it_travels_to_a_worker(digits: ConvolutionalTraining, silent: Report) -> None:
+def test_seed_alone_determines_the_value_here_and_on_a_worker(digits: ConvolutionalTraining, silent: Report) -> None:
     import torch
 
     there = pickle.loads(pickle.dumps(digits))
@@ -250,7 +250,7 @@ def test_process_keeps_its_generator_and_its_threads(silent: Report) -> None:
 
 
 @with_torch
-def test_evaluation_uses_as_many_threads_as_it_may(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
+def test_evaluation_uses_the_allowed_number_of_threads(monkeypatch: pytest.MonkeyPatch, silent: Report) -> None:
     import torch
 
     used: list[int] = []

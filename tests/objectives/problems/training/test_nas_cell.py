@@ -47,13 +47,13 @@ def test_candidates_are_the_papers_cells() -> None:
     assert arm[CELL].count(CONVOLUTION) == arm["convolutions"]
 
 
-def test_wider_space_and_other_features() -> None:
+def test_options_select_a_wider_space_and_other_features() -> None:
     wide = load_training(vertices=5, operations=OPERATIONS, encoding="edge_types").candidates()
     assert len(wide) == 2441
     assert not np.array_equal(wide.features.shape, (2441, 19))
 
 
-def test_wide_space_is_drawn_from(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_of_a_wide_space_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("objectives.problems.training.nas_cell.MOST_CELLS", 100)
     first, second = (load_training(vertices=5).candidates() for _ in range(2))
     assert len(first) == 100
@@ -71,7 +71,7 @@ def test_nas_cell_learns_and_reports_every_epoch() -> None:
     assert evaluation.metrics["seconds"] > 0.0
 
 
-def test_seed_alone_decides_here_and_on_a_worker(silent: Report) -> None:
+def test_seed_determines_the_value_here_and_on_a_worker(silent: Report) -> None:
     training = load_training(epochs=1)
     there = pickle.loads(pickle.dumps(training))
     losses = [

@@ -73,7 +73,7 @@ def test_softmax_learns_mnist_if_available_and_digits_otherwise(source: DataSour
     assert training.evaluate(GOOD, 0, silent).value > 0.88
 
 
-def test_auto_falls_back_on_the_bundled_digits_with_a_note() -> None:
+def test_auto_falls_back_to_the_bundled_digits_with_a_note() -> None:
     description = SoftmaxRegression().load(DataSource()).description
     assert "bundled digits" in description
     assert "BBKB_DATA" in description
@@ -150,7 +150,7 @@ def test_penalty_shrinks_the_weights(digits: Any) -> None:
     assert norms[0] > norms[1] > norms[2]
 
 
-def test_measuring_in_blocks_is_measuring_at_once(monkeypatch: pytest.MonkeyPatch, digits: Any) -> None:
+def test_measuring_in_blocks_equals_measuring_at_once(monkeypatch: pytest.MonkeyPatch, digits: Any) -> None:
     rng = np.random.default_rng(0)
     weights = Weights(rng.standard_normal((64, 10)).astype(np.float32), np.zeros(10, np.float32))
     whole = measure(weights, digits.train)

@@ -15,7 +15,7 @@ from orchestrator.bandit.strategy import Choose, Observation, Pick
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Remembering(ExactState):
-    """A state with something more than pulls and belief."""
+    """A state with a further field beside pulls and belief."""
 
     number: int
 
@@ -31,7 +31,7 @@ def test_state_with_failures_learns_from_the_others_and_masks_the_failed() -> No
     assert state != start
 
 
-def test_state_of_more_fields_keeps_them_and_is_equal_to_another_only_when_they_are() -> None:
+def test_state_with_more_fields_keeps_and_compares_them() -> None:
     base = initial_state(SparseModel(RBF(0.3), np.linspace(0, 1, 5)[:, None], 0.1), (1,))
     state = Remembering.begin(base, number=7)
     after = state.observe([Observation(1, 0.5)])
@@ -53,7 +53,7 @@ def test_warm_start_comes_first_without_a_score() -> None:
     assert next_pull(start, (), 3, refuse_to_score, 1.0) == Choose((Pick(4),), "warm start")
 
 
-def test_largest_score_wins_the_lowest_index_among_equals_and_never_an_arm_set_aside() -> None:
+def test_pick_has_the_largest_score_the_lowest_index_among_equals_and_is_not_set_aside() -> None:
     scores = np.array([0.0, 2.0, 1.0, 2.0, -np.inf, 9.0])
     decision = next_pull(STATE, (), 3, lambda _: scores, 0.7)
     belief = STATE.belief

@@ -24,8 +24,8 @@ NONE = np.empty(0, np.intp), np.empty(0), np.empty(0)
 
 
 def make_input(seed: int, reliability: float = 0.5) -> CurveFitInput:
-    """Curves that rise to an end that depends on the first feature; early values show `reliability`
-    of it."""
+    """Curves that rise to an end that depends on the first feature; early values have this
+    `reliability` as predictions of the end."""
     rng = np.random.default_rng(seed)
     arms = Arms.of(rng.random((14, 3)))
     curves = []

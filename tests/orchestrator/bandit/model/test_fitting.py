@@ -120,7 +120,7 @@ def test_linear_kernel_has_nothing_to_fit() -> None:
         Model(kernel=Linear())
 
 
-def test_fit_that_changes_little_keeps_the_kernel_and_one_that_changes_much_does_not() -> None:
+def test_kernel_is_kept_only_if_a_fit_changes_little() -> None:
     layout = Arms.of(np.random.default_rng(0).random((50, 2))).layout
     last = Fitted((0.5, 30.0), 0.1, 100)
     assert keep_close_values(Fitted((0.51, 20.0), 0.105, 130), last, layout) == Fitted((0.5, 30.0), 0.1, 130)
@@ -130,7 +130,7 @@ def test_fit_that_changes_little_keeps_the_kernel_and_one_that_changes_much_does
     assert keep_close_values(far, prior(layout, None), layout) == far  # the prior's medians were not fitted
 
 
-def test_small_steps_do_not_add_up() -> None:
+def test_small_changes_of_fits_do_not_accumulate() -> None:
     layout, fitted = Arms.of(np.random.default_rng(0).random((50, 1))).layout, Fitted((0.5,), 0.1, 100)
     for step in range(1, 40):
         fitted = keep_close_values(Fitted((0.5 * 1.01**step,), 0.1, 100 + step), fitted, layout)

@@ -61,19 +61,19 @@ def test_arm_counts_once_however_often_it_was_pulled() -> None:
 
 @pytest.mark.parametrize("outputs", ROBUST)
 @pytest.mark.parametrize("wild", [1e30, -1e30, 1e300])
-def test_wild_value_does_not_flatten_the_others(outputs: Outputs, wild: float) -> None:
+def test_outlier_does_not_flatten_the_others(outputs: Outputs, wild: float) -> None:
     means = np.linspace(0, 1, 20)
     with_wild = scores_of(np.append(means, wild), outputs)[:-1]
     assert np.ptp(with_wild[means >= 0.5]) > 0.6 * np.ptp(scores_of(means, outputs)[means >= 0.5])
     assert np.abs(with_wild).max() < 5
 
 
-def test_wild_high_value_is_scored_as_the_best_of_the_others() -> None:
+def test_high_outlier_has_the_score_of_the_best_other_value() -> None:
     scores = scores_of(np.append(np.linspace(0, 1, 20), 1e30), Outputs.HALF_RANK)
     assert scores[-1] == scores[-2] == scores.max()
 
 
-def test_wild_value_is_a_single_arm_far_above_all_others() -> None:
+def test_outlier_is_a_single_arm_far_above_all_others() -> None:
     means = np.linspace(0, 1, 20)
     assert is_outlier(np.append(means, 1e30)).tolist() == [False] * 20 + [True]
     for others in ([], [10.0], [1e30, 2e30], [-1e30]):

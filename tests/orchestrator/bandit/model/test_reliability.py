@@ -24,7 +24,7 @@ def whole_curves(links: tuple[float, ...], count: int) -> Floats:
 
 
 def seen(values: Floats, share: float) -> Curves:
-    """Return the curves of successive halving: of the trials at a step this share goes further."""
+    """Return the curves of successive halving: this share of the trials at a step continues."""
     reached = np.ones(len(values), np.intp)
     for at in range(1, len(STEPS)):
         active = np.flatnonzero(reached == at)

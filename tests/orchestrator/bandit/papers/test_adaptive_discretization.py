@@ -1,5 +1,5 @@
 """`orchestrator.bandit.papers.adaptive_discretization`: Adaptive discretization (Shekhar and
-Javidi 2018, Algorithm 1): cells that are fine where the maximum may be.
+Javidi 2018, Algorithm 1): cells that are fine near possible maxima.
 """
 
 import math
@@ -24,7 +24,7 @@ NOISY = AdaptiveDiscretization(RBF(0.4), norm_bound=1.0, noise_scale=0.05)
 
 
 def play(strategy: AdaptiveDiscretization, rounds: int, seed: int = 0, failing: float = 0.0) -> Iterator[Any]:
-    """Every (state, arm pulled there, state after); a part of the evaluations fails."""
+    """Return triples of a state, the arm pulled there and the next state; some evaluations fail."""
     rng = np.random.default_rng(seed)
     state = strategy.init(ARMS, rng)
     for _ in range(rounds):

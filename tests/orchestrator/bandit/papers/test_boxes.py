@@ -112,7 +112,7 @@ def test_arm_nearest_to_the_center_is_found_and_ties_go_to_the_first() -> None:
     assert boxed.nearest(boxed.halves(root)[1], np.array([2, 3])) == 2
 
 
-def test_arms_that_are_all_the_same_are_one_point() -> None:
+def test_equal_arms_are_one_point() -> None:
     boxed = BoxedArms(np.full((4, 2), 3.0))
     root = Box.unit(2)
     assert boxed.is_point(root)

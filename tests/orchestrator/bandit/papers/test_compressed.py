@@ -130,7 +130,7 @@ def skipping_loop(strategy: Compressed, state: Any) -> tuple[int, int] | None:
 
 
 @pytest.mark.parametrize("acquisition", ACQUISITIONS)
-def test_skipping_finds_the_step_that_going_through_all_of_them_finds(acquisition: type[Compressed]) -> None:
+def test_skipping_finds_the_same_step_as_a_linear_search(acquisition: type[Compressed]) -> None:
     total = skipped = 0
     for epsilon in (-1.5, -1.0, -0.5, 0.0):
         strategy = acquisition(RBF(0.3), 1e-3, epsilon, evaluate_uninformative=False, max_skipped=6000)
@@ -160,14 +160,14 @@ def test_wider_bounds_end_the_skipping_for_ucb() -> None:
         assert pick.width == strategy.width_at(state, after.step - 1)
 
 
-def test_strategy_says_so_if_nothing_informative_remains() -> None:
+def test_strategy_reports_that_nothing_informative_remains() -> None:
     strategy = CompressedEI(RBF(1.0), evaluate_uninformative=False, max_skipped=9)
     states, _, _ = run(strategy, 60)
     decision = strategy.ask(states[-1], (), 1)
     assert decision == Wait("the next 10 steps all fail the entropy test: nothing informative is left to pull")
 
 
-def test_skipped_steps_count_only_when_the_pull_they_led_to_is_learned() -> None:
+def test_skipped_steps_count_when_the_following_pull_is_learned() -> None:
     strategy = CompressedUCB(RBF(0.3), 1e-3, -0.5, evaluate_uninformative=False)
     states, picks, _ = run(strategy, 60)
     at = next(i for i in range(len(picks)) if states[i + 1].skipped > states[i].skipped)
@@ -210,7 +210,7 @@ def test_existing_results_are_tested_one_by_one_in_their_order(acquisition: type
 @given(
     z=st.one_of(st.floats(-3, 8), st.floats(-2e3, 0), st.floats(-1e8, -1)), deviation=st.sampled_from([1e-4, 1.0, 3.0])
 )
-def test_logarithm_of_the_improvement_is_accurate_however_small(z: float, deviation: float) -> None:
+def test_tiny_improvements_have_accurate_logarithms(z: float, deviation: float) -> None:
     # φ(z) + zΦ(z) = φ(z) ∫ u exp(zu − u²/2) du over u > 0; with u = v / a the integrand keeps its
     # scale
     a = max(1.0, -z)

@@ -32,7 +32,7 @@ def smooth_problem(seed: int) -> tuple[np.ndarray, np.ndarray, float]:
 
 
 def play(strategy: GPThreDS, arms: np.ndarray, values: np.ndarray, rounds: int, noise: float = 0.0) -> Iterator[Any]:
-    """Every (state, arm pulled there, state after)."""
+    """Return triples of a state, the arm pulled there and the next state."""
     rng = np.random.default_rng(3)
     state = strategy.init(arms, np.random.default_rng(1))
     for _ in range(rounds):
@@ -107,7 +107,7 @@ def test_epoch_finds_the_brute_force_leaves_without_noise() -> None:
 def dense_belief(
     kernel: AnyKernel, arms: np.ndarray, pulled: list[int], rewards: list[float], lam: float
 ) -> tuple[Floats, Floats]:
-    """Eq. 2 and 3 with one row a pull."""
+    """Return the belief of equations 2 and 3, with one row for each pull."""
     gram = np.linalg.inv(kernel.cross(arms[pulled], arms[pulled]) + lam * np.eye(len(pulled)))
     cross = kernel.cross(arms, arms[pulled])
     variance = kernel.diagonal(arms) - np.einsum("ap,pq,aq->a", cross, gram, cross)
@@ -262,7 +262,7 @@ def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None
 
 
 def arms_of_visit(state: ThresholdState) -> list[int]:
-    """The arms of the visit's pulls, one entry a pull."""
+    """The arms of the visit's pulls, one entry for each pull."""
     return np.repeat(np.arange(len(state.arms)), state.visit.pulls.counts).tolist()
 
 
@@ -323,7 +323,7 @@ def test_long_run_with_failures_is_restored_from_its_records(search: Search) -> 
 
 
 @SEARCHES
-def test_boxes_whose_arms_all_failed_give_way_to_the_whole_domain(search: Search) -> None:
+def test_whole_domain_replaces_boxes_whose_arms_all_failed(search: Search) -> None:
     arms, values, norm = smooth_problem(2)
     strategy = GPThreDS(
         RBF(0.3), norm_bound=norm, low=float(values.max()) - 1, high=float(values.max()) + 0.2, search=search

@@ -53,7 +53,7 @@ def test_pick_is_the_argmax_over_the_grid_under_a_dense_gaussian_process(
         state = strategy.tell(state, [Observation(pick.arm, rewards[-1])], rng)
 
 
-def test_grids_are_nested_grow_from_the_first_size_to_the_last_and_leave_failed_arms_out() -> None:
+def test_grids_are_nested_and_grow_without_failed_arms() -> None:
     sizes: list[int] = []
     before: set[int] = set()
     for state, pick in play(NOISY, 40):
@@ -81,7 +81,7 @@ def test_grids_side_grows_with_every_pull(growth: float, sizes: list[int]) -> No
         assert len(strategy.grid(state)) == size
 
 
-def test_default_grid_is_the_released_experiments() -> None:
+def test_default_grid_is_that_of_the_released_experiment() -> None:
     strategy, rng = IGPUCB(), np.random.default_rng(0)
     start = strategy.init(np.random.default_rng(1).random((7000, 2)), rng)
     for pulls in (0, 1, 10, 59, 60, 61, 300):
@@ -104,7 +104,7 @@ def test_next_arms_replace_a_grid_that_failed_entirely() -> None:
     assert isinstance(strategy.ask(state, (), 1), Choose)
 
 
-def test_information_schedule_is_the_kernel_s_unless_it_is_given() -> None:
+def test_information_schedule_follows_the_kernel_unless_it_is_given() -> None:
     rng = np.random.default_rng(0)
     expected: list[tuple[AnyKernel, InformationSchedule]]
     expected = [(RBF(), "log"), (Linear(), "log"), (Matern32(), "sqrt"), (Matern52(), "sqrt")]

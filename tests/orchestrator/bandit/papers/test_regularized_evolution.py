@@ -75,7 +75,7 @@ def test_winner_of_a_tournament_has_the_largest_reward_drawn() -> None:
     assert set(children) == {1, 3}
 
 
-def test_oldest_dies_however_good_it_is() -> None:
+def test_oldest_member_is_removed_whatever_its_reward() -> None:
     strategy = RegularizedEvolution(batch_size=10_000, population=3, tournament=50)
     state = state_after(strategy, [(0, 9.0), (1, 1.0), (2, None), (3, 2.0), (4, 3.0)])
     assert state.alive == ((1, 1.0), (3, 2.0), (4, 3.0))

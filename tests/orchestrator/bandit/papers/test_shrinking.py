@@ -1,5 +1,5 @@
 """`orchestrator.bandit.papers.shrinking`: The state of GP-ThreDS: the epoch, the progress of its
-search, and the visit whose rewards are its belief.
+search, and the visit whose rewards determine the belief.
 """
 
 from dataclasses import replace
@@ -16,7 +16,7 @@ ROOT = Box.unit(1)
 
 
 def visit_of(*arms: int) -> Visit:
-    """The begin of a test of these arms."""
+    """The beginning of a test on these arms."""
     return Visit(0, (ROOT,), "root", (), ROOT, np.array(arms), Pulls.none(9))
 
 
@@ -49,7 +49,7 @@ def test_drawn_first_arm_is_on_the_grid_and_varies_from_round_to_round() -> None
     assert first_arms == [replace(state, round=number).first_arm("random") for number in range(60)]
 
 
-def test_centres_first_arm_is_the_available_one_nearest_to_it() -> None:
+def test_first_arm_is_the_available_one_nearest_to_the_center() -> None:
     state = GPThreDS().init(np.arange(9.0)[:, None], np.random.default_rng(0))
     assert state.first_arm("centre") == 4
     assert state.observe([Observation(4, None)]).first_arm("centre") == 3

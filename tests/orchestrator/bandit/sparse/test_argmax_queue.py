@@ -1,5 +1,5 @@
-"""`orchestrator.bandit.sparse.argmax_queue`: The argmax of scores that only fall, looking at few of
-them (lazy greedy, Minoux 1978).
+"""`orchestrator.bandit.sparse.argmax_queue`: The argmax of scores that never increase, found by
+evaluating few of them (lazy greedy, Minoux 1978).
 """
 
 import numpy as np
@@ -128,7 +128,7 @@ def test_queue_evaluates_no_more_arms_than_wanted_except_ties() -> None:
 
 
 @given(seed=st.integers(0, 10**6), least=st.integers(1, 30))
-def test_arms_are_taken_once_and_with_them_all_that_reach_the_best(seed: int, least: int) -> None:
+def test_queue_takes_each_arm_once_and_all_that_reach_the_best(seed: int, least: int) -> None:
     rng = np.random.default_rng(seed)
     bounds = rng.integers(0, 9, size=rng.integers(1, 60)).astype(float)
     bounds[rng.random(len(bounds)) < 0.2] = -np.inf

@@ -34,7 +34,7 @@ def expected_variance(posterior: SparsePosterior, pulled: Sequence[int]) -> np.n
 
 
 @given(seed=SEEDS, repeats=st.sampled_from([1, 20]))
-def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(
+def test_rank_one_updates_equal_the_inverse_after_the_batch(
     make_problem: Callable[..., Problem], seed: int, repeats: int
 ) -> None:
     problem = make_problem(seed)
@@ -47,7 +47,7 @@ def test_rank_one_updates_equal_the_inverse_with_the_batch_in_it(
 
 
 @given(seed=SEEDS)
-def test_arms_that_left_come_back_with_the_same_numbers_and_pulled_ones_stay(
+def test_removed_arms_return_with_the_same_numbers_and_pulled_arms_stay(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem, rng = make_problem(seed), np.random.default_rng(seed)
@@ -66,7 +66,7 @@ def test_arms_that_left_come_back_with_the_same_numbers_and_pulled_ones_stay(
 
 
 @given(seed=SEEDS)
-def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(
+def test_late_variances_equal_prompt_ones_bit_for_bit_and_never_rise(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem = make_problem(seed)
@@ -95,7 +95,7 @@ def test_late_arms_equal_prompt_ones_bit_for_bit_and_never_rise(
         np.testing.assert_array_equal(getattr(late, moment), getattr(prompt, moment)[late.arms])
 
 
-def test_directions_are_folded_only_to_save_work(
+def test_folding_of_directions_changes_no_result(
     make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(11)

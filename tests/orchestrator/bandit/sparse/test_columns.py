@@ -55,7 +55,7 @@ def test_memory_for_columns_changes_no_bit_and_stays_bounded(capacity: int) -> N
         assert sum(panel.shape[1] for panel in columns._panels) <= capacity
 
 
-def test_columns_kept_stay_as_panels_are_added() -> None:
+def test_cached_columns_are_unchanged_when_panels_are_added() -> None:
     features = np.random.default_rng(2).normal(size=(20 * WIDTH, 2))
     columns = KernelColumns(KERNEL, features)
     widths = set()

@@ -67,7 +67,7 @@ def test_arm_s_variance_does_not_depend_on_when_it_is_computed(make_problem: Cal
 
 
 @given(seed=seeds)
-def test_arms_that_left_come_back_with_the_same_variance_and_pulled_ones_stay(
+def test_removed_arms_return_with_the_same_variance_and_pulled_arms_stay(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem, rng = make_problem(seed), np.random.default_rng(seed)
@@ -90,7 +90,7 @@ def test_arms_that_left_come_back_with_the_same_variance_and_pulled_ones_stay(
     np.testing.assert_allclose(leaving.variance[at], staying.variance, rtol=1e-7, atol=1e-9)
 
 
-def test_arm_far_from_the_dictionary_is_not_as_uncertain_once_it_is_pending() -> None:
+def test_pending_arm_far_from_the_dictionary_is_less_uncertain() -> None:
     arms = Arms.of(np.array([[0.0], [1.0], [50.0]]))
     model = SparseModel(Matern52(0.3), arms.features, 0.1)
     batch = ConditionedPosterior(model.fit(Pulls.none(3).add([0], [1.0]), np.array([0])))

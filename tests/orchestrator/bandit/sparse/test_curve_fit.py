@@ -62,7 +62,7 @@ def test_posterior_with_all_pairs_as_atoms_is_the_dense_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_predictions_are_those_of_the_dense_process_with_each_trials_own_part(seed: int) -> None:
+def test_predictions_are_those_of_the_dense_process_with_trial_effects(seed: int) -> None:
     model, evidence = make_problem(seed)
     values = evidence.values
     posterior = fit_evidence(model, evidence, np.sort(values.numbers))

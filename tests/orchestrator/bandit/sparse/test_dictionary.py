@@ -36,7 +36,7 @@ def test_resampling_by_arms_includes_an_arm_with_its_summed_probability() -> Non
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resampling: Resampling) -> None:
+def test_dictionary_has_only_pulled_arms_and_all_certain_ones(resampling: Resampling) -> None:
     pulls = Pulls.none(9).add([8, 2, 5, 5], np.zeros(4))
     for seed in range(20):
         atoms = resparsify(pulls, np.array([1e-3, 1.0, 1e-3]), 2.0, resampling, np.random.default_rng(seed))
@@ -45,7 +45,7 @@ def test_dictionary_is_drawn_of_pulled_arms_only_and_a_certain_one_is_in_it(resa
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 3)), min_size=1), st.floats(1, 10))
-def test_arm_as_a_whole_is_at_least_as_likely_within_the_expected_size(
+def test_drawing_by_arms_includes_an_arm_at_least_as_likely_as_drawing_by_pulls(
     rows: list[tuple[int, float]], oversampling: float
 ) -> None:
     pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))
@@ -68,7 +68,7 @@ def test_arms_are_drawn_with_their_probability(resampling: Resampling) -> None:
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
 @given(rows=st.lists(st.tuples(st.integers(1, 50), st.floats(1e-3, 3)), min_size=8), limit=st.integers(1, 8))
-def test_limit_lowers_the_expected_size_to_it_and_no_further(
+def test_limit_lowers_the_expected_size_exactly_to_itself(
     resampling: Resampling, rows: list[tuple[int, float]], limit: int
 ) -> None:
     pulls = Pulls.of(np.array([count for count, _ in rows]), np.zeros(len(rows)))

@@ -49,7 +49,7 @@ def test_failing_region_is_left_although_rewards_rise_towards_it(goals: Goals) -
     assert state.pulls.total == failed.count(False) < state.evidence.total <= len(pulled)
 
 
-def test_evaluations_that_fail_alone_change_nothing_but_that_they_are_set_aside() -> None:
+def test_isolated_failures_only_set_their_arms_aside() -> None:
     lonely = set(range(0, 300, 30))
     _, state = search(64, lambda arm: arm in lonely)
     assert state.evidence is state.pulls

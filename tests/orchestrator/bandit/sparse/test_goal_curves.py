@@ -38,8 +38,8 @@ def curve_of(trial: int, is_stopped: bool, reported: int) -> TrialCurve:
 
 
 def tell(bbkb: BBKB, state: SparseState, trials: range, reported: int) -> tuple[SparseState, Any, Any]:
-    """Tell trials, two of three of which were stopped at step 4: the state before, the observations,
-    and the state after them."""
+    """Tell trials, two thirds of which were stopped at step 4; return the state before, the
+    observations, and the state after them."""
     curves = [curve_of(trial, trial % 3 > 0, reported) for trial in trials]
     paused = [trial for trial in range(trials.stop) if trial % 3]
     observations = [

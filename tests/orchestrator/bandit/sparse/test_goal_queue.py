@@ -130,7 +130,7 @@ def test_picks_are_those_of_dense_matrices(goals: Goals) -> None:
             assert scores[arm] >= best - 1e-6 * abs(best)
 
 
-def test_choosing_one_by_one_is_choosing_a_batch() -> None:
+def test_choosing_one_by_one_equals_choosing_a_batch() -> None:
     goals = Goals(2, 1)
     for state, pending, picks in play(strategy(), goals, 5, 8):
         one_by_one: list[int] = []

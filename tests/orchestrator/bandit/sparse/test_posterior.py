@@ -174,7 +174,7 @@ def test_arm_s_moments_do_not_depend_on_the_other_arms_bit_for_bit(make_problem:
 
 @pytest.mark.parametrize("regularization", [1e-8, 1e-4, 1.0])
 @pytest.mark.parametrize("kernel", [RBF(5.0), RBF(0.3), Matern32(5.0), Linear()])
-def test_moments_are_those_of_the_sweep_but_for_rounding(kernel: AnyKernel, regularization: float) -> None:
+def test_moments_equal_those_of_the_sweep_up_to_rounding(kernel: AnyKernel, regularization: float) -> None:
     rng = np.random.default_rng(1)
     arms = rng.random((300, 3))
     arms[200:] = arms[:100] + rng.choice([0.0, 1e-9], size=(100, 1))
@@ -214,7 +214,7 @@ def test_duplicates_have_the_same_moments_bit_for_bit() -> None:
         np.testing.assert_array_equal(moment[:37], moment[74:])
 
 
-def test_blocks_of_arms_are_only_a_matter_of_memory(
+def test_blocks_of_arms_affect_only_the_memory(
     make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = make_problem(7)

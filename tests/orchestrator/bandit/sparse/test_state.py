@@ -18,7 +18,7 @@ def state(initial: tuple[int, ...] = (3, 1, 3)) -> SparseState:
     return initial_state(SparseModel(RBF(0.5), np.linspace(0, 1, 6)[:, None], 0.1), initial)
 
 
-def test_warm_start_is_a_multiset_less_the_learned_and_pending_pulls() -> None:
+def test_warm_start_is_a_multiset_without_the_learned_and_pending_pulls() -> None:
     assert state().remaining_start() == [3, 1, 3]
     assert state().remaining_start(pending=[3]) == [1, 3]
     assert state().remaining_start(pending=[3, 3, 5]) == [1]
@@ -27,7 +27,7 @@ def test_warm_start_is_a_multiset_less_the_learned_and_pending_pulls() -> None:
     assert after.remaining_start(pending=[3, 1]) == []
 
 
-def test_arm_set_aside_leaves_the_warm_start_with_all_its_pulls() -> None:
+def test_arm_set_aside_has_no_pull_left_in_the_warm_start() -> None:
     after = state().observe([Observation(3, None)])
     assert after.remaining_start() == [1]
     assert after.set_aside.tolist() == [3]

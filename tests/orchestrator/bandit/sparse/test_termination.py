@@ -108,8 +108,7 @@ def test_lazy_local_rule_decides_like_the_eager_one(
 
 
 def posterior_of_many_pulls(seed: int, lengthscale: float) -> SparsePosterior:
-    """So much is known that a batch is long: 400 arms, 250 pulls, a dictionary of a part of
-    them."""
+    """Return a problem with long batches: 400 arms, 250 pulls, and a dictionary of some of them."""
     rng = np.random.default_rng(seed)
     model = SparseModel(RBF(lengthscale), rng.random((400, 2)), 0.3)
     pulled = rng.integers(400, size=250)
@@ -173,7 +172,7 @@ def test_over_long_batches_the_lazy_rule_decides_like_the_eager_one_and_sweeps_p
 
 
 def bounds_from_pulls(rule: LocalDrift) -> tuple[float, float]:
-    """The two bounds on the maximum that need no other arm than those pulled."""
+    """Return the two bounds on the maximum that need only the pulled arms."""
     pulled = rule._pulled()
     magnitudes, sums = rule._among_pulls(pulled)
     radius = _spectral_radius(_weight_by_counts(magnitudes, pulled.counts), sums)

@@ -28,7 +28,7 @@ RELATIONS = ["later", "earlier", "unrelated", "redrawn", "neighbours", "nudged",
 
 @pytest.fixture
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One entry a sweep over the arms that made a reference."""
+    """One entry for each sweep over the arms that computed a reference."""
     counts: list[int] = []
     refer = Block._refer
 
@@ -52,7 +52,8 @@ def awkward_model(rng: np.random.Generator) -> SparseModel:
 
 
 def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePosterior]:
-    """Of one model: the reference, and another one that is `relation`."""
+    """Return two posteriors of one model: the reference, and another one in this `relation` to
+    it."""
     rng = np.random.default_rng(seed)
     model = awkward_model(rng)
     count, true = len(array(model.arms)), np.sin(3 * array(model.arms).sum(axis=1))
@@ -140,7 +141,7 @@ def test_bounds_hold_for_every_arm_after_any_change_since_the_reference(relation
 
 
 @given(seed=SEEDS)
-def test_fresh_reference_gives_the_scores_themselves_but_for_rounding(seed: int) -> None:
+def test_fresh_reference_gives_the_scores_up_to_rounding(seed: int) -> None:
     old, _ = two_posteriors(seed, "redrawn")
     model = old.model
     bounds = screen_arms(model.screen, old, 1.0)

@@ -52,7 +52,7 @@ def search(chooser: BBKB, count: int, noise: float, arms: Arms = ARMS) -> tuple[
     return state, picks
 
 
-def test_noisy_values_make_it_explore_places_and_repeat_the_best_ones_as_a_quarter_of_the_picks() -> None:
+def test_quarter_of_the_picks_repeats_the_best_arms_if_values_are_noisy() -> None:
     state, picks = search(strategy(), 80, noise=0.3)
     assert may_verify(state)
     after_start = picks[16:]
@@ -93,7 +93,7 @@ def test_verification_and_coverage_are_never_due_at_the_same_pick() -> None:
     assert not any(verifies and covers for verifies, covers in due)
 
 
-def test_estimates_are_those_of_a_gaussian_own_effect_beside_the_model() -> None:
+def test_estimates_include_a_gaussian_effect_of_each_arm() -> None:
     state, _ = search(strategy(), 80, noise=0.3)
     estimates = Estimates.of(state)
     noise, scale = state.model.regularization, state.knowledge.scale
@@ -105,7 +105,7 @@ def test_estimates_are_those_of_a_gaussian_own_effect_beside_the_model() -> None
         assert estimates.means[place] == pytest.approx(mean + count / noise * (own_mean - mean) / precision, abs=1e-9)
 
 
-def test_shown_estimate_has_the_repeats_noise_and_the_models_errors() -> None:
+def test_displayed_estimate_includes_the_noise_of_repeats_and_the_models_errors() -> None:
     """Against an exact Gaussian process with the measured noise, and explicit left-out arms."""
     state, _ = search(strategy(), 80, noise=0.3)
     arms = state.pulls.arms
@@ -193,7 +193,7 @@ def test_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_sear
     assert np.mean(inside) >= 0.8
 
 
-def test_contender_has_the_largest_bound_until_the_best_is_separate() -> None:
+def test_contender_has_the_largest_bound_until_the_best_is_separated() -> None:
     def of(means: list[float], counts: list[int]) -> Estimates:
         zeros = np.zeros(len(means))
         return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), zeros, 0.4)
@@ -207,7 +207,7 @@ def test_contender_has_the_largest_bound_until_the_best_is_separate() -> None:
     assert of([1.0], [4]).contender((), NONE) is None
 
 
-def test_contender_is_no_blocked_arm() -> None:
+def test_contender_is_never_blocked() -> None:
     estimates = Estimates(np.arange(3), np.array([4, 4, 4]), np.array([1.0, 0.9, 0.8]), np.zeros(3), 0.4)
     assert estimates.contender((), np.array([0])) == 1
     assert estimates.contender((), np.array([0, 2])) is None
@@ -261,7 +261,7 @@ def test_arm_that_was_set_aside_promises_no_gain() -> None:
     assert decision.prospect.gain == pytest.approx(largest.gain, abs=1e-6)
 
 
-def test_retired_and_failed_arms_are_neither_chosen_nor_left() -> None:
+def test_retired_and_failed_arms_are_neither_chosen_nor_counted_as_left() -> None:
     chooser = strategy()
     state, _ = search(chooser, 40, 0.3)
     pulled = len(state.pulls.arms)

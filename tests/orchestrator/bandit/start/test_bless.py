@@ -18,7 +18,7 @@ from tests.orchestrator.bandit.decisions import array
 
 
 class CountingKernel:
-    """A kernel that counts its entries, and the largest block that was asked for."""
+    """A kernel that counts its entries, and the size of the largest requested block."""
 
     def __init__(self, kernel: AnyKernel) -> None:
         self.kernel, self.entries, self.largest = kernel, 0, 0

@@ -106,7 +106,7 @@ def test_spaces_without_choices_have_the_same_picks() -> None:
 
 
 def test_choice_for_coverage_alone_promises_the_model_s_gain() -> None:
-    """Else the patience of `expected_gain_below` would begin again at each one."""
+    """Otherwise, the patience of `expected_gain_below` would restart at each such choice."""
     chooser, coverage_picks = strategy(), 0
     for count in range(20, 44, 4):
         state, _ = search(chooser, count)

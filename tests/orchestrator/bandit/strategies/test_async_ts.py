@@ -28,7 +28,7 @@ def observed(arms: ArrayLike) -> list[Observation]:
 
 
 def sparse_state(strategy: AsyncTS = WILD, seed: int = 0) -> Any:
-    """A state whose dictionary misses pulled arms, so that the embedding leaves something out."""
+    """A state whose dictionary lacks pulled arms, so that the embedding is incomplete."""
     rng = np.random.default_rng(seed)
     state = strategy.tell(strategy.init(ARMS, rng), observed(rng.integers(12, size=9)), rng)
     fewer = state.pulls.arms[:3].copy()
@@ -88,7 +88,7 @@ def test_vanishing_scale_picks_the_best_mean() -> None:
     assert set(arms_of(replace(WILD, scale=1e-12).ask(state, (), 20))) == {int(np.argmax(mean))}
 
 
-def test_width_dictionary_and_gain_are_bbkb_s_but_for_the_scale() -> None:
+def test_width_dictionary_and_gain_equal_those_of_bbkb_up_to_the_scale() -> None:
     options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.05, "noise_variance": 0.01, "norm_bound": 1.0}
     sparse = BBKB(**options, ratio_threshold=1.0, warm_start=RandomStart())
     strategy = AsyncTS(**options)

@@ -131,7 +131,7 @@ def test_pending_pulls_spend_the_drift_budget() -> None:
     assert "drift budget" in spent.reason
 
 
-def test_warm_start_comes_first_and_rewards_are_waited_for() -> None:
+def test_warm_start_comes_first_and_the_strategy_waits_for_its_rewards() -> None:
     strategy = replace(SMOOTH, warm_start=RandomStart(5))
     state = strategy.init(GRID, np.random.default_rng(0))
     first = strategy.ask(state, (), 3)

@@ -20,9 +20,7 @@ from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, SMOOT
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
 @given(sizes=st.lists(st.integers(1, 40), min_size=1, max_size=6))
 @settings(max_examples=10)
-def test_arms_appended_between_rounds_are_chosen_as_if_they_were_there_in_a_model_of_their_own(
-    termination: Termination, sizes: list[int]
-) -> None:
+def test_appended_arms_are_chosen_as_in_a_model_built_with_all_arms(termination: Termination, sizes: list[int]) -> None:
     """The oracle at each round is a model made of all arms at once, with the same pulls and the
     same dictionary."""
     strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(10))

@@ -70,8 +70,8 @@ class Work:
 
 @pytest.fixture(params=["as paid for", "always"])
 def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Of screening in small steps; kept `always`, a reference serves as long as it bounds
-    anything."""
+    """Count the work of screening in small steps; with `always`, a reference is used as long as it
+    bounds anything."""
     if request.param == "always":
         monkeypatch.setattr(upper_bounds, "TIGHTEN_COST", 0.0)
         monkeypatch.setattr(upper_bounds, "LOOK_COST", 0.0)

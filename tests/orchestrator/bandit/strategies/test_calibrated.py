@@ -63,7 +63,7 @@ def test_rewards_of_another_scale_and_shift_give_the_same_picks(name: str) -> No
 
 
 @pytest.mark.parametrize("wild", [1e30, -1e30])
-def test_wild_value_does_not_spoil_the_search(wild: float) -> None:
+def test_outlier_does_not_spoil_the_search(wild: float) -> None:
     strategy, count = build("bbkb"), 0
 
     def change(value: float) -> float:

@@ -90,7 +90,7 @@ class Course:
 
 @settings(max_examples=8)
 @given(turns=st.lists(st.integers(0, 4), min_size=20, max_size=60))
-def test_asks_of_several_states_in_turns_choose_as_each_alone(name: str, turns: list[int]) -> None:
+def test_alternating_asks_of_several_states_choose_as_separate_ones(name: str, turns: list[int]) -> None:
     strategy, states, _ = game(name)
     courses = [Course(strategy, state) for state in states[-5:]]
     for turn in turns:
@@ -151,7 +151,7 @@ def test_arm_that_failed_is_never_chosen_again(name: str) -> None:
     assert failed or name != "uniform"
 
 
-def test_strategy_says_so_if_every_arm_failed(name: str) -> None:
+def test_strategy_reports_that_every_arm_failed(name: str) -> None:
     strategy = build(name)
     state = strategy.init(as_arms(ARMS), stream(0))
     for arm in range(len(ARMS)):

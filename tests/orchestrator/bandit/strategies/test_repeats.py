@@ -94,8 +94,8 @@ def repeats(picks: list[Pick]) -> int:
 )
 @pytest.mark.parametrize("name", CALIBRATED)
 def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, noise: Noise, most: int) -> None:
-    """A repeat or two show that a difference between neighbors is no noise, if the fit takes it
-    for noise; if different arms share values, it takes three."""
+    """If the fit mistakes differences between neighbors for noise, one or two repeats show that
+    they are not; three are needed if different arms share values."""
     for arms in SETS:
         picks = search(name, SETS[arms], TRUTHS[arms], noise, 40)
         assert repeats(picks) <= most, arms

@@ -27,14 +27,14 @@ def test_finished_and_pending_pulls_advance_the_sequence_alike() -> None:
     assert uniform.ask(after, (), 5) != uniform.ask(state, (), 5)
 
 
-def test_batch_ends_before_more_results_wait_than_a_campaign_should_keep() -> None:
+def test_batch_ends_at_the_number_of_results_that_a_campaign_may_keep() -> None:
     uniform = Uniform()
     state = uniform.init(ARMS, np.random.default_rng(0))
     assert isinstance(uniform.ask(state, [1] * (MOST_PENDING - 1), 5), Choose)
     assert uniform.ask(state, [1] * MOST_PENDING, 5) == Wait("batch of 20000 pulls")
 
 
-def test_uniform_believes_in_mean_rewards_only() -> None:
+def test_uniform_posterior_contains_only_mean_rewards() -> None:
     uniform = Uniform()
     state = uniform.init(ARMS, np.random.default_rng(0))
     believed = uniform.posterior(

@@ -68,8 +68,8 @@ def test_end_of_budget_completes_some_trial_for_any_budget(steps: int) -> None:
 
 
 def after_a_whole_training(steps: int, *values: float) -> CampaignState:
-    """A training has ended, and trials 1, 2, … run that have reported their values at the steps 1
-    to 4."""
+    """A training has ended, and the running trials 1, 2, … have reported their values at steps 1 to
+    4."""
     trials = range(1, len(values) + 1)
     return fold(
         opened(steps),

@@ -28,7 +28,7 @@ def test_forecast_is_on_the_users_scale() -> None:
     assert forecast(2.0, 3.0).further == (Band(3.0, 3.5, 2.5), Band(1.0, 0.5, 1.5))
 
 
-def test_hopes_are_lost_if_even_the_optimistic_end_is_dominated_or_infeasible() -> None:
+def test_trial_is_hopeless_if_even_its_optimistic_end_is_dominated_or_infeasible() -> None:
     hopes = Hopes(PAIR, 3.0, front())
     assert [hopes.are_lost(one) for one in (forecast(0.4, 2.0), forecast(0.6, 2.0), forecast(0.4, 1.4))] == [
         True,

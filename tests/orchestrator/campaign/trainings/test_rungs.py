@@ -1,4 +1,4 @@
-"""Tests of orchestrator/campaign/trainings/rungs.py: who is stopped, and why."""
+"""Tests of orchestrator/campaign/trainings/rungs.py: which trials are stopped, and why."""
 
 import math
 

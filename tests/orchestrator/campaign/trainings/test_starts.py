@@ -30,7 +30,7 @@ RULE = StoppingRule.pauses(3, LAST)
         ((0.1, 0.1, 0.2, 0.3), LAST),
     ],
 )
-def test_trials_pause_first_where_values_predict_the_end(reliability: tuple[float, ...], first_pause: int) -> None:
+def test_first_pause_is_at_the_first_reliable_step(reliability: tuple[float, ...], first_pause: int) -> None:
     assert first_reliable_pause(RULE, LAST, dict(zip(PAUSES, reliability, strict=True))) == first_pause
 
 
@@ -93,7 +93,7 @@ def with_reliability(state: CampaignState, correlation: float, **rule: bool) -> 
         (0.2, 60, {"bounds_starts": False}, Turn.BY_BOUND),  # an older log
     ],
 )
-def test_new_trials_and_then_stopped_ones_come_first_until_they_have_had_their_share(
+def test_new_trials_and_then_stopped_ones_come_first_until_they_have_used_their_share(
     correlation: float, chosen: int, rule: dict[str, bool], turn: Turn
 ) -> None:
     state = paused(0.5, 0.6, 0.7, steps=500)
@@ -107,7 +107,7 @@ def test_stopped_trials_without_checkpoints_do_not_compete() -> None:
 
 
 @pytest.mark.parametrize(("correlation", "limit"), [(0.9, 3), (0.2, None)])
-def test_trial_does_not_pause_where_early_values_say_nothing(correlation: float, limit: int | None) -> None:
+def test_trial_does_not_pause_at_unreliable_steps(correlation: float, limit: int | None) -> None:
     assert step_limit(with_reliability(paused(0.5, steps=500), correlation), 7) == limit
 
 
@@ -119,7 +119,7 @@ def test_trial_does_not_pause_where_early_values_say_nothing(correlation: float,
         (0.2, {"bounds_starts": False}, StopCause.FORECAST),  # an older log
     ],
 )
-def test_forecast_stops_no_trial_where_early_values_say_nothing(
+def test_forecast_stops_no_trial_at_unreliable_steps(
     correlation: float, rule: dict[str, bool], cause: StopCause | None
 ) -> None:
     forecast = Forecast(trial=1, mean=0.2, low=0.1, high=0.3)

@@ -1,4 +1,4 @@
-"""`bbkb launch …` as a person types it: its files, its messages, and the place of the token."""
+"""`bbkb launch …` as a person types it: its files, its messages, and the location of the token."""
 
 import subprocess
 from pathlib import Path

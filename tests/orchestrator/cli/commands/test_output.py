@@ -48,7 +48,7 @@ def test_logs_reject_an_unknown_trial_and_list_the_range(run: Result, arguments:
 
 def test_logs_report_a_trial_or_attempt_without_output(run: Result) -> None:
     quiet = next(row.trial for row in history_of(run).trials if (row.value or 0.0) <= 0.5)
-    with pytest.raises(RunError, match=f"trial {quiet} printed nothing"):
+    with pytest.raises(RunError, match=f"trial {quiet} has no output"):
         output_of(run.folder, "--trial", quiet)
-    with pytest.raises(RunError, match=r"attempt 2 of trial .* printed nothing.*attempts that did: 1"):
+    with pytest.raises(RunError, match=r"attempt 2 of trial .* has no output.*attempts with output: 1"):
         output_of(run.folder, "--trial", run.best.trial, "--attempt", 2)

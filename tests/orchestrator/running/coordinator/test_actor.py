@@ -86,7 +86,7 @@ def test_actor_that_dies_repeatedly_gives_up_unless_something_was_evaluated() ->
         check_progress([success(), *without_progress])
 
 
-def test_request_to_stop_outlives_the_actor_that_heard_it() -> None:
+def test_stop_request_survives_the_actor_that_received_it() -> None:
     stop = StopRequested(time=0.0, reason=StopReason.INTERRUPTED)
     assert has_stop_request([session_event(), stop], 0)
     assert not has_stop_request([session_event(), stop, CLOSED], 2)
@@ -97,7 +97,8 @@ def test_request_to_stop_outlives_the_actor_that_heard_it() -> None:
 def make(
     tmp_path: Path, ray_cluster: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Iterator[Callable[..., Run]]:
-    """Makes a run whose objective notes its executions; removes its remains from the cluster."""
+    """Creates a run whose objective records its executions; afterwards, removes its remains from
+    the cluster."""
     monkeypatch.chdir(tmp_path)
     created: list[Run] = []
 

@@ -1,4 +1,4 @@
-"""The token of a Ray that this process starts: whose files are removed, and whose are kept."""
+"""The token of a Ray that this process starts: which files are removed, and which are kept."""
 
 import os
 import subprocess
