@@ -30,7 +30,7 @@ def warn_of_older(message: str, stacklevel: int = 2) -> None:
         stacklevel: the frames between this call and the user's line, as for `warnings.warn` in the
             place of the call.
     """
-    warnings.warn(f"{message}; the older one is removed in version 0.4", FutureWarning, stacklevel + 1)
+    warnings.warn(f"{message}; the older spelling will be removed in version 0.4", FutureWarning, stacklevel + 1)
 
 
 class UserError(BbkbError):

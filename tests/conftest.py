@@ -128,7 +128,7 @@ def _fixtures_of(item: pytest.Item) -> list[str]:
 
 @pytest.fixture(scope="session")
 def postgresql_url() -> Iterator[str]:
-    """A PostgreSQL server for all tests that only use one."""
+    """A PostgreSQL server that tests share, and that none of them kills."""
     if postgresql.URL:
         yield postgresql.URL
         return
@@ -142,7 +142,7 @@ def postgresql_url() -> Iterator[str]:
 
 @pytest.fixture
 def postgresql_server() -> Iterator[postgresql.Server]:
-    """A PostgreSQL server of the test's own, started, that it may kill."""
+    """A running PostgreSQL server for a single test, which may kill it."""
     server = postgresql.Server()
     try:
         server.start()
@@ -153,7 +153,7 @@ def postgresql_server() -> Iterator[postgresql.Server]:
 
 @pytest.fixture(params=postgresql.databases())
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store's URL, on each available database."""
+    """The URL of a store on each available database."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'campaign.sqlite'}"
     return str(request.getfixturevalue("postgresql_url"))
@@ -161,5 +161,5 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def campaign() -> str:
-    """A campaign's name that is free in every database."""
+    """A name that no campaign in any database has."""
     return f"test-{uuid.uuid4()}"

@@ -1,5 +1,4 @@
-"""How many examples a property test tries: with `make test`, which is quick, fewer than with `make
-test-all`."""
+"""The number of examples of property tests: `make test` uses fewer than `make test-all`."""
 
 import os
 

@@ -27,7 +27,7 @@ _START_SECONDS = 60.0
 
 
 def binaries() -> Path | None:
-    """The folder of `postgres` and `initdb`; None when there is none, or PostgreSQL is not
+    """The folder of `postgres` and `initdb`; None if there is none, or PostgreSQL is not
     tested."""
     if WANTED == "none":
         return None

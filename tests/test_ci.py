@@ -17,8 +17,8 @@ esac
 
 
 def run_ci(folder: Path, failed: list[str], check: int, recheck: int = 0) -> tuple[int, list[str]]:
-    """Run the script with a `make` whose tests fail as told; its exit status and the lines that it
-    printed."""
+    """Run the script with a `make` whose tests fail as specified; return its exit status and the
+    lines of its output."""
     programs = folder / "programs"
     for place in (folder / ".ci", folder / ".venv" / "bin", programs):
         place.mkdir(parents=True)

@@ -59,7 +59,7 @@ def needed_libraries(code: str) -> list[pytest.MarkDecorator]:
 
 
 def snippets(language: str, pages: list[Path] = PAGES, marks: Sequence[pytest.MarkDecorator] = ()) -> list[object]:
-    """The code blocks of a language, each called by its file and line."""
+    """Return the code blocks of a language, each named after its file and line."""
     return [
         pytest.param(
             match[1],
@@ -277,8 +277,8 @@ def test_guide_names_every_key_of_the_campaign_file() -> None:
 
 
 def keys_of(section: type[BaseModel]) -> list[tuple[str, ...]]:
-    """The keys of a section, those of its own sections in their place; of some the page describes
-    the section only."""
+    """Yield the keys of a section. The keys of a subsection replace it, unless the page describes
+    only the subsection as a whole."""
     keys: list[tuple[str, ...]] = []
     for name, field in section.model_fields.items():
         kind = field.annotation

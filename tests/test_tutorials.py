@@ -16,7 +16,7 @@ STEP = re.compile(r"(?:^`(?P<file>[\w.]+)`:\n\n)?^```(?P<language>\w+)\n(?P<text
 
 
 def follow(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, replace: tuple[str, str] = ("", "")) -> str:
-    """Follow a tutorial in `folder`; all that its commands printed."""
+    """Follow a tutorial in `folder`, and return the output of its commands."""
     monkeypatch.chdir(folder)
     printed = ""
     for step in STEP.finditer((REPOSITORY / "docs" / "tutorials" / page).read_text(encoding="utf-8")):

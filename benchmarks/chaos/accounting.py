@@ -247,7 +247,7 @@ def _recoveries(
 def _recovery(
     kill: Kill, events: Sequence[Event], executed: Sequence[Execution], recorded: set[tuple[float, float]]
 ) -> float | None:
-    """Seconds until work continued; None when the kill hit nothing.
+    """Seconds until work continued; None if the kill hit nothing.
 
     After the loss of a worker or a node: until the lost evaluations ran again. Otherwise: until the
     next result or dispatch in the log, which must be of a new session when the coordinator or the

@@ -122,7 +122,7 @@ class Campaign:
             return self._holds.is_held(store.holding(self.run.name)) is not False
 
     def watcher(self) -> int | None:
-        """The process that runs or watches the campaign; None when there is none."""
+        """The process that runs or watches the campaign; None if there is none."""
         return self.driver.pid if self.driver.poll() is None else None
 
     def exit_code(self) -> int:

@@ -143,7 +143,7 @@ class Cluster:
         return next((pid for pid in raylet_pids if program_of(pid) == "raylet"), None)
 
     def kill_node(self, name: str) -> int | None:
-        """Send SIGKILL to a worker node's raylet, which ends the node; its process id, None when it
+        """Send SIGKILL to a worker node's raylet, which ends the node; its process id, None if it
         did not run."""
         raylet = self.raylet(name)
         if raylet is None or not self.mark.kill(raylet):
@@ -155,7 +155,7 @@ class Cluster:
         """Send SIGKILL to the head and all its processes, and start a new cluster of as many nodes
         at another port, as after the loss of a machine. The other nodes end by themselves.
 
-        Returns the process id of the head's raylet, None when it did not run.
+        Returns the process id of the head's raylet, None if it did not run.
         """
         raylet, workers = self.raylet("head"), len(self.workers) + len(self._waiting)
         if raylet is None:
@@ -226,7 +226,7 @@ class Cluster:
 
 
 def node_of_this_process() -> str:
-    """The name of the node that this process runs on; empty when it runs on none."""
+    """The name of the node that this process runs on; empty if it runs on none."""
     return os.environ.get(_NODE, "")
 
 

@@ -49,7 +49,7 @@ def ray_settings(file: Path) -> dict[str, str]:
 
 def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> Iterator[Cut]:
     """Cut a link for 5 s, until after the node was declared dead, and until the end of the
-    campaign; each with every kind of worker. Yields nothing when namespaces cannot be created."""
+    campaign; each with every kind of worker. Yields nothing if namespaces cannot be created."""
     if missing():
         return
     for kind in kinds:

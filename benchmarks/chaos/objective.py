@@ -36,7 +36,7 @@ class Execution:
     node: str
     place: str  # actor or task
     began: float
-    ended: float | None = None  # None when killed
+    ended: float | None = None  # None if killed
     others: tuple[tuple[int, str], ...] = ()  # process and node of each rank after the first
 
     @property

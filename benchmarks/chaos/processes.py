@@ -42,7 +42,7 @@ class Mark:
         return sorted(pid for pid in others if required <= environment_of(pid).items())
 
     def kill(self, pid: int) -> bool:
-        """Send SIGKILL to a process with the mark; False when it has ended or does not have the
+        """Send SIGKILL to a process with the mark; False if it has ended or does not have the
         mark."""
         if not self.is_on(pid):
             return False
@@ -65,29 +65,29 @@ class Mark:
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
-    """The environment that this process started with; empty when it has ended or may not be
+    """The environment that this process started with; empty if it has ended or may not be
     read."""
     return _ask(pid, psutil.Process.environ, {})
 
 
 def age_of(pid: int) -> float:
-    """Seconds since this process started; 0 when it has ended."""
+    """Seconds since this process started; 0 if it has ended."""
     return _ask(pid, lambda process: time.time() - process.create_time(), 0.0)
 
 
 def parent_of(pid: int) -> int | None:
-    """The parent of this process, None when the process has ended."""
+    """The parent of this process, None if the process has ended."""
     parent: int | None = _ask(pid, psutil.Process.ppid, None)
     return parent
 
 
 def program_of(pid: int) -> str:
-    """The file name of the program that this process runs; empty when it has ended."""
+    """The file name of the program that this process runs; empty if it has ended."""
     return _ask(pid, lambda process: Path(process.exe()).name, "")
 
 
 def title_of(pid: int) -> str:
-    """The command line of this process, which Ray's workers replace by their task; empty when it
+    """The command line of this process, which Ray's workers replace by their task; empty if it
     has ended."""
     return _ask(pid, lambda process: " ".join(process.cmdline()).strip(), "")
 

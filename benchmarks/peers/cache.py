@@ -40,7 +40,7 @@ class Cache(Generic[F]):
                 self._keep(self._parse(line, f"{self._path}:{number}"))
 
     def get(self, *key: str | int) -> F | None:
-        """The record of the search with this key; None when it has not been run."""
+        """The record of the search with this key; None if it has not been run."""
         return self._found.get(key)
 
     def add(self, record: F) -> None:

@@ -33,11 +33,11 @@ class Group(StrEnum):
 class Evaluation:
     """The result of an evaluation."""
 
-    # passed to the method; maximized, in the problem's own units; None when the evaluation failed
+    # passed to the method; maximized, in the problem's own units; None if the evaluation failed
     reward: float | None
     expected: float  # the reward without its noise
     regret: float  # the same from the best one, in units of (best − median)
-    # relative, with a mean of 1 over the problem; None when the problem has no recorded durations
+    # relative, with a mean of 1 over the problem; None if the problem has no recorded durations
     duration: float | None = None
 
 

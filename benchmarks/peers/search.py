@@ -72,7 +72,7 @@ class _Search:
     waited: float = 0.0  # CPU seconds of `ask`s without a suggestion since the last suggestion
 
     def ask(self, number: int) -> float | None:
-        """Begin evaluation `number`; its duration, or None when the method waits."""
+        """Begin evaluation `number`; its duration, or None if the method waits."""
         began = time.process_time()
         point = self.method.ask(number)
         self.waited += time.process_time() - began

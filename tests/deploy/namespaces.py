@@ -19,8 +19,8 @@ FOUND_SECONDS = 120.0
 
 
 def missing(*commands: str) -> str:
-    """Why tests that need these commands and network namespaces cannot run here; empty when they
-    can."""
+    """Return why tests that need these commands and network namespaces cannot run here; empty if
+    they can."""
     if os.geteuid() != 0:
         return "needs root, for network namespaces"
     absent = [name for name in ("ip", "unshare", *commands) if shutil.which(name, path=search_path()) is None]

@@ -69,7 +69,8 @@ def spaces(draw: st.DrawFn, kinds: st.SearchStrategy[Parameter] = parameters, mo
 
 
 def is_valid(space: SearchSpace, configuration: Mapping[str, Scalar]) -> bool:
-    """Whether a configuration is in the space, by the rules for a person's configurations."""
+    """Return whether a configuration belongs to the space, by the rules for users'
+    configurations."""
     try:
         space.code_of(configuration)
     except ObjectiveError:

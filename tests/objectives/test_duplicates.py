@@ -1,5 +1,5 @@
 """Equal rows of a user's table are merged into one candidate, with a message to the user; or each
-stays one."""
+stays a separate candidate."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def test_rows_stay_separate_candidates_on_request(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["", "accuracy"])
-def test_table_without_duplicates_is_taken_as_it_is(tmp_path: Path, target: str | None) -> None:
+def test_table_without_duplicates_is_unchanged(tmp_path: Path, target: str | None) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("rate,accuracy\n0.3,0.8\n0.1,0.9\n0.2,0.8\n")
     merged = table_objective(path, target).candidates() if target else table_candidates(path)

@@ -80,7 +80,7 @@ def some_arms(candidates: Candidates) -> range:
 
 
 def without_seconds(evaluation: Evaluation) -> Evaluation:
-    """The evaluation without the time it took."""
+    """Return the evaluation without its duration."""
     metrics = {name: metric for name, metric in evaluation.metrics.items() if not name.endswith("seconds")}
     return dataclasses.replace(evaluation, metrics=metrics)
 

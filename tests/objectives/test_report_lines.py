@@ -1,5 +1,5 @@
-"""Tests of objectives/report_lines.py: which lines are reports, and which metrics of them are
-taken."""
+"""Tests of objectives/report_lines.py: which lines are reports, and which of their metrics are
+recorded."""
 
 import pytest
 

@@ -1,4 +1,5 @@
-"""An invented event log of the form of a real campaign's, for tests of all that reads a `History`.
+"""An artificial event log like that of a real campaign, for tests of the code that reads a
+`History`.
 
 Batches grow, evaluations take different times on several workers, some fail (with messages that
 would break a careless page or file) and are tried again, some fail finally, and sessions are killed

@@ -1,4 +1,4 @@
-"""Campaigns whose trials report while they run: recorded reports and early stops, on every
+"""Campaigns whose trials report intermediate values: recorded reports and early stops, on every
 executor."""
 
 import os

@@ -43,7 +43,7 @@ def most_at_once(events: list[Event]) -> int:
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_log_restores_the_strategy_s_state_and_shows_that_its_rules_held(tmp_path: Path, name: str) -> None:
+def test_log_restores_the_state_of_the_strategy_and_shows_that_its_rules_held(tmp_path: Path, name: str) -> None:
     problem, events, driver = run(tmp_path, name)
     assert replay(problem, events).model == driver.progress.model
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]

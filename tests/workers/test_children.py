@@ -1,5 +1,5 @@
-"""`workers.children`: Ends all processes that an evaluation has started when it ends, also those
-that detached themselves.
+"""`workers.children`: all processes that an evaluation has started are ended with it, including
+detached ones.
 """
 
 import os

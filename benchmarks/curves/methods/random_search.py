@@ -19,7 +19,7 @@ class RandomConfigurations:
         self._order = iter(np.random.default_rng([seed, 31]).permutation(len(self._arms)))
 
     def __call__(self) -> Configuration | None:
-        """The next one; None when all have been drawn."""
+        """The next one; None if all have been drawn."""
         arm = next(self._order, None)
         return None if arm is None else self._arms.parameters(int(arm))
 

@@ -106,7 +106,7 @@ class SparseModel:
         """
         dimension = self.all_arms.look_up(np.zeros(1, np.intp)).shape[1]
         if features.shape[1] != dimension:
-            raise ValueError(f"candidates have {dimension} features each, got {features.shape[1]}")
+            raise ValueError(f"candidates must have {dimension} features each, got {features.shape[1]}")
         if isinstance(self.arms, PlacedArms):
             grown = replace(self, arms=self.arms.extend(features))
         else:

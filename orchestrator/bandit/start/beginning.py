@@ -43,7 +43,7 @@ def begin_state(
         sparse = SparseModel(published[0], features, published[1])
         calibration = None
     elif layout is None:
-        raise ValueError("a calibrated model needs the layout of candidates that are elsewhere: give `Arms`")
+        raise ValueError("a calibrated model needs the layout of candidates in other processes: pass `Arms`")
     else:
         sparse, calibration = begin_model(model, features, layout)
     initial = () if warm_start is None else warm_start.draw(sparse, rng, layout)

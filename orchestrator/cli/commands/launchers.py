@@ -187,5 +187,6 @@ def _command(*command: str) -> str:
 
 
 def _complaint(text: str) -> str:
-    """Return the error message of a command, which is the last line of a Python traceback."""
+    """Return the error message of a command: the last line of a Python traceback, or the whole
+    `text`."""
     return text.splitlines()[-1] if "Traceback (most recent call last)" in text else text

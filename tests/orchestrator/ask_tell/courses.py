@@ -51,7 +51,7 @@ def error_at(configuration: Mapping[str, Any], step: int) -> float:
 
 
 def ask_rows(optimizer: Any, rounds: int, limit: int | None = 3) -> Plain:
-    """Ask for rows with four in flight, each seventh of which fails."""
+    """Ask for rows with four in flight; every seventh evaluation fails."""
     asked: list[list[int]] = []
     for number in range(rounds):
         arms = [int(arm) for arm in optimizer.ask(limit)]

@@ -8,7 +8,7 @@ from orchestrator.bandit.strategy import Choose, Decision
 
 
 def array(arms: Floats | PlacedArms) -> Floats:
-    """`arms`, which must lie in one array."""
+    """Return `arms`, which must be in one array."""
     assert isinstance(arms, np.ndarray)
     return arms
 

@@ -17,11 +17,11 @@ def width(schedule: Schedule, gain: float, delta: float = 0.1, ratio_threshold: 
     return options.sparse_width(schedule, ratio_threshold, (0.04, 0.09), gain)
 
 
-def test_practical_width_by_hand() -> None:
+def test_practical_width_equals_a_computation_by_hand() -> None:
     assert width("practical", 5.0) == pytest.approx(0.2 * math.sqrt(3 * 5 + math.log(10)) + 0.3 * 2)
 
 
-def test_theory_s_width_by_hand() -> None:
+def test_theoretical_width_equals_a_computation_by_hand() -> None:
     beta = 2 * 0.2 * math.sqrt(5 + math.log(10)) + (1 + math.sqrt(2)) * 0.3 * 2
     assert width("theory", 5.0) == pytest.approx(3 * beta)
 
@@ -39,7 +39,7 @@ def test_width_grows_with_information_and_confidence(schedule: Schedule) -> None
     assert width(schedule, 1.0, ratio_threshold=4.0) > width(schedule, 1.0)
 
 
-def test_width_of_the_bayesian_scale_by_hand() -> None:
+def test_width_on_the_bayesian_scale_equals_a_computation_by_hand() -> None:
     found = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
     assert found == pytest.approx(0.5 + 0.01 * math.sqrt(2 * (math.log(40) + 1 + math.log(1000))))
 

@@ -124,7 +124,7 @@ def test_server_names_a_campaign_that_cannot_be_compared(begin_log: BeginLog, tm
 
 
 def raw_answer(address: str, request: bytes) -> tuple[int, str]:
-    """Status and headers of the answer to these bytes."""
+    """Return the status and the headers of the response to these bytes."""
     host, _, port = address.removeprefix("http://").rpartition(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(request.replace(b"HOST", f"{host}:{port}".encode()))

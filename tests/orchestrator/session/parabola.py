@@ -61,8 +61,8 @@ class Campaign:
         self.store.create("c", [begun, *self.existing_events()])
 
     def existing_events(self) -> list[Event]:
-        """A steeper parabola than the campaign's own, with its top elsewhere: as another data set
-        would give."""
+        """A steeper parabola than the campaign's own, with its top elsewhere, like that of another
+        data set."""
         if not self.existing:
             return []
         arms = tuple(range(0, 100, 2)) + tuple(range(0, 90, 3))

@@ -162,7 +162,7 @@ def test_earlier_run_with_another_space_is_refused_with_the_difference(
         with_best_of(from_mapping(tree))
 
 
-def test_earlier_run_s_space_may_differ_in_priors(tmp_path: Path) -> None:
+def test_space_of_an_earlier_run_may_differ_in_priors(tmp_path: Path) -> None:
     before = earlier(tmp_path, 4)
     space = {**SPACE, "x": {**SPACE["x"], "prior": 0.3}}
     assert with_best_of(from_mapping(campaign(space=space, known_results=best_of(before)))).first

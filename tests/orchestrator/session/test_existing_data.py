@@ -65,8 +65,8 @@ def cell(value: object) -> str:
 
 
 def table(of: Candidates, arms: list[int]) -> str:
-    """The rows of these arms as a spreadsheet writes them, with a column that does not matter and
-    is not full."""
+    """The rows of these arms as a spreadsheet writes them, with an irrelevant column that has empty
+    cells."""
     names = list(of.columns)
     lines = [",".join([*names, "reward", "note"])]
     lines += [

@@ -33,7 +33,7 @@ def train(lr: float, width: float, folder: Path, report: Any) -> dict[str, float
 
 
 def train_silently(lr: float, width: float, folder: Path, report: Any) -> dict[str, float]:
-    """The same; its size is known at the end only."""
+    """The same training, whose size is known only at its end."""
     return train(lr, width, folder, lambda metrics, step: report(metrics["accuracy"], step))
 
 

@@ -54,7 +54,7 @@ def count_of(recommendation: Recommendation) -> str:
     return f"mean of {count} evaluations" if count > 1 else "1 evaluation"
 
 
-def test_log_has_the_strategy_s_recommendation_after_each_refresh(noisy_result: Result) -> None:
+def test_log_has_the_recommendation_after_each_refresh(noisy_result: Result) -> None:
     run = open_run(noisy_result.folder)
     problem, events = build(load(run.settings_file)).problem, run.events()
     progress, recommended = begin_progress(problem), 0

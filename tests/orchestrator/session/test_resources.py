@@ -37,7 +37,7 @@ def resources(**workers: Any) -> Resources | None:
     return build(settings_with(**workers)).problem.resources
 
 
-def test_trial_s_resources_come_from_its_parameters_or_the_section() -> None:
+def test_resources_of_a_trial_come_from_its_parameters_or_the_section() -> None:
     trial_resources = resources(gpus_from={"parameter": "gpus"}, cpus_from={"parameter": "cores"}, gpus=0.5)
     assert trial_resources is not None
     assert trial_resources.workers.share_of({"gpus": 2, "cores": 3}) == Share(cpus=3.0, gpus=2.0)
@@ -104,7 +104,7 @@ def test_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
         resources(machines_from={"parameter": "lr"})
 
 
-def test_timeout_beyond_an_alarm_s_range_is_refused_before_anything_runs() -> None:
+def test_timeout_beyond_the_range_of_an_alarm_is_refused_before_anything_runs() -> None:
     errors: list[str] = []
 
     def build_there(**workers: Any) -> None:

@@ -9,7 +9,7 @@ from tests.orchestrator.settings.small import ErrorLines
 
 @pytest.fixture
 def error_lines(tmp_path: Path) -> ErrorLines:
-    """The lines of the error that a file (and overrides) makes, without the folder's name."""
+    """Return the lines of the error for a file (and overrides), without the folder's name."""
 
     def lines(text: str, *overrides: str) -> list[str]:
         (tmp_path / "x.yaml").write_text(text)

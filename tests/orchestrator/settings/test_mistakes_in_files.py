@@ -305,7 +305,7 @@ def test_whole_number_may_be_written_with_an_exponent() -> None:
     assert [type(plain[key]) for key in ("evaluations", "steps", "hours")] == [int, int, float]
 
 
-def test_later_check_is_reported_with_the_file_s_line(tmp_path: Path) -> None:
+def test_later_check_is_reported_with_the_line_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(
         "name: x\nbudget: {evaluations: 5}\nobjective:\n  callable: train:f\nenqueue:\n- {x: 1}\n- {x: 2}\n"

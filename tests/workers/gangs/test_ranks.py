@@ -73,7 +73,7 @@ def further(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def only_failure(part: dict[str, Any]) -> tuple[str, str]:
-    """Kind and message of the one outcome, which is a failure."""
+    """Return the kind and the message of the only outcome, which is a failure."""
     (outcome,) = part["outcomes"]
     assert outcome["is"] == "Failure"
     return outcome["kind"], outcome["message"]

@@ -91,7 +91,7 @@ def test_invalid_cell_is_refused(silent: Report) -> None:
         load_training().evaluate({}, 0, silent)
 
 
-def test_number_of_weights_is_that_counted_by_hand() -> None:
+def test_number_of_weights_equals_a_count_by_hand() -> None:
     """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten
     classes."""
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")

@@ -87,7 +87,7 @@ def test_wide_margin_explores(acquisition: type[Improvement]) -> None:
     assert choice(bold).picks[0].variance == pytest.approx(variance.max(), rel=1e-4)
 
 
-def test_factor_grows_by_a_row_for_an_arm_s_first_pull_only() -> None:
+def test_factor_grows_by_a_row_only_for_the_first_pull_of_an_arm() -> None:
     strategy, rng = ExpectedImprovement(), np.random.default_rng(0)
     state = strategy.tell(strategy.init(ARMS, rng), [Observation(3, 0.5), Observation(8, 0.1)], rng)
     for arm, rows in ((5, 3), (3, 3), (5, 3), (9, 4)):

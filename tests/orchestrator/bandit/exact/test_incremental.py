@@ -1,5 +1,5 @@
 """`orchestrator.bandit.exact.incremental`: The exact Gaussian process, updated for each pull: O(p²
-+ pA) a pull instead of O(p³ + p²A).
++ pA) per pull instead of O(p³ + p²A).
 """
 
 from collections.abc import Callable

@@ -82,7 +82,7 @@ def test_fit_does_not_depend_on_the_units_of_the_features() -> None:
     np.testing.assert_allclose(np.array(other.lengthscales) / np.array(fitted.lengthscales), [1000, 0.01, 1], rtol=1e-3)
 
 
-def test_choice_s_one_hot_columns_share_a_lengthscale() -> None:
+def test_one_hot_columns_of_a_choice_share_a_lengthscale() -> None:
     _, layout = random_problem(0)
     kernel = prior(layout, None).kernel(Matern52(), layout)
     assert isinstance(kernel, Matern52)

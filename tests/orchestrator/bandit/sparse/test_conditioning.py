@@ -41,7 +41,9 @@ def test_pulls_without_rewards_condition_the_exact_process(is_together: bool) ->
 
 
 @given(seed=seeds)
-def test_arm_s_variance_does_not_depend_on_when_it_is_computed(make_problem: Callable[..., Problem], seed: int) -> None:
+def test_variance_of_an_arm_does_not_depend_on_the_time_of_its_computation(
+    make_problem: Callable[..., Problem], seed: int
+) -> None:
     problem = make_problem(seed)
     late, early = ConditionedPosterior(problem.posterior), ConditionedPosterior(problem.posterior)
     every = np.arange(len(problem.model.features))

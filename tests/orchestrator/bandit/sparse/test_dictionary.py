@@ -81,7 +81,7 @@ def test_limit_lowers_the_expected_size_exactly_to_itself(
 
 
 @given(seed=st.integers(0, 1000))
-def test_arm_s_weight_is_its_variance_without_its_own_pulls(seed: int) -> None:
+def test_weight_of_an_arm_is_its_variance_without_its_own_pulls(seed: int) -> None:
     rng = np.random.default_rng(seed)
     model = SparseModel(RBF(0.5), rng.random((12, 2)), float(10 ** rng.uniform(-2, 0)))
     pulls = Pulls.of(rng.integers(0, 9, size=12), np.zeros(12)).add([0, 1], [0.0, 0.0])
@@ -103,7 +103,7 @@ def test_stable_draw_changes_with_the_probabilities_only() -> None:
     assert len(more) == pytest.approx(140, abs=40)
 
 
-def test_arm_s_pseudo_random_numbers_are_uniform() -> None:
+def test_pseudo_random_numbers_of_arms_are_uniform() -> None:
     numbers = _numbers_of(np.arange(10_000))
     assert kstest(numbers, "uniform").pvalue > 0.01
     assert abs(np.corrcoef(numbers[1:], numbers[:-1])[0, 1]) < 0.03
@@ -125,7 +125,7 @@ def test_dictionary_needs_a_pull() -> None:
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_theory_s_oversampling_keeps_the_variance_within_a_factor_of_three(resampling: Resampling) -> None:
+def test_theoretical_oversampling_keeps_the_variance_within_a_factor_of_three(resampling: Resampling) -> None:
     rng, delta, regularization = np.random.default_rng(4), 0.1, 0.1
     arms = np.sort(rng.random((900, 1)), axis=0)
     pulls = Pulls.none(900).add(np.arange(900), np.zeros(900))

@@ -109,7 +109,7 @@ def slow_scores(state: Any, pulls: list[int], number: int, width: float) -> np.n
     goals=st.sampled_from([Goals(2), Goals(3), Goals(1, 1), Goals(2, 1), Goals(2, 2)]),
     repeats=st.booleans(),
 )
-def test_lazy_goal_queue_picks_as_the_eager_one(seed: int, goals: Goals, repeats: bool) -> None:
+def test_lazy_goal_queue_picks_like_the_eager_one(seed: int, goals: Goals, repeats: bool) -> None:
     oracle = eager(strategy())
     for state, pending, picks in play(strategy(), goals, 7, 9, repeats, seed):
         assert arms_of(oracle.ask(state, pending, 9)) == picks

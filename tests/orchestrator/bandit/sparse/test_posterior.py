@@ -159,7 +159,7 @@ def test_posterior_without_pulls_is_the_prior() -> None:
     assert fitted.moments(np.array([0, 1]))[2].shape == (2, 0)
 
 
-def test_arm_s_moments_do_not_depend_on_the_other_arms_bit_for_bit(make_problem: Callable[..., Problem]) -> None:
+def test_moments_of_an_arm_do_not_depend_on_the_other_arms_bit_for_bit(make_problem: Callable[..., Problem]) -> None:
     for seed in range(30):
         fitted, rng = make_problem(seed).posterior, np.random.default_rng(seed)
         count = len(array(fitted.model.arms))

@@ -80,7 +80,7 @@ def test_pick_has_the_best_bound_or_variance_of_its_level(by_bound: bool) -> Non
     assert {LevelPicker(state, width).best_arm(pair, open_pulls, by_bound=by_bound) for pair in pairs} == {best}
 
 
-def test_picker_updated_with_open_pulls_picks_as_a_new_one() -> None:
+def test_picker_updated_with_open_pulls_picks_like_a_new_one() -> None:
     chooser = strategy(coverage=0.25)
     state, picks = search(chooser, 24)
     open_pulls, width = [pick.arm for pick in picks[24:]], chooser.width_at(state)
@@ -105,7 +105,7 @@ def test_spaces_without_choices_have_the_same_picks() -> None:
     assert picked(strategy(coverage=0.25)) == picked(strategy(coverage=0.0))
 
 
-def test_choice_for_coverage_alone_promises_the_model_s_gain() -> None:
+def test_choice_for_coverage_alone_promises_the_gain_of_the_model() -> None:
     """Otherwise, the patience of `expected_gain_below` would restart at each such choice."""
     chooser, coverage_picks = strategy(), 0
     for count in range(20, 44, 4):

@@ -59,7 +59,7 @@ def test_arms_are_chosen_as_often_as_they_are_the_argmax_of_a_dense_posterior_dr
     assert (expected > 0.05).sum() >= 3, "else nothing is shown"
 
 
-def test_draws_have_the_posterior_s_variance_and_the_embedding_s_covariance() -> None:
+def test_draws_have_the_variance_of_the_posterior_and_the_covariance_of_the_embedding() -> None:
     state = sparse_state()
     draws = np.array([WILD._deviation(state, pull) for pull in range(8000)])
     variance = WILD.posterior(state).variance

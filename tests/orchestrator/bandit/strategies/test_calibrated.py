@@ -210,7 +210,7 @@ def test_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_re
 
 
 @pytest.mark.parametrize("name", MODEL_BASED)
-def test_preset_paper_is_the_class_s_own_settings(name: str) -> None:
+def test_preset_paper_has_the_settings_of_the_class(name: str) -> None:
     cls = STRATEGIES[name]
     assert cls(**with_preset(cls, {"preset": "paper"})) == cls()
 

@@ -226,7 +226,7 @@ def test_invalid_candidate_set_is_refused(name: str) -> None:
         build(name).init(as_arms(np.zeros(4)), stream(0))
 
 
-def test_deviation_of_the_prior_is_the_kernel_s_own_in_the_unit_of_the_posterior(name: str) -> None:
+def test_deviation_of_the_prior_is_that_of_the_kernel_in_the_unit_of_the_posterior(name: str) -> None:
     strategy = build(name)
     believed = strategy.posterior(strategy.init(as_arms(ARMS), stream(0)))
     kernel = getattr(strategy, "kernel", None)

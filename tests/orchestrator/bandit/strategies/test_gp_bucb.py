@@ -37,7 +37,7 @@ NOISY = GPBUCB(
 
 
 @given(seed=st.integers(0, 10**6))
-def test_gp_bucb_picks_as_bbkb_with_a_full_dictionary_and_the_product_rule(seed: int) -> None:
+def test_gp_bucb_picks_like_bbkb_with_a_full_dictionary_and_the_product_rule(seed: int) -> None:
     # the options with which BBKB's practical width ξ √(C G + log 1/δ) + √λ F is C times GP-UCB's
     sparse = BBKB(
         kernel=NOISY.kernel,

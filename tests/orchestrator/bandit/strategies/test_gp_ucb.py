@@ -43,7 +43,7 @@ def test_pick_is_the_argmax_of_the_refitted_upper_bound(seed: int) -> None:
         np.testing.assert_allclose(strategy.posterior(state).ucb, ucb, atol=1e-8)
 
 
-def test_gp_ucb_picks_as_bbkb_with_a_full_dictionary_and_batches_of_one() -> None:
+def test_gp_ucb_picks_like_bbkb_with_a_full_dictionary_and_batches_of_one() -> None:
     options: dict[str, Any] = {"kernel": RBF(0.4), "regularization": 0.01, "noise_variance": 0.01, "norm_bound": 1.0}
     # BBKB's practical width has log 1/δ, GP-UCB's has 2 log 1/δ
     sparse = BBKB(**options, delta=NOISY.delta**2, ratio_threshold=1.0)

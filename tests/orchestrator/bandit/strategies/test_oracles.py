@@ -1,4 +1,4 @@
-"""Equalities and bounds between strategies, and between a strategy and the theory it comes from."""
+"""Equalities and bounds between strategies, and between a strategy and its theory."""
 
 import math
 from dataclasses import replace
@@ -61,7 +61,7 @@ def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better
         assert dense_drift_budget(rule, fb, covariance, batch) > 2 * (1 - 1e-9)
 
 
-def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() -> None:
+def test_batch_of_gp_bucb_is_the_beginning_of_that_of_the_better_rule() -> None:
     # without noise BBKB's practical width is √λ F, GP-BUCB's C times that
     options = COMMON | {"noise_variance": 0.0}
     product = GPBUCB(**options, norm_bound=0.25, ratio_threshold=2.0, warm_start=RandomStart(12))
@@ -80,7 +80,7 @@ def test_gp_bucb_s_own_batch_is_the_beginning_of_the_one_with_the_better_rule() 
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
-def test_theory_s_oversampling_keeps_variances_within_a_factor_of_three_along_a_run(
+def test_theoretical_oversampling_keeps_variances_within_a_factor_of_three_during_a_run(
     resampling: Resampling,
 ) -> None:
     arms, delta, most = np.random.default_rng(1).random((800, 1)), 0.1, 1200

@@ -97,7 +97,7 @@ def check(printed: str, folder: Path) -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("library", NEEDED)
-def test_torchrun_s_first_process_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+def test_first_process_of_torchrun_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     for needed in ("torch", *NEEDED[library]):
         pytest.importorskip(needed)
@@ -107,7 +107,7 @@ def test_torchrun_s_first_process_reports(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.thorough
-def test_xgboost_s_first_process_reports(tmp_path: Path) -> None:
+def test_first_process_of_xgboost_reports(tmp_path: Path) -> None:
     pytest.importorskip("xgboost")
     check(run(tmp_path, OF_XGBOOST, []), tmp_path / "folder")
 

@@ -294,7 +294,8 @@ def test_campaign_continues_when_its_driver_is_killed(
 
 
 def check_token_is_nowhere(folder: Path) -> None:
-    """The secret is in neither store, log, output, nor any command line of this machine."""
+    """Check that the store, the log, the output and the command lines of this machine do not
+    contain the secret."""
     token = os.environ["RAY_AUTH_TOKEN"].encode()
     files = [path for path in folder.rglob("*") if path.is_file()]
     assert {"campaign.sqlite", "run.log", "said"} <= {path.name for path in files}

@@ -14,7 +14,7 @@ from orchestrator.errors import UserError
 
 
 def refusal(tmp_path: Path, *command: str, **workers: object) -> str:
-    """The error of this command for a campaign with these workers; empty when there is none."""
+    """The error of this command for a campaign with these workers; empty if there is none."""
     file = tmp_path / "c.yaml"
     tree = {
         "name": "fitting",
