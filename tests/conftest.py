@@ -75,8 +75,8 @@ def default_signal_handlers() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[str]:
-    """A local Ray with 4 logical CPUs and 2 logical GPUs that this process is connected to; its
-    address."""
+    """The address of a local Ray with 4 logical CPUs and 2 logical GPUs, to which this process is
+    connected."""
     import ray
 
     folder = tempfile.mkdtemp(prefix="bb", dir="/tmp")  # short: the path of a Unix socket ends at 107 bytes

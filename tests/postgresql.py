@@ -97,8 +97,8 @@ class Server:
             time.sleep(0.05)
 
     def kill(self) -> int:
-        """Send SIGKILL to the postmaster, and wait until its children have ended, too; its process
-        id."""
+        """Send SIGKILL to the postmaster, wait until its children have ended, too, and return its
+        process id."""
         pid = 0 if self._process is None else self._process.pid
         self._end(signal.SIGKILL)
         deadline = time.monotonic() + _START_SECONDS

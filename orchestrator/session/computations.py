@@ -193,7 +193,7 @@ class Growth:
         pool = self.search.pool
         demand = pool.demand(problem.strategy, model)
         if demand is None or not isinstance(problem.strategy, Grows):
-            raise CampaignError("the log says that candidates are to be appended, the strategy does not")
+            raise CampaignError("the log requests further candidates, but the strategy does not")
         rng = problem.rng(GROW, campaign.refresh.round)
         return pool.growth(problem.strategy, model, demand, self.command.pending, rng)
 

@@ -33,9 +33,9 @@ def search_path() -> str:
 
 
 class Machines:
-    """The machines `names`, with addresses `<prefix>.1`, `.2`, …; `<prefix>.254` is the bridge's,
-    in a namespace of its own. Use it as a context: processes and namespaces are removed in every
-    case."""
+    """The machines `names`, with addresses `<prefix>.1`, `.2`, …; `<prefix>.254` belongs to the
+    bridge, which has a separate namespace. Use it as a context: processes and namespaces are
+    removed in every case."""
 
     def __init__(self, names: Sequence[str], prefix: str, folder: Path) -> None:
         self._names = list(names)

@@ -18,7 +18,7 @@ GRIDS: Mapping[str, tuple[Space, tuple[str, ...]]] = {
 
 
 def configurations(space: Space) -> list[dict[str, object]]:
-    """All of them, the last parameter varying fastest."""
+    """Return all configurations of the space; the last parameter varies fastest."""
     levels = [
         parameter.ordered if isinstance(parameter, Ordered) else parameter.choices
         for parameter in space.values()
@@ -36,8 +36,8 @@ def counts(space: Space) -> list[int]:
 
 
 def write_grid(root: Path, folder: str) -> None:
-    """Every configuration in a shuffled order; its value is 1000 · column + its number, give or
-    take half a unit."""
+    """Every configuration in a shuffled order; its value is 1000 · column plus its index, with
+    deviations up to half a unit."""
     space, columns = GRIDS[folder]
     index = np.array(list(itertools.product(*map(range, counts(space)))), dtype=np.uint8)
     order = np.random.default_rng(0).permutation(len(index))

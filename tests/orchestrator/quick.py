@@ -22,7 +22,7 @@ def tune_here(
     settings: Mapping[str, Any] | None = None,
     **arguments: Any,
 ) -> Result:
-    """Run a campaign of uniform draws in this process; its run lies below `folder`."""
+    """Run a campaign of uniform draws in this process; its run is below `folder`."""
     workers, strategy = {"executor": "inline"}, {"name": "uniform"}
     base = {"runs": str(folder), "workers": workers, "strategy": strategy}
     if "objectives" not in arguments:

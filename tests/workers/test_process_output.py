@@ -1,4 +1,4 @@
-"""Tests of the output of attempts in worker processes, each in a process of its own."""
+"""Tests of the output of attempts in worker processes; each test has a separate process."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""`workers.simulated`: Evaluates in virtual time: an hour of campaign on any number of workers
+"""`workers.simulated`: evaluations in virtual time: an hour of a campaign on any number of workers
 takes as long as its table look-ups.
 """
 

@@ -8,7 +8,7 @@ from orchestrator.campaign.trainings.rungs import StoppingRule
 LEAST_RELIABILITY = 1 / 3
 # the share of the steps so far that trials may use on their way to the first pause
 SHARE_OF_STARTS = 1 / 3
-# the largest share, if the first pauses are not reliable: the model then has little to choose by
+# the largest share if the first pauses are not reliable, so that the values there tell little
 LARGEST_SHARE_OF_STARTS = 1 / 2
 
 

@@ -89,7 +89,8 @@ def ends_trial(state: CampaignState, trial: int, kind: FailureKind, attempt: int
 
 
 def fail(state: CampaignState, trial: int, kind: FailureKind, attempt: int = 1, time: float = 1.0) -> CampaignState:
-    """The state after such a failure, which is final if the campaign's rules say so."""
+    """Return the state after such a failure, which is final if the campaign's rules allow no
+    retry."""
     return apply(state, failure(trial, kind, ends_trial(state, trial, kind, attempt, time), attempt, time))
 
 

@@ -1,4 +1,5 @@
-"""Real experiment trackers: every finished trial is there once, however often it is exported."""
+"""Real experiment trackers: they contain every finished trial once, however often it is
+exported."""
 
 import os
 import socket

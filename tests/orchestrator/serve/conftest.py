@@ -20,7 +20,7 @@ TOKEN = "a-token-of-these-tests"
 
 @dataclass
 class GrowingLog:
-    """A campaign in a database of its own, written as far as the test wants."""
+    """A campaign in a separate database, to which the test adds events."""
 
     url: str
     name: str
@@ -51,7 +51,7 @@ def begin_log(tmp_path: Path) -> Iterator[object]:
 
 @contextlib.contextmanager
 def running_server(place: str, port: int = 0, most: int | None = None) -> Iterator[str]:
-    """A server in a thread with at most `most` connections; its address."""
+    """Run a server in a thread with at most `most` connections, and yield its address."""
     listening = bind("127.0.0.1", port)
     access = Access(TOKEN, frozenset({"127.0.0.1", "localhost"}), listening.getsockname()[1])
     loop, stop = asyncio.new_event_loop(), asyncio.Event()

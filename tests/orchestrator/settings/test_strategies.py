@@ -90,7 +90,7 @@ class Eager(Uniform):
 
 @dataclass(frozen=True)
 class Growing(Eager):
-    """The same, which says when it learns results."""
+    """The same strategy with a rule for learning results."""
 
     mode: str = "async"
     refresh_growth: float = 0.1

@@ -120,7 +120,7 @@ def test_page_shows_readable_runs_and_new_ones(tmp_path: Path, damage: str, monk
 
 
 def expect(address: str, states: dict[str, str], others: list[str]) -> None:
-    """Wait until the page shows these states, and the others in some other one."""
+    """Wait until the page shows these states and lists every other campaign."""
     shown: dict[str, str] = {}
     while states.items() - shown.items() or not set(others) <= shown.keys():
         ((_, sent),) = updates(address, "/events")

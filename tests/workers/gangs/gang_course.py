@@ -196,7 +196,7 @@ def killed_rank(folder: str) -> dict[str, Any]:
 
 
 def killed_command(folder: str) -> dict[str, Any]:
-    """The programs that the ranks started are gone too."""
+    """Check that the programs started by the ranks have also ended."""
     command = f"echo $$ > {folder}/.c{{machine}}; mv {folder}/.c{{machine}} {folder}/killed-{{machine}}.pid; sleep 300"
     executor = executor_of(ShellCommand(command), "killed_command")
     executor.submit([Attempt(0, 0, {}, 0)])

@@ -162,8 +162,8 @@ def test_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Make
 
 
 def leave_trial_3_running(make: Make, folder: Path) -> Path:
-    """The file in which the worker of trial 3 has written its process id for a session that is
-    gone."""
+    """The file into which the worker of trial 3, started by an earlier session, has written its
+    process id."""
     note = folder / "note"
     first = make()
     first.submit([attempt(3, note=str(note), sleep=60.0)])

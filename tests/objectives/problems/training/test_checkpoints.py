@@ -120,7 +120,7 @@ def test_training_that_was_paused_ends_bit_for_bit_as_without_a_pause(
 def test_training_without_a_folder_saves_nothing_and_gives_the_same_value(
     evaluate: Callable[[Report], Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also within a command that has a folder of its own, which is not that of these trials."""
+    """This also holds inside a command whose own folder is not that of these trials."""
     monkeypatch.setenv("BBKB_FOLDER", str(tmp_path))
     plain: list[tuple[int | None, float]] = []
     evaluations = [evaluate(Reports()), evaluate(lambda value, step=None, **_: plain.append((step, value)))]

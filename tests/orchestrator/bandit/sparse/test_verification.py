@@ -291,7 +291,7 @@ def test_arms_repeat_with_a_reason_when_all_were_chosen_also_within_a_batch() ->
 
 @pytest.mark.parametrize("noise", [0.01, 0.6])
 def test_repeats_correct_the_fitted_noise(noise: float) -> None:
-    """The fit takes differences between neighbors for noise; repeats of the best arm decide."""
+    """The fit mistakes differences between neighbors for noise; repeats of the best arm correct it."""
     state, rng = strategy().init(ARMS, np.random.default_rng(0)), np.random.default_rng(2)
     once = [Observation(arm, truth(arm) + 0.6 * rng.standard_normal()) for arm in range(0, len(GRID), 8)]
     state = strategy().tell(state, once, rng)

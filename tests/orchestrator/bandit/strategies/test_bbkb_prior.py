@@ -21,8 +21,8 @@ CHOOSER = BBKB(**with_preset(BBKB, {"coverage": 0.0}))
 
 
 def search(chooser: BBKB, log_prior: np.ndarray[Any, Any] | None, results: int) -> tuple[Any, list[int]]:
-    """The state after so many results, and the arms chosen, one at a time; the best arm is at
-    (.2, .2)."""
+    """Return the state after this number of results, and the arms, chosen one at a time; the best
+    arm is at (.2, .2)."""
     rewards = -((GRID - 0.2) ** 2).sum(axis=1)
     arms, pulled = Arms.of(GRID, repeats=False, log_prior=log_prior), list[int]()
     state = chooser.init(arms, np.random.default_rng(0))

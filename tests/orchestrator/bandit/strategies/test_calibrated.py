@@ -226,7 +226,7 @@ def test_converged_search_recommends_by_the_posterior_only_with_noise(name: str,
     state = strategy.init(Arms.of(points, repeats=False), np.random.default_rng(1))
     learned = [Observation(arm, reward) for arm, reward in enumerate(rewards.tolist())]
     state = strategy.tell(state, learned, np.random.default_rng(2))
-    assert state.calibration.fitted.noise > 0.05, "the fit to all arms takes it for noise"
+    assert state.calibration.fitted.noise > 0.05, "the fit to all arms mistakes it for noise"
     recommended = strategy.recommend(state)
     if noise:
         mean = strategy.posterior(state).mean
