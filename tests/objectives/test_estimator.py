@@ -96,7 +96,7 @@ def test_regressor_has_the_requested_score(silent: Report) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"estimator": "SVC", "data": "iris"}, r"must be a dotted name, sklearn\.svm\.SVC, got 'SVC'"),
+        ({"estimator": "SVC", "data": "iris"}, r"must be a dotted name such as sklearn\.svm\.SVC, got 'SVC'"),
         ({"estimator": SVM, "data": "iri"}, "one of breast_cancer.*did you mean 'iris'"),
         ({"estimator": SVM, "data": "a.csv"}, "target must name the column of a.csv"),
         ({"estimator": SVM, "data": "iris", "target": "y"}, "target must not be given: iris has its own"),

@@ -82,7 +82,7 @@ def test_renumbered_cell_has_the_listed_cell_as_its_canonical_form(number: int, 
         (f"0-1 0-2 {CONVOLUTION}", "every vertex of a cell must lie on a path"),
         (f"0-1 1-2 0-1 {CONVOLUTION}", "must be different"),
         ("0-1 1-2 conv5x5", "must be one of conv3x3-bn-relu.*got 'conv5x5'"),
-        (f"0:1 {CONVOLUTION}", "must be written as edges and operations"),
+        (f"0:1 {CONVOLUTION}", "must be written like 0-1 1-2"),
         (f"0-1 {' '.join([PROJECTION] * 6)}", "at most 5 operations"),
     ],
 )

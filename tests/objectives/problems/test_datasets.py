@@ -99,7 +99,7 @@ def test_missing_data_are_reported_with_every_remedy(name: str, tmp_path: Path) 
 @pytest.mark.parametrize("name", LOADERS)
 def test_damaged_file_is_named(name: str, folder: Path) -> None:
     (folder / name).write_bytes(b"PK\x03\x04 not what it should be")
-    with pytest.raises(ObjectiveError, match=f"{name} cannot be read"):
+    with pytest.raises(ObjectiveError, match=f"{name} is not a readable copy"):
         LOADERS[name](DataSource(folder))
 
 

@@ -155,7 +155,7 @@ def test_function_of_the_same_name_whose_code_changed_is_used_with_a_warning(inl
 def test_function_whose_recorded_file_is_gone_is_used_with_a_warning(inline: dict[str, Any]) -> None:
     first = tune_small(inline, objective=one(1))
     shutil.rmtree(first.folder.parent / "functions")
-    with pytest.warns(UserWarning, match="they cannot be compared.* is not at"):
+    with pytest.warns(UserWarning, match="they cannot be compared.* cannot be read from"):
         assert len(tune_small(inline, evaluations=6, resume=True, objective=one(2))) == 6
 
 

@@ -122,7 +122,7 @@ BBKB: Any = strategies.BBKB
         (lambda: Wrong(X, existing=([1], [np.inf])), "reward of arm 1 must be finite"),
         (
             lambda: Wrong(X, warm_start={"name": "data"}),
-            r"the warm start data is for campaign files.*give existing=\(indices, rewards\)",
+            r"warm_start must not be data.*give existing=\(indices, rewards\)",
         ),
         (lambda: Wrong(X, kernel="rfb"), r'strategy\.kernel\.name must be one of rbf, .* got "rfb"'),
         (lambda: Wrong(X, kernel=3), r"strategy\.kernel must be a mapping, got 3"),

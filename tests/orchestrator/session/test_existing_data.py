@@ -139,7 +139,7 @@ def test_row_number_is_optional_and_the_first_of_equal_rows_is_used(tmp_path: Pa
         (
             "y,reward\n0.1,1\n",
             {},
-            r"t\.csv:1: known results must identify .* by arm or by every parameter; x not given",
+            r"t\.csv:1: known results must identify .* by arm or by every parameter; the columns y, reward lack x",
         ),
         ("x,reward\n0.1,1\n0.2,nan\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'nan': fix"),
         ("x,reward\n0.1,1\n0.2,inf\n", {}, r"t\.csv:3: column 'reward' must hold finite numbers, got 'inf': fix"),

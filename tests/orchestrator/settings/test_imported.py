@@ -155,7 +155,7 @@ def test_study_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"optuna": "wrong.db"}, "has direction maximize and this campaign minimize"),
         ({"optuna": "two.db"}, r"must have one objective, got 2"),
         ({"ray_tune": ".", "metric": "loss"}, "must be the folder of a Ray Tune experiment"),
-        ({"ray_tune": "."}, "metric must name"),
+        ({"ray_tune": "."}, "metric must be a metric that"),
         ({"results": []}, "known_results.0.results must have at least 1 entries"),
         (
             {"results": [{"parameters": {"x": 0.5}, "value": float("nan")}]},
