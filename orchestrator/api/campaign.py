@@ -3,6 +3,7 @@ objective."""
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from orchestrator.report import write_report
 from orchestrator.running.launch import launch
 from orchestrator.running.ray_start import check_address
 from orchestrator.session.build import Parts, build_new
+from orchestrator.session.executors import unenforced_limits
 from orchestrator.session.known_results import existing, with_best_of
 from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load as load_settings
@@ -170,6 +172,8 @@ class Campaign:
         """Create the run and its first events. Return the run, its settings and the built parts."""
         settings = with_best_of(self.settings)
         parts = build_new(settings)
+        if remark := unenforced_limits(settings):
+            warnings.warn(remark, stacklevel=2)
         return create_run(settings, parts, existing(settings, parts.problem.candidates)), settings, parts
 
     def __repr__(self) -> str:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 LEAST_PREDICTED = 20  # the number of predicted results from which on their share inside is used
+# the same for the remark: one refresh may predict ten results, which then miss for the same reason
+LEAST_REMARKED = 40
 LEAST_SHARE = 0.8  # a model is valid from this share of results inside μ ± 2σ on
 # the share of all evaluations that one arm may take if rewards look deterministic
 LARGEST_ARM_SHARE = 0.2
@@ -52,7 +54,7 @@ class LearnedModel:
     def remarks(self) -> tuple[str, ...]:
         """Remarks for the status and the report."""
         remarks = []
-        if self.share is not None and self.share < LEAST_SHARE:
+        if self.share is not None and self.predicted >= LEAST_REMARKED and self.share < LEAST_SHARE:
             remarks.append(
                 f"the model is overconfident: {self.share:.0%} of {self.predicted} results were within two "
                 f"standard deviations of its prediction instead of about 95%, because similar "

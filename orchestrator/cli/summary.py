@@ -104,10 +104,12 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
 
 
 def _next_command(run_: runs.Run, outcome: str, everything_failed: bool) -> str:
-    """Return the command that continues the run; empty if it has finished."""
+    """Return the command that continues the run; empty if it has finished with a result."""
     if outcome == "failed" and everything_failed:
         return f"{run_.resume_command} --retry-failed, once the cause is fixed"
-    return "" if outcome == "finished" else run_.resume_command
+    if outcome == "finished":
+        return f"{run_.resume_command} with a larger budget, once the cause is fixed" if everything_failed else ""
+    return run_.resume_command
 
 
 def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:

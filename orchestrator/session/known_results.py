@@ -9,7 +9,7 @@ missing. Results that match no candidate are dropped and counted.
 
 import contextlib
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -67,27 +67,38 @@ def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None
     source matches a candidate.
     """
     direction = settings.objective.direction
-    results = [
-        _read(source, candidates, direction, f"known_results.{number}")
-        for number, source in enumerate(settings.known_results)
-        if isinstance(source, ResultTable | KnownRun | GivenResults)
-    ]
-    return _take(results, candidates, direction, time.time()) if results else None
+    sources: list[_Results] = []
+    arms: list[NDArray[np.intp]] = []
+    for number, source in enumerate(settings.known_results):
+        if isinstance(source, ResultTable | KnownRun | GivenResults):
+            with _naming(f"known_results.{number}"):
+                sources.append(_read(source, candidates, direction))
+                arms.append(_matched(sources[-1], candidates))
+    return _take(sources, arms, candidates, direction) if sources else None
 
 
-def _read(source: ResultTable | KnownRun | GivenResults, candidates: Candidates, direction: str, key: str) -> _Results:
+@contextlib.contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Prefix an error with the key of its source, which leads to the line in the campaign file."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{key}: {error}") from error
+
+
+def _read(source: ResultTable | KnownRun | GivenResults, candidates: Candidates, direction: str) -> _Results:
     match source:
         case ResultTable():
-            return _read_table(source, candidates, key)
+            return _read_table(source, candidates)
         case KnownRun():
             return _read_run(source, candidates, direction)
         case GivenResults():
-            return _given(source, candidates, key)
+            return _given(source, candidates)
 
 
-def _given(data: GivenResults, candidates: Candidates, key: str) -> _Results:
+def _given(data: GivenResults, candidates: Candidates) -> _Results:
     configurations = _without_fixed(data, candidates.columns)
-    parameters = _known_parameters(data.source, configurations, candidates, key)
+    parameters = _known_parameters(data.source, configurations, candidates)
     rows = [{**dict.fromkeys(candidates.columns), **configuration} for configuration in configurations]
     columns = {name: array_of([row[name] for row in rows]) for name in parameters}
     values = np.array([result.value for result in data.results], np.float64)
@@ -98,7 +109,6 @@ def _known_parameters(
     source: str,
     configurations: Sequence[Mapping[str, object]],
     candidates: Candidates,
-    key: str,
 ) -> list[str]:
     """Return the candidates' parameters that the results contain. Raises UserError if the results
     contain others, or none."""
@@ -107,7 +117,7 @@ def _known_parameters(
     parameters = [name for name in candidates.columns if name in names]
     if unknown or not parameters:
         raise UserError(
-            f"{key}: {source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
+            f"{source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
             f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
         )
     return parameters
@@ -135,9 +145,13 @@ def _without_fixed(data: GivenResults, parameters: Container[str]) -> list[Mappi
     return [{name: value for name, value in result.parameters.items() if name not in fixed} for result in data.results]
 
 
-def _take(sources: Sequence[_Results], candidates: Candidates, direction: str, time: float) -> ExistingTaken:
-    """Return the results that match candidates. Raises UserError if no result of a source does."""
-    arms = [_matched(results, candidates) for results in sources]
+def _take(
+    sources: Sequence[_Results],
+    arms: Sequence[NDArray[np.intp]],
+    candidates: Candidates,
+    direction: str,
+) -> ExistingTaken:
+    """Return the results that match candidates: those with `arms` >= 0."""
     left_out = [
         results.wording(int(index))
         for results, matched in zip(sources, arms, strict=True)
@@ -146,7 +160,7 @@ def _take(sources: Sequence[_Results], candidates: Candidates, direction: str, t
     all_arms = np.concatenate(arms)
     values = np.concatenate([results.values for results in sources])
     event = ExistingTaken(
-        time=time,
+        time=time.time(),
         source=" and ".join(results.source for results in sources),
         arms=tuple(all_arms[all_arms >= 0].tolist()),
         values=tuple(values[all_arms >= 0].tolist()),
@@ -186,13 +200,12 @@ def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Resu
     return _Results(name, columns, values, [f"trial {row.trial}" for row in rows])
 
 
-def _read_table(source: ResultTable, candidates: Candidates, key: str) -> _Results:
+def _read_table(source: ResultTable, candidates: Candidates) -> _Results:
     path = Path(source.table)
     reward = source.reward
     if not path.name.endswith(TABLES):
         raise UserError(
-            f"{key}.table must be a table ({', '.join(TABLES)}), got {source.table!r}; the folder of a run is "
-            "{run: FOLDER}"
+            f"table must end in {', '.join(TABLES)}, got {source.table!r}; the folder of a run is {{run: FOLDER}}"
         )
     header = f"{path}:1" if path.suffix != ".parquet" else str(path)
 
@@ -200,7 +213,7 @@ def _read_table(source: ResultTable, candidates: Candidates, key: str) -> _Resul
         if reward not in names:
             raise UserError(
                 f"{header}: known results need a column {reward!r} with their values, got the "
-                f"columns {', '.join(names)}; name it in strategy.warm_reward{did_you_mean(reward, names)}"
+                f"columns {', '.join(names)}; name it in `reward`{did_you_mean(reward, names)}"
             )
         is_numbered = ARM in names and ARM not in candidates.columns
         return [reward, *([ARM] if is_numbered else _parameters(header, candidates, names))]
@@ -208,7 +221,7 @@ def _read_table(source: ResultTable, candidates: Candidates, key: str) -> _Resul
     try:
         columns = read_columns(path, needed)
     except ObjectiveError as error:
-        raise UserError(f"{error}: fix this table of known results, or change {key}.table") from error
+        raise UserError(f"{error}: fix this table of known results, or name another one") from error
     values = columns.pop(reward)
     if values.dtype.kind not in "if":
         raise UserError(f"{path}: column {reward!r} must be numbers, got {str(values[0])!r}: fix the table")
@@ -260,22 +273,22 @@ def with_best_of(settings: Settings) -> Settings:
     space = SearchSpace(settings.space, settings.forbid)
     budget = settings.budget.evaluations
     constraints = goals_of(settings).constraints
-    runs = [
-        _read_best(Path(folder), space, constraints, f"known_results.{number}.best_of.{index}")
-        for index, folder in enumerate(source.best_of)
-    ]
+    runs = []
+    for index, folder in enumerate(source.best_of):
+        with _naming(f"known_results.{number}.best_of.{index}"):
+            runs.append(_read_best(Path(folder), space, constraints))
     free = max(budget - len(settings.enqueue), 0)
     first = portfolio(space, runs, min(MOST, max(budget // _SHARE, 1), free))
     read = (*known[:number], source.model_copy(update={"first": tuple(first)}), *known[number + 1 :])
     return settings.model_copy(update={"known_results": read})
 
 
-def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal], key: str) -> EarlierRun:
+def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal]) -> EarlierRun:
     """Return the results of a run whose configurations belong to `space`, except those that violate
-    one of the run's `constraints`. `key` is the run's key in the campaign file, for messages."""
+    one of the run's `constraints`."""
     run = open_run(folder)
     history = fold(run.events())
-    _check_space(run.name, read_recorded(history.created.settings).space, space, key)
+    _check_space(run.name, read_recorded(history.created.settings).space, space)
     metric = history.goals.objectives[0].metric
     allowed: list[Configuration] = []
     rewards: list[float] = []
@@ -289,11 +302,11 @@ def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[Constrain
             rewards.append(history.sign * row.value)
     if not allowed:
         within = " that satisfies the constraints" if constraints else ""
-        raise RunError(f"{key}: run {run.name} has no result of an allowed configuration{within}: leave it out")
+        raise RunError(f"run {run.name} has no result of an allowed configuration{within}: leave it out")
     return EarlierRun(run.name, allowed, rewards)
 
 
-def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace, key: str) -> None:
+def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace) -> None:
     """Raise RunError if the run `name` has a different space than `space`, apart from priors."""
     changes = differences(dump_space(theirs), dump_space(space.parameters))
     different = [change for change in changes if not change.key.endswith(_EXPECTED)]
@@ -301,7 +314,7 @@ def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace,
         listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
         ending = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
         raise RunError(
-            f"{key}: run {name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
+            f"run {name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
             "search the same space"
         )
 

@@ -55,7 +55,8 @@ def quadratic(h0: float, h1: float, report: Report, folder: Path) -> float:
 
 def train(tmp_path: Path, executor: str = "simulated", **arguments: Any) -> Result:
     sections = {"workers": {"executor": executor}, "runs": str(tmp_path / "runs")}
-    options = {"evaluations": 100, "workers": 4, "strategy": PBT, "settings": sections, **arguments}
+    workers = 1 if executor == "inline" else 4
+    options = {"evaluations": 100, "workers": workers, "strategy": PBT, "settings": sections, **arguments}
     return tune(quadratic, SPACE, direction="maximize", progress=False, **options)
 
 

@@ -63,6 +63,12 @@ def test_function_whose_argument_folder_has_no_default_gets_a_folder(inline: dic
     assert result.best.value >= 1.0
 
 
+def test_workers_that_inline_ignores_are_named_in_a_warning(inline: dict[str, Any]) -> None:
+    with pytest.warns(UserWarning, match=r"inline runs one evaluation at a time.* workers\.count has no effect"):
+        tune(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=2, workers=2, direction="maximize", progress=False,
+             settings=inline)  # fmt: skip
+
+
 def test_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
     result = tune_small(inline)
     again = load(result.folder)
@@ -160,7 +166,7 @@ def test_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
 def test_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any]) -> None:
     campaign = Campaign.from_file(
         REPOSITORY / "configs" / "branin.yaml",
-        ["workers.executor=inline", "budget.evaluations=5", f"runs={inline['runs']}"],
+        ["workers={executor: inline}", "budget.evaluations=5", f"runs={inline['runs']}"],
     )
     assert "5 evaluations" in repr(campaign)
     assert len(campaign.run(progress=False)) == 5

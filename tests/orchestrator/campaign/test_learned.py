@@ -35,6 +35,13 @@ def test_overconfident_model_is_remarked_on() -> None:
     assert remark.startswith("the model is overconfident: 75% of 40 results")
 
 
+def test_misses_of_a_single_refresh_are_no_overconfidence() -> None:
+    """The first tutorial's run: seven of ten results near the optimum were better than predicted."""
+    model = learned_model(inside=17, predicted=24)
+    assert model.share is not None
+    assert (round(model.share, 2), model.remarks) == (0.71, ())
+
+
 def test_candidate_with_a_fifth_of_noiseless_evaluations_is_remarked_on() -> None:
     (remark,) = learned_model(most_pulled=[7, 13]).remarks
     assert remark.startswith("candidate 7 took 13 of 60 evaluations")

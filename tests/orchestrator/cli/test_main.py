@@ -152,7 +152,7 @@ def test_status_is_read_from_the_log(bbkb: Bbkb, finished_campaign: Path) -> Non
         ("objective: {command: 'echo {nonsense}', direction: maximize}", ["nonsense"]),
         (
             "known_results: [{table: gone.csv}]",
-            ["gone.csv cannot be read as a CSV table", "change known_results.0.table"],
+            ["campaign.yaml:2: known_results.0: ", "gone.csv cannot be read as a CSV table: No such file"],
         ),
         ("store: sqlite:////nowhere/at/all.sqlite", ["does the folder exist"]),
     ],

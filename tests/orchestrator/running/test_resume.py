@@ -115,6 +115,18 @@ def test_failed_run_with_a_spent_budget_is_failed_when_resumed(bbkb: Bbkb, folde
     assert "has finished: none of 4 evaluations succeeded, and the budget is spent" in done.stdout
 
 
+def test_steps_spent_on_failed_trials_need_a_larger_budget(bbkb: Bbkb, folder: Path) -> None:
+    (folder / "failing.py").write_text("def f(x, report):\n    report(x, 1)\n    raise OSError('no disk')\n")
+    (folder / "failing.yaml").write_text(
+        "name: failing\nobjective: {callable: 'failing.py:f', direction: maximize}\n"
+        "space: {x: {low: 0, high: 1}}\nearly_stopping: {rule: model, last_step: 3}\n"
+        "budget: {steps: 4}\nworkers: {executor: inline, count: 1, retries: 0}\n"
+    )
+    assert "with a larger budget, once the cause is fixed" in bbkb(folder, "run", "failing.yaml", "--run", "one").stdout
+    for options in ([], ["--retry-failed"]):
+        assert "To continue, raise budget.steps" in bbkb(folder, "resume", "runs/one", *options).stdout
+
+
 def test_address_is_refused_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path) -> None:
     (folder / "inline.yaml").write_text(
         "name: inline\nobjective: {name: branin}\ncandidates: {size: 20}\nbudget: {evaluations: 4}\n"

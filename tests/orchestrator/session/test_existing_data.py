@@ -163,14 +163,14 @@ def test_table_that_is_wrong_is_reported_with_place_and_remedy(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent.csv", "absent.csv cannot be read as a CSV table: .*No such file.*known_results.0.table"),
-        ("table.xlsx", r"known_results\.0\.table must be a table \(.*the folder of a run is \{run: FOLDER\}"),
+        ("absent.csv", r"known_results\.0: .*absent\.csv cannot be read as a CSV table: No such file"),
+        ("table.xlsx", r"known_results\.0: table must end in \.csv.*the folder of a run is \{run: FOLDER\}"),
     ],
 )
 def test_missing_data_are_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         read({"table": str(tmp_path / name)}, grid())
-    with pytest.raises(UserError, match=r"is not a run: it has no campaign\.yaml"):
+    with pytest.raises(UserError, match=r"known_results\.0: .* is not a run: it has no campaign\.yaml"):
         read({"run": str(tmp_path)}, grid())
 
 
