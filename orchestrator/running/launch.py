@@ -104,8 +104,9 @@ def launch(
             session = RemoteSession.start(run, settings, not cluster.is_ours, parts)
             return watch(session, shown, cluster.dashboard)
         finally:
-            # the caller reports on the session in the meantime
-            disconnect(cluster, keeps_ray, waits=False)
+            # a command reports on the session in the meantime; in a program that may use Ray again,
+            # Ray would end the process if it freed this session's handles during the shutdown
+            disconnect(cluster, keeps_ray, waits=keeps_ray)
 
 
 def _cluster(

@@ -28,7 +28,7 @@ import orchestrator
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
 from orchestrator.running.coordinator.environment import named_cluster, require_token
-from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores, postponing
+from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores, lost_process, postponing
 from orchestrator.wording import plural
 from workers.on_ray.places import NamedNode
 from workers.on_ray.ray_settings import RAY_SETTINGS
@@ -102,7 +102,7 @@ def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> Non
         waits: whether to wait until it has shut down, which takes more than a second. Otherwise,
             the process waits when it exits, and so does `connect`.
     """
-    if keeps and cluster.is_ours:
+    if keeps and cluster.is_ours and not lost_process():
         _KEPT[:] = [cluster]
         return
     if cluster.is_connected_here and ray.is_initialized():

@@ -145,6 +145,18 @@ def postponing() -> Iterator[None]:
         vars(ray_node)["Node"] = before
 
 
+def lost_process() -> str:
+    """Return the name of a necessary process of the local Ray that has ended; empty if there is
+    none. Minutes later, Ray would end this process too, without a message."""
+    node: Any = ray._private.worker._global_node
+    if not isinstance(node, HeadNode):
+        return ""
+    for kind in ("raylet", "gcs_server"):
+        if any(started.process.poll() is not None for started in node.all_processes.get(kind, ())):
+            return kind
+    return ""
+
+
 def cores() -> int:
     """Return the number of cores that this process may use, as limited by its CPU affinity (set by
     containers and batch systems)."""

@@ -13,7 +13,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, RunError
 from orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.running.coordinator.handover import forget_store, leave_store
-from orchestrator.running.coordinator.head_node import cores
+from orchestrator.running.coordinator.head_node import cores, lost_process
 from orchestrator.running.coordinator.starting import ending_since
 from orchestrator.session.build import Parts
 from orchestrator.session.ray_workers import first_workers
@@ -91,6 +91,11 @@ class RemoteSession:
     def wait(self, seconds: float) -> bool:
         """Return whether the session has ended, waiting for it up to `seconds` (slightly longer
         while the actor restarts)."""
+        if process := lost_process():
+            raise ActorLostError(
+                f"Ray's process {process} on this machine has ended (killed, or out of memory?), so the session "
+                f"cannot continue. Every finished result is in the log: {self._run.resume_command}"
+            )
         if self._undelivered is not None:
             self.stop(self._undelivered)
         if self._answer is None:

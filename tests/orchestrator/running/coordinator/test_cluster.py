@@ -90,6 +90,32 @@ disconnect(cluster)
 """
 
 
+LOSES_RAYLET = """
+import time
+import psutil
+from bbkb import BbkbError, Range, load, tune
+
+def objective(x):
+    time.sleep(0.5)
+    return x
+
+def kill(result):
+    for child in psutil.Process().children():
+        if child.name() == "raylet":
+            child.kill()
+
+space = {"x": Range(0.0, 1.0)}
+common = {"direction": "maximize", "workers": 1, "progress": False}
+try:
+    tune(objective, space, evaluations=500, run="lost", on_result=kill, **common)
+except BbkbError as error:
+    print(error)
+known = len(load("runs/lost").rows())
+resumed = tune(objective, space, evaluations=known + 1, run="lost", resume=True, **common)
+print(len(resumed) > known >= 1)
+"""
+
+
 def run(script: str, *arguments: str, **environment: str) -> list[str]:
     """Return the lines that `script` prints. Any other output on either stream is a failure."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
@@ -128,6 +154,15 @@ def test_cluster_started_here_is_silent_reused_and_leaves_no_trace_at_home(
     assert lines[7:] == ["the next one takes it: True", "False"]
     assert not list(Path(short_folder).glob("bbkb-token-*"))
     assert list(home.iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_lost_raylet_ends_the_session_with_a_remedy(short_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(short_folder)
+    lines = run(LOSES_RAYLET, RAY_TMPDIR=short_folder)
+    assert lines[0].startswith("Ray's process raylet on this machine has ended")
+    assert lines[0].endswith(f"Every finished result is in the log: bbkb resume {short_folder}/runs/lost")
+    assert lines[-1] == "True", "the next campaign of the process starts another Ray"
 
 
 def test_settings_for_other_nodes_are_those_of_a_cluster_started_here() -> None:
