@@ -101,8 +101,8 @@ def write_index(entries: dict[str, Entry]) -> None:
     lines = [
         "# Gallery",
         "",
-        "Ten real campaigns, recorded on a machine with two cores by `make gallery`. Each has its files,",
-        "its command, its output and its report. Copy the files into a folder, and run the command there.",
+        "The gallery has ten real campaigns, recorded by `make gallery` on a machine with two cores.",
+        "Each has its files, its command, its output and its report. Copy the files into a folder, and run the command there.",
         "",
         "| | |",
         "| --- | --- |",
