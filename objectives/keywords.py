@@ -59,6 +59,11 @@ def did_you_mean(word: str, choices: Iterable[str]) -> str:
     return f"; did you mean {next(same_letters, nearest[0])!r}?" if nearest else ""
 
 
+def arguments_of(callee: Callable[..., object]) -> list[str]:
+    """Return the names of the arguments of a function or method, without `self`."""
+    return [name for name in inspect.signature(callee).parameters if name != "self"]
+
+
 def refuse_unknown(callee: str, names: Iterable[str], known: Sequence[str]) -> None:
     """Raise ValueError if one of `names` is not one of the arguments `known` of `callee`."""
     for name in names:
@@ -74,14 +79,14 @@ def checks_arguments(callee: Callee) -> Callee:
         callee.__init__ = checks_arguments(callee.__init__)  # type: ignore[misc]
         return callee
     parameters = inspect.signature(callee).parameters.values()
-    known = [each.name for each in parameters if each.name != "self"]
+    arguments = arguments_of(callee)
     by_position = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
     by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     title = callee.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(callee)
     def checked(*args: Any, **options: Any) -> Any:
-        refuse_unknown(title, options, known)
+        refuse_unknown(title, options, arguments)
         if by_name and len(args) > len(by_position):
             listed = ", ".join(name for name in by_position if name != "self")
             raise ValueError(

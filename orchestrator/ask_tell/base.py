@@ -1,13 +1,12 @@
 """The common base of `Optimizer` and `CandidateOptimizer`."""
 
 import functools
-import inspect
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
-from objectives.keywords import refuse_unknown
+from objectives.keywords import arguments_of, refuse_unknown
 from orchestrator.ask_tell.old_files import repeat_calls
 from orchestrator.ask_tell.older import Renamed
 from orchestrator.ask_tell.results import Results
@@ -30,11 +29,11 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
         method: a method, or the function of a property.
     """
 
-    known = [name for name in inspect.signature(method).parameters if name != "self"]
+    arguments = arguments_of(method)
 
     @functools.wraps(method)
     def wait_and_call(self: Owner, /, *args: P.args, **options: P.kwargs) -> R:
-        refuse_unknown(method.__qualname__, options, known)
+        refuse_unknown(method.__qualname__, options, arguments)
         with self._lock:
             return method(self, *args, **options)
 

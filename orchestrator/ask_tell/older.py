@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, ParamSpec
 
-from objectives.keywords import hint, refuse_unknown
+from objectives.keywords import arguments_of, hint, refuse_unknown
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.trial_result import TrialResult
@@ -49,7 +49,7 @@ class Renamed:
 def accepts_options(initialize: Callable[P, None]) -> Callable[P, None]:
     """Return a constructor that also takes the strategy's options as keyword arguments."""
     signature = inspect.signature(initialize)
-    arguments = [name for name in signature.parameters if name != "self"]
+    arguments = arguments_of(initialize)
     title = initialize.__qualname__.removesuffix(".__init__")
 
     @functools.wraps(initialize)

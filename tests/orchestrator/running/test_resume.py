@@ -102,13 +102,17 @@ def test_generated_files_are_named_by_absolute_paths(bbkb: Bbkb, folder: Path) -
     assert f"report {folder / 'page.html'}" in bbkb(folder, "report", "runs/2026-first", "--output", "page.html").stdout
 
 
-def test_failed_run_with_a_spent_budget_is_failed_when_resumed(bbkb: Bbkb, folder: Path) -> None:
-    (folder / "failing.py").write_text("def f(x):\n    raise OSError('no disk')\n")
+def write_failing_campaign(folder: Path, function: str, rules: str) -> None:
+    """Write a campaign whose `function` always fails; `rules` are lines of its file."""
+    (folder / "failing.py").write_text(function + "    raise OSError('no disk')\n")
     (folder / "failing.yaml").write_text(
         "name: failing\nobjective: {callable: 'failing.py:f', direction: maximize}\n"
-        "space: {x: {low: 0, high: 1}}\ncandidates: {size: 20}\n"
-        "budget: {evaluations: 4}\nworkers: {executor: inline, count: 1, retries: 0}\n"
+        "space: {x: {low: 0, high: 1}}\nworkers: {executor: inline, count: 1, retries: 0}\n" + rules
     )
+
+
+def test_failed_run_with_a_spent_budget_is_failed_when_resumed(bbkb: Bbkb, folder: Path) -> None:
+    write_failing_campaign(folder, "def f(x):\n", "candidates: {size: 20}\nbudget: {evaluations: 4}\n")
     assert bbkb(folder, "run", "failing.yaml", "--run", "one").returncode == 1
     done = bbkb(folder, "resume", "runs/one")
     assert done.returncode == 1
@@ -116,12 +120,8 @@ def test_failed_run_with_a_spent_budget_is_failed_when_resumed(bbkb: Bbkb, folde
 
 
 def test_steps_spent_on_failed_trials_need_a_larger_budget(bbkb: Bbkb, folder: Path) -> None:
-    (folder / "failing.py").write_text("def f(x, report):\n    report(x, 1)\n    raise OSError('no disk')\n")
-    (folder / "failing.yaml").write_text(
-        "name: failing\nobjective: {callable: 'failing.py:f', direction: maximize}\n"
-        "space: {x: {low: 0, high: 1}}\nearly_stopping: {rule: model, last_step: 3}\n"
-        "budget: {steps: 4}\nworkers: {executor: inline, count: 1, retries: 0}\n"
-    )
+    function = "def f(x, report):\n    report(x, 1)\n"
+    write_failing_campaign(folder, function, "early_stopping: {rule: model, last_step: 3}\nbudget: {steps: 4}\n")
     assert "with a larger budget, once the cause is fixed" in bbkb(folder, "run", "failing.yaml", "--run", "one").stdout
     for options in ([], ["--retry-failed"]):
         assert "To continue, raise budget.steps" in bbkb(folder, "resume", "runs/one", *options).stdout
