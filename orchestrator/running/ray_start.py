@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UserError
+from orchestrator.futures import settle
 from orchestrator.running.coordinator.environment import named_cluster
 
 if TYPE_CHECKING:
@@ -42,10 +43,7 @@ def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | N
     cluster: Future[Cluster] = Future()
 
     def start() -> None:
-        try:
-            cluster.set_result(connect_for(settings, address))
-        except BaseException as error:
-            cluster.set_exception(error)
+        settle(cluster, lambda: connect_for(settings, address))
         threading.Event().wait()
 
     threading.Thread(target=start, name="start of Ray", daemon=True).start()

@@ -4,11 +4,12 @@ during a refit that takes minutes. The caller's thread is used with executors wh
 still during a computation (virtual time), and with those that evaluate in this thread.
 """
 
-import contextlib
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
+
+from orchestrator.futures import is_settled, settle
 
 T = TypeVar("T")
 
@@ -33,9 +34,9 @@ class Computing:
         self._poll_seconds = _FIRST_POLL_SECONDS
         if self.is_in_background:
             # a daemon thread, so that a cancelled session does not wait for it
-            threading.Thread(target=_run, args=(call, outcome), name="bbkb strategy", daemon=True).start()
+            threading.Thread(target=settle, args=(outcome, call), name="bbkb strategy", daemon=True).start()
         else:
-            _run(call, outcome)
+            settle(outcome, call)
 
     def poll(self) -> None:
         """Deliver a finished computation. Raises the exception of the computation, if it raised one."""
@@ -50,15 +51,6 @@ class Computing:
         running."""
         if self._current is None:
             return False
-        with contextlib.suppress(TimeoutError):
-            self._current[0].exception(self._poll_seconds)
+        is_settled(self._current[0], self._poll_seconds)
         self._poll_seconds = min(2.0 * self._poll_seconds, _LONGEST_POLL_SECONDS)
         return True
-
-
-def _run(call: Callable[[], T], outcome: "Future[T]") -> None:
-    """Store the result or the exception of `call()` in `outcome`."""
-    try:
-        outcome.set_result(call())
-    except BaseException as error:  # raised again in the loop's thread
-        outcome.set_exception(error)

@@ -5,7 +5,6 @@ a separate thread, which is abandoned after the limit. Its SQLite query is then 
 it does not use a processor. A thread that waits for something else ends with the process.
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from orchestrator.errors import BbkbError, RunError
+from orchestrator.futures import is_settled, settle
 
 T = TypeVar("T")
 
@@ -31,9 +31,7 @@ class Call(Generic[T]):
 
     def is_over(self, seconds: float = 0.0) -> bool:
         """Return whether the call has ended, after at most `seconds`."""
-        with contextlib.suppress(TimeoutError):
-            self._outcome.exception(seconds)
-        return self._outcome.done()
+        return is_settled(self._outcome, seconds)
 
     def result(self) -> T:
         """Return the result of an ended call, or raise its error."""
@@ -45,10 +43,7 @@ class Call(Generic[T]):
 
     def _run(self) -> None:
         _THREAD.call = self
-        try:
-            self._outcome.set_result(self._function())
-        except BaseException as error:  # raised again by `result`
-            self._outcome.set_exception(error)
+        settle(self._outcome, self._function)
 
 
 def call(function: Callable[[], T], seconds: float) -> T:
