@@ -155,10 +155,14 @@ class Block:
     def joint_moments(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats, Floats]:
         """Return `moments`, computed by joint matrix products, whose last digits depend on the
         other arms in the call."""
+        variance, whitened = self._joint_variance(fit, positions)
+        return whitened @ fit.loadings[0], variance, whitened
+
+    def _joint_variance(self, fit: Fit, positions: Indices) -> tuple[Floats, Floats]:
+        """Return σ̃² (p,) and y (p, r), computed by joint matrix products."""
         whitened = self.columns.rows(positions, fit.basis) @ fit.transform.T
         explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
-        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / fit.regularization
-        return whitened @ fit.loadings[0], variance, whitened
+        return np.maximum(self.diagonal[positions] - explained, 0.0) / fit.regularization, whitened
 
     def prior(self) -> Floats:
         """Return k(x, x) of every arm (n,)."""
@@ -231,10 +235,7 @@ class Block:
 
     def _covariances(self, fit: Fit, positions: Indices, pulled: Pulled) -> tuple[Floats, Floats, Floats]:
         """Return k̃(x, x_s) and zᵀV⁻¹z_s, (p, n) each, and σ̃² (p,)."""
-        rows = self.columns.rows(positions, fit.basis)
-        whitened = rows @ fit.transform.T
-        explained = np.einsum("ij,ij->i", whitened * fit.spectrum, whitened)
-        variance = np.maximum(self.diagonal[positions] - explained, 0.0) / fit.regularization
+        variance, whitened = self._joint_variance(fit, positions)
         kernel = self.columns.rows(positions, pulled.points)
         full = (kernel - whitened @ (pulled.rows * fit.spectrum).T) / fit.regularization
         return full, whitened @ pulled.rows.T, variance
