@@ -58,11 +58,12 @@ class TransitSeconds:
     def plus(self, before: float, after: float, is_inline: bool) -> "TransitSeconds":
         """Add the seconds before and after an evaluation, which are below 0 if the clocks of two
         machines differ. An evaluation in the driver's process only waits for the driver."""
-        added = {"recording": max(0.0, after)}
-        slow = before > _PROCESS_START_SECONDS
-        cause = "recording" if is_inline else "worker_start" if slow else "sending"
-        added[cause] = added.get(cause, 0.0) + max(0.0, before)
-        return replace(self, **{name: getattr(self, name) + seconds for name, seconds in added.items()})
+        waited = max(0.0, before)
+        recorded = max(0.0, after)
+        if is_inline:
+            return replace(self, recording=self.recording + (recorded + waited))
+        cause = "worker_start" if waited > _PROCESS_START_SECONDS else "sending"
+        return replace(self, **{cause: getattr(self, cause) + waited}, recording=self.recording + recorded)
 
 
 @dataclass(frozen=True)
