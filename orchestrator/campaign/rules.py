@@ -2,7 +2,7 @@
 
 A session records its rules in its first event (`SessionOpened`), so each part of a log is decided
 by the rules that applied when it was written. `session.rules` derives them from the settings; logs
-of older versions are translated in `store.migrations`. Fields at their defaults are not stored, so
+of older versions are translated in `store.versions`. Fields at their defaults are not stored, so
 a default must never change.
 """
 

@@ -72,7 +72,7 @@ def _stopping(
             return StoppingRule.asha(rule.reduction, rule.first_step)
         case ModelStoppingSettings(continues=True):
             return StoppingRule.pauses(rule.after, rule.last_step)
-        case _:
+        case MedianSettings() | ModelStoppingSettings():
             return StoppingRule.median(rule.after)
 
 

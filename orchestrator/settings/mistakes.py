@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -138,12 +138,23 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
     return Refusal((key,), f"is not a known key{hint}")
 
 
-def _unknown(keys: Keys, model: type[BaseModel] | None) -> Refusal:
-    """Return the problem of an unknown key, which may belong to a section if it is at the top."""
+def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
+    """Return the problem of an unknown key, which may belong to a section if it is at the top.
+
+    Args:
+        loc: pydantic's path of the key, with the names of the members of unions.
+        keys: the path in the file.
+        model: defines the valid keys.
+    """
     key = str(keys[-1])
-    existing = _keys_of(model, keys[:-1])
+    sections = _sections_at(model, keys[:-1])
+    chosen = [section for section in sections if _selector(section)[1] in loc] or sections
+    existing = _names_in(chosen)
     if len(keys) == 1 and "budget" in existing and key in _MEANT_AT_TOP:
         return Refusal(keys, f"is not a known key; did you mean {_MEANT_AT_TOP[key]!r}?")
+    owners = [": ".join(_selector(section)) for section in sections if key in _names_in([section])]
+    if owners:
+        return Refusal(keys, f"needs {' or '.join(owners)}")
     return unknown_key(key, existing).below(*keys[:-1])
 
 
@@ -187,7 +198,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind in ("union_tag_invalid", "union_tag_not_found"):
         return _Found(_wrong_tag(keys, ctx))
     if kind in _UNKNOWN:
-        return _Found(_unknown(keys, model), union)
+        return _Found(_unknown(details["loc"], keys, model), union)
     got = "" if kind == "missing" else excerpt(details["input"])
     if keys and kind in ("float_type", "float_parsing", "int_type"):
         got += _duration_hint(str(keys[-1]), details["input"])
@@ -195,7 +206,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
         got += hint(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)
     if kind in ("model_type", "model_attributes_type"):
-        rule += _with_keys(_keys_of(model, keys))
+        rule += _with_keys(_names_in(_sections_at(model, keys)))
     return _Found(Refusal(keys, rule, got), union)
 
 
@@ -250,14 +261,30 @@ def _has(tree: object, part: str | int) -> bool:
     return isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int) and part < len(tree)
 
 
-def _keys_of(model: type[BaseModel] | None, keys: Keys) -> list[str]:
-    """List the keys of the section at `keys`. A number in `keys` is an index in a list."""
+def _sections_at(model: type[BaseModel] | None, keys: Keys) -> list[type[BaseModel]]:
+    """List the possible sections at `keys`. A number in `keys` is an index in a list."""
     models = [model] if model else []
     for key in keys:
         if isinstance(key, str):
             fields = [model.model_fields[key] for model in models if key in model.model_fields]
             models = [section for field in fields for section in _models_in(field.annotation)]
-    return list(dict.fromkeys(name for model in models for name in model.model_fields))
+    return models
+
+
+def _names_in(sections: Iterable[type[BaseModel]]) -> list[str]:
+    """List the keys of `sections` as they are written in a file."""
+    fields = [field for section in sections for field in section.model_fields.items()]
+    return list(dict.fromkeys(field.alias or name for name, field in fields))
+
+
+def _selector(section: type[BaseModel]) -> tuple[str, str]:
+    """Return the key, such as `rule`, and its only value that select a section of a union; empty
+    texts if there are none."""
+    for name, field in section.model_fields.items():
+        match get_args(field.annotation):
+            case (str(value),) if get_origin(field.annotation) is Literal:
+                return name, value
+    return "", ""
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:

@@ -29,6 +29,7 @@ from orchestrator.campaign.trainings.contest import Standing, is_among_best
 _MEDIAN_GROWTH = 1.25
 _MEDIAN_LEAST = 5
 _PAUSE_GROWTH = 2.0
+_EXCUSED = math.inf  # the reward at its last rung of a trial that is not stopped there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ class Rungs:
 
     rewards: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
     # trial → index of its last rung, and its reward there
-    standing: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
+    last_rungs: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
     # trial → its best reward so far
     best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
     # with several objectives or constraints: rung → trial → its standing there
@@ -117,7 +118,7 @@ class Rungs:
         at_rung = self.after(rule, trial, step, -math.inf if first is None else first)
         after = replace(at_rung, standings=MappingProxyType({**self.standings, trial: standing}))
         rung = rule.rung(step)
-        if not rule.share or rung is None or at_rung.standing is self.standing:
+        if not rule.share or rung is None or at_rung.last_rungs is self.last_rungs:
             return after
         there = MappingProxyType({**self.contests.get(rung, {}), trial: standing})
         return replace(after, contests=MappingProxyType({**self.contests, rung: there}))
@@ -142,35 +143,35 @@ class Rungs:
         before = self.best.get(trial, -math.inf)
         reward = before if math.isnan(reward) else max(before, reward)
         with_best = self if reward == self.best.get(trial) else self._with_best(trial, reward)
-        if rung is None or (trial in self.standing and self.standing[trial][0] >= rung):
+        if rung is None or (trial in self.last_rungs and self.last_rungs[trial][0] >= rung):
             return with_best
         there = self.rewards.get(rung, ())
         index = bisect.bisect_left(there, reward)
         return replace(
             with_best,
             rewards=MappingProxyType({**self.rewards, rung: (*there[:index], reward, *there[index:])}),
-            standing=MappingProxyType({**self.standing, trial: (rung, reward)}),
+            last_rungs=MappingProxyType({**self.last_rungs, trial: (rung, reward)}),
         )
 
     def after_continuing(self, trials: Iterable[int]) -> "Rungs":
         """Return a copy in which these stopped trials continue to the rung after their last one."""
         excused = {
-            trial: (self.standing[trial][0], math.inf) for trial in trials if trial in self.standing
+            trial: (self.last_rungs[trial][0], _EXCUSED) for trial in trials if trial in self.last_rungs
         }  # fmt: skip
         if not excused:
             return self
-        return replace(self, standing=MappingProxyType({**self.standing, **excused}))
+        return replace(self, last_rungs=MappingProxyType({**self.last_rungs, **excused}))
 
     def without(self, trial: int) -> "Rungs":
         """Return a copy without the ended `trial`; its rewards at the rungs are kept."""
         if trial not in self.best:
             return self
-        standing = {other: at for other, at in self.standing.items() if other != trial}
+        last_rungs = {other: at for other, at in self.last_rungs.items() if other != trial}
         best = {other: reward for other, reward in self.best.items() if other != trial}
         standings = {other: at for other, at in self.standings.items() if other != trial}
         return replace(
             self,
-            standing=MappingProxyType(standing),
+            last_rungs=MappingProxyType(last_rungs),
             best=MappingProxyType(best),
             standings=MappingProxyType(standings),
         )
@@ -180,17 +181,17 @@ class Rungs:
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
         """Return whether `trial` should be stopped at its last rung."""
-        if trial not in self.standing:
+        if trial not in self.last_rungs:
             return False
-        rung, reward = self.standing[trial]
+        rung, reward = self.last_rungs[trial]
         rewards = self.rewards[rung]
         if not rule.share:
-            return reward < math.inf
+            return reward < _EXCUSED
         if len(rewards) < rule.least:
             return False
         survivors = max(1, int(len(rewards) * rule.share + 1e-9))
         if rung in self.contests:
             there = self.contests[rung]
-            is_excused = reward == math.inf
+            is_excused = reward == _EXCUSED
             return not is_excused and not is_among_best(there[trial], there.values(), survivors)
         return reward < rewards[-survivors]

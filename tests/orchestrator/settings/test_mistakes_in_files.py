@@ -98,6 +98,13 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         ),
         (f"{HEAD}early_stopping: {{reduction: 3}}\n", "x.yaml:4: early_stopping.rule is required"),
         (
+            f"{HEAD}early_stopping: {{rule: median, reduction: 3}}\n",
+            "x.yaml:4: early_stopping.reduction needs rule: asha",
+        ),
+        (f"{HEAD}early_stopping: {{rule: asha, after: 3}}\n", "after needs rule: median or rule: model"),
+        (f"{HEAD}early_stopping: {{rule: asha, continue: true}}\n", "early_stopping.continue needs rule: model"),
+        (f"{HEAD}early_stopping: {{rule: asha, frist_step: 3}}\n", "is not a known key; did you mean 'first_step'?"),
+        (
             "name: my test\nobjective: {name: branin}\nbudget: {evaluations: 5}\n",
             "'_' and '-', and begin with a letter or digit, such as my-test, got \"my test\"",
         ),

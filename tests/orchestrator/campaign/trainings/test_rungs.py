@@ -60,7 +60,7 @@ def test_diverged_trial_counts_as_the_worst() -> None:
 def test_rung_counts_a_trial_once() -> None:
     rungs = rungs_after_step_1([0.1, 0.2, 0.3])
     again = rungs.after(ASHA, 0, 2, 0.9)
-    assert (again.rewards, again.standing) == (rungs.rewards, rungs.standing)
+    assert (again.rewards, again.last_rungs) == (rungs.rewards, rungs.last_rungs)
 
 
 def test_rungs_keep_the_reports_of_an_ended_trial() -> None:
@@ -157,7 +157,7 @@ def test_rung_has_the_best_report_of_a_trial(rewards: list[float]) -> None:
 
 def test_rungs_forget_the_standing_of_an_ended_trial() -> None:
     rungs = Rungs().after(ASHA, 0, 0, 0.5).after(ASHA, 1, 1, 0.5).without(0).without(1)
-    assert (dict(rungs.standing), dict(rungs.best)) == ({}, {})
+    assert (dict(rungs.last_rungs), dict(rungs.best)) == ({}, {})
 
 
 def test_strategy_learns_the_last_value_of_a_stopped_trial() -> None:
