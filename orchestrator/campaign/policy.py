@@ -29,7 +29,8 @@ from dataclasses import dataclass
 
 from orchestrator.bandit.strategy import is_grown
 from orchestrator.campaign import commands
-from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
+from orchestrator.campaign.closing import close_complete, close_stopped
+from orchestrator.campaign.endings import Phase, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Hopeless
@@ -209,22 +210,15 @@ def _learn_last_results(view: _View) -> commands.Command | None:
     return commands.Tell(tuple(state.finished)) if is_learned else None
 
 
-def _close_stopped(view: _View) -> commands.Command:
+def _close_stopped(view: _View) -> commands.Command | None:
     """Close a stopped session."""
-    session = view.state.session
-    if session.stop_reason is StopReason.EVERYTHING_FAILS:
-        return _close_fruitless(view.state)
-    if session.stop_reason is StopReason.INTERRUPTED:
-        return commands.Close(SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations")
-    return commands.Close(SessionOutcome.FINISHED, session.stop_reason or "")
+    reason = view.state.session.stop_reason
+    return None if reason is None else close_stopped(view.state, reason)
 
 
 def _close(view: _View) -> commands.Command:
     """Close a session that has no work left."""
-    state = view.state
-    if state.totals.succeeded or state.totals.stopped:
-        return commands.Close(SessionOutcome.FINISHED, state.batch.stalled or "budget spent")
-    return _close_fruitless(state)
+    return close_complete(view.state)
 
 
 # The first rule that returns a command decides.
@@ -384,17 +378,3 @@ def _overdue(state: CampaignState, now: float) -> commands.GiveUp | None:
     if not late:
         return None
     return commands.GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")
-
-
-def _close_fruitless(state: CampaignState) -> commands.Close:
-    reason = state.batch.stalled
-    if reason and state.remaining and not state.totals.chosen:
-        rule = "the strategy must choose at least one candidate before there is any result"
-        return commands.Close(SessionOutcome.FAILED, f"{rule}, got none, for the reason {reason!r}: correct its `ask`")
-    if not state.session.failed:  # the session had no work
-        return commands.Close(
-            SessionOutcome.FAILED, f"none of {state.totals.failed} evaluations succeeded, and the budget is spent"
-        )
-    first = state.session.first_failure or "no message"
-    reason = f"all {state.session.failed} evaluations of this session failed; the first one with {first}"
-    return commands.Close(SessionOutcome.FAILED, reason)

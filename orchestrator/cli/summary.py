@@ -5,6 +5,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from orchestrator.campaign.closing import SPENT
+from orchestrator.campaign.state import CampaignState
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.live import assignments, recommendation
 from orchestrator.display.terminal import say, write_file
@@ -45,10 +47,7 @@ def summarize(
         *_time_facts(history, waited_seconds),
         *(("warning", remark) for remark in now.remarks),
         ("report", str(run_.report_file)),
-        (
-            "continue with",
-            _next_command(run_, outcome, everything_failed=not now.trials.succeeded and now.trials.failed > 0),
-        ),
+        ("continue with", _next_command(run_, outcome, history.campaign)),
     ]
     for name, text in facts:
         if text:
@@ -103,13 +102,13 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
     )
 
 
-def _next_command(run_: runs.Run, outcome: str, everything_failed: bool) -> str:
+def _next_command(run_: runs.Run, outcome: str, campaign: CampaignState) -> str:
     """Return the command that continues the run; empty if it has finished with a result."""
-    if outcome == "failed" and everything_failed:
-        return f"{run_.resume_command} --retry-failed, once the cause is fixed"
-    if outcome == "finished":
-        return f"{run_.resume_command} with a larger budget, once the cause is fixed" if everything_failed else ""
-    return run_.resume_command
+    if outcome != "failed":
+        return "" if outcome == "finished" else run_.resume_command
+    retry = "" if campaign.totals.succeeded or not campaign.totals.failed else " --retry-failed"
+    budget = " with a larger budget" if campaign.session.stop_reason in SPENT else ""
+    return f"{run_.resume_command}{retry}{budget}{', once the cause is fixed' if retry else ''}"
 
 
 def say_ending(console: Console, run_: runs.Run, ending: SessionEnd) -> None:

@@ -4,6 +4,7 @@ and whether there is work left."""
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from orchestrator.campaign.closing import close_stopped
 from orchestrator.campaign.commands import Close, Stop
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import SessionOpened
@@ -78,9 +79,10 @@ def prepare(
         count, state = reopen(old, settings, retried)
         trials_done -= count
         say(f"failed trials to be evaluated again: {count}")
-    ended = end_of(state, settings)
-    if ended is not None:
-        say(f"{old.folder} has finished: {ended.reason}. To continue, {_REMEDIES.get(ended.reason, _MORE)}")
+    end = end_of(state, settings)
+    if end is not None:
+        ended, remedy = end
+        say(f"{old.folder} has {ended.outcome}: {ended.reason}. To continue, {remedy}")
         return ended
     parts = parts or build(settings)  # errors are raised before anything starts
     say(f"resuming {old.folder}: {_progress(trials_done, now.budget.steps, settings)}")
@@ -131,8 +133,9 @@ def check_budget(done: int, settings: Settings) -> None:
         )
 
 
-def end_of(state: CampaignState, settings: Settings) -> Close | None:
-    """Return the end of another session if it would end immediately; None if there is work left."""
+def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None:
+    """Return the end of another session, and the remedy, if it would end immediately; None if there
+    is work left."""
     opened = SessionOpened(
         time=state.clock.last_time,
         # epoch 0 would mean that no session has begun and there is no work left
@@ -142,7 +145,11 @@ def end_of(state: CampaignState, settings: Settings) -> Close | None:
         settings=settings.resolved(),
         rules=rules_of(settings, settings.workers.count),
     )
-    command = decide(apply(state, opened), now=state.clock.last_time)
+    reopened = apply(state, opened)
+    command = decide(reopened, now=state.clock.last_time)
     if isinstance(command, Stop):
-        return Close(SessionOutcome.FINISHED, command.reason)
-    return command if isinstance(command, Close) else None
+        return close_stopped(reopened, command.reason), _REMEDIES.get(command.reason, _MORE)
+    if not isinstance(command, Close):
+        return None
+    is_failed = command.outcome is SessionOutcome.FAILED
+    return command, f"fix the cause and add --retry-failed, or {_MORE}" if is_failed else _MORE

@@ -1,5 +1,7 @@
 """How a session ends: budget, target, a request to stop, failures only, nothing left to choose."""
 
+import pytest
+
 from orchestrator.campaign.commands import Await, Close, Dispatch, QueuedAttempt, Stop, Tell
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.events import Event, ModelRefreshed, SessionClosed, StopRequested
@@ -40,6 +42,19 @@ def test_last_results_of_a_spent_budget_are_learned() -> None:
     assert decide(state, now=3650.0) == Tell(tuple(state.finished))
     refreshed = ModelRefreshed(time=3651.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=1.0)
     assert decide(apply(state, refreshed), now=3651.0) == Close(SessionOutcome.FINISHED, "time budget spent")
+
+
+@pytest.mark.parametrize("reason", [StopReason.TIME_SPENT, StopReason.STEPS_SPENT])
+def test_spent_budget_without_any_success_is_a_failure(reason: StopReason) -> None:
+    stop = StopRequested(time=2.0, reason=reason)
+    tried: list[Event] = [session(slots=1), batch(0, [5]), dispatch((0, 1))]
+    close = decide(fold(*tried, failure(0, FailureKind.ERROR, True), stop), now=2.0)
+    assert isinstance(close, Close)
+    assert (close.outcome, "error: why" in close.reason) == (SessionOutcome.FAILED, True)
+    assert decide(fold(session(slots=1), stop), now=2.0) == Close(
+        SessionOutcome.FAILED, f"{reason} before any evaluation ended"
+    )
+    assert decide(fold(*tried, success(0), stop), now=2.0) == Close(SessionOutcome.FINISHED, reason)
 
 
 def test_interrupt_is_not_delayed_by_a_last_refresh() -> None:

@@ -116,15 +116,18 @@ def test_failed_run_with_a_spent_budget_is_failed_when_resumed(bbkb: Bbkb, folde
     assert bbkb(folder, "run", "failing.yaml", "--run", "one").returncode == 1
     done = bbkb(folder, "resume", "runs/one")
     assert done.returncode == 1
-    assert "has finished: none of 4 evaluations succeeded, and the budget is spent" in done.stdout
+    assert "has failed: budget spent, and none of 4 evaluations succeeded. To continue, fix the cause" in done.stdout
 
 
 def test_steps_spent_on_failed_trials_need_a_larger_budget(bbkb: Bbkb, folder: Path) -> None:
     function = "def f(x, report):\n    report(x, 1)\n"
     write_failing_campaign(folder, function, "early_stopping: {rule: model, last_step: 3}\nbudget: {steps: 4}\n")
-    assert "with a larger budget, once the cause is fixed" in bbkb(folder, "run", "failing.yaml", "--run", "one").stdout
+    began = bbkb(folder, "run", "failing.yaml", "--run", "one")
+    assert began.returncode == 1
+    assert "--retry-failed with a larger budget, once the cause is fixed" in began.stdout
     for options in ([], ["--retry-failed"]):
-        assert "To continue, raise budget.steps" in bbkb(folder, "resume", "runs/one", *options).stdout
+        done = bbkb(folder, "resume", "runs/one", *options)
+        assert (done.returncode, "To continue, raise budget.steps" in done.stdout) == (1, True)
 
 
 def test_address_is_refused_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path) -> None:
