@@ -49,16 +49,10 @@ def depths(history: History) -> dict[int, int]:
 
     In the result's order, each trial is followed by the trials that continued from it, by step.
     """
-    children: dict[int | None, list[tuple[int, int]]] = {}
+    # trial → the steps at which its ancestors and the trial itself began, each with its index
+    paths: dict[int, tuple[tuple[int, int], ...]] = {}
     for row in history.trials:
         copied = row.pick.copied
-        parent, step = (None, 0) if copied is None else (copied.trial, copied.step)
-        children.setdefault(parent, []).append((step, row.trial))
-    found: dict[int, int] = {}
-    waiting = [(trial, 0) for _, trial in sorted(children.get(None, ()), reverse=True)]
-    while waiting:
-        trial, depth = waiting.pop()
-        found[trial] = depth
-        below = sorted(children.get(trial, ()), reverse=True)
-        waiting += [(child, depth + 1) for _, child in below]
-    return found
+        above = () if copied is None else paths[copied.trial]
+        paths[row.trial] = (*above, (0 if copied is None else copied.step, row.trial))
+    return {trial: len(paths[trial]) - 1 for trial in sorted(paths, key=paths.__getitem__)}

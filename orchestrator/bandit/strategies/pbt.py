@@ -49,6 +49,11 @@ class Member:
         """The reward at its newest pause."""
         return self.scores[-1][1]
 
+    @property
+    def has_diverged(self) -> bool:
+        """Whether its values were not finite before its newest pause."""
+        return self.reward == -math.inf
+
     def reward_at(self, step: float) -> float:
         """Return the newest reward at `step` or before; −∞ if there is none."""
         return next((reward for at, reward in reversed(self.scores) if at <= step), -math.inf)
@@ -164,20 +169,15 @@ class PBT(ModelFree[PopulationState]):
         """Return the state after these ended pulls, with a decision about each new pause."""
         after = state.observe(observations)
         stopped = {observation.arm for observation in observations if observation.is_stopped}
-        worst = {
-            trial
-            for trial in after.paused
-            if after.members[trial].arm in stopped and self._is_among_worst(after, trial)
-        }  # fmt: skip
-        replaced = worst | after.exploits.keys()
-        exploits: dict[int, Exploit] = {}
-        for trial in sorted(replaced):
-            exploit = after.exploits.get(trial)
-            if exploit is None or exploit.parent in replaced:
-                exploit = self._exploit(after, trial, replaced)
-            if exploit is not None:
-                exploits[trial] = exploit
-        return replace(after, exploits=exploits)
+        new = (trial for trial in after.paused if after.members[trial].arm in stopped)
+        replaced = after.exploits.keys() | {trial for trial in new if self._is_among_worst(after, trial)}
+        exploits = {trial: exploit for trial, exploit in after.exploits.items() if exploit.parent not in replaced}
+        for trial in replaced - exploits.keys():
+            parents = _better(after, trial, replaced)[: self._share(after)]
+            if parents:
+                rng = np.random.default_rng([after.seed, after.round, trial])
+                exploits[trial] = Exploit(parents[int(rng.integers(len(parents)))])
+        return replace(after, exploits=dict(sorted(exploits.items())))
 
     def ask(self, state: PopulationState, pending: Sequence[int], limit: int) -> Decision:
         """Return the members that have not begun, then the paused ones, least trained first."""
@@ -223,27 +223,9 @@ class PBT(ModelFree[PopulationState]):
         return max(1, int(self.quantile * self._size(state)))
 
     def _is_among_worst(self, state: PopulationState, trial: int) -> bool:
-        """Return whether enough members are better at the same step to replace `trial`."""
-        member = state.members[trial]
-        rewards = (other.reward_at(member.step) for other in state.members.values())
-        better = sum(reward > member.reward for reward in rewards)
-        has_diverged = member.reward == -math.inf
-        return has_diverged or better >= self._size(state) - self._share(state)
-
-    def _exploit(self, state: PopulationState, trial: int, replaced: AbstractSet[int]) -> Exploit | None:
-        """Draw the parent of a replacement; None if no other member is better."""
-        member = state.members[trial]
-        step = math.inf if member.reward == -math.inf else member.step
-        rewards = {
-            other: state.members[other].reward_at(step)
-            for other in state.members.keys() - replaced
-        }  # fmt: skip
-        better = {other: reward for other, reward in rewards.items() if reward > member.reward}
-        best = sorted(better, key=lambda other: (-better[other], other))[: self._share(state)]
-        if not best:
-            return None
-        rng = np.random.default_rng([state.seed, state.round, trial])
-        return Exploit(best[int(rng.integers(len(best)))])
+        """Return whether `trial` has diverged, or enough members are better to replace it."""
+        enough = self._size(state) - self._share(state)
+        return state.members[trial].has_diverged or len(_better(state, trial)) >= enough
 
     def _beginners(self, state: PopulationState, pending: Sequence[int]) -> list[Pick]:
         """Return the members that have not begun. A new one replaces each one that failed.
@@ -257,6 +239,17 @@ class PBT(ModelFree[PopulationState]):
         rng = np.random.default_rng(state.seed)
         order = np.arange(state.first) if state.is_sequence else rng.permutation(state.first)
         return [Pick(int(arm)) for arm in order if arm not in begun][:missing]
+
+
+def _better(state: PopulationState, trial: int, replaced: AbstractSet[int] = frozenset()) -> list[int]:
+    """Return the members that were better than `trial` at its step, the best first, without those
+    that are `replaced` themselves. A member that has diverged is compared with their newest values.
+    """
+    member = state.members[trial]
+    step = math.inf if member.has_diverged else member.step
+    rewards = {other: state.members[other].reward_at(step) for other in state.members.keys() - replaced}
+    better = (other for other, reward in rewards.items() if reward > member.reward)
+    return sorted(better, key=lambda other: (-rewards[other], other))
 
 
 def _ready(state: PopulationState, pending: AbstractSet[int]) -> list[Pick]:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from orchestrator.bandit.results import TrialCurve
-from orchestrator.campaign.immutable import replace, with_items
+from orchestrator.campaign.immutable import replace
 from orchestrator.campaign.trainings.contest import Standing
 from orchestrator.campaign.trainings.hopes import Hopes
 from orchestrator.campaign.trainings.population import Copied, Population
@@ -213,25 +213,22 @@ class Trainings:
     def after_copy(
         self, trial: int, arm: int, copied: Copied, rule: StoppingRule | None, counts_steps: bool
     ) -> "Trainings":  # fmt: skip
-        """Return a copy with a new trial that continues from the saved checkpoint of another trial.
+        """Return a copy with a new trial that continues from the saved checkpoint of another trial,
+        as if it had reported the value there and paused.
 
         Args:
             trial: the new trial.
             arm: its arm.
             copied: the checkpoint.
-            rule: the pauses; the new trial does not pause again at the step of its checkpoint.
+            rule: the pauses.
             counts_steps: whether there is a budget of steps.
         """
-        reward = self.population.saved[copied.trial][1]
-        curve = TrialCurve(trial, arm, (copied.step,), (reward,))
-        rungs = self.rungs if rule is None else self.rungs.after(rule, trial, copied.step, reward)
-        steps = self.steps.after_continuing(trial, copied.step) if counts_steps else self.steps
+        reports = [StepRewards(trial, copied.step, (self.population.saved[copied.trial][1],))]
+        reported = self.after_reports(reports, {trial: arm}).at_rungs(rule, reports, objectives=1)
+        continued = reported.after_continuing([trial], is_completing=False)
         return replace(
-            self,
-            curves=with_items(self.curves, {trial: curve}),
-            continued=self.continued | {trial},
-            rungs=rungs.after_continuing((trial,)),
-            steps=steps,
+            continued,
+            steps=self.steps.after_continuing(trial, copied.step) if counts_steps else self.steps,
             population=self.population.after_copy(trial, copied),
         )
 
@@ -270,18 +267,14 @@ class Trainings:
 
         `is_population`: whether each pause has saved a checkpoint that other trials may copy.
         """
-        pauses = (trial for trial in trials if is_population and trial in self.paused)
-        saved = {
-            trial: (self.paused[trial].step, self.curves[trial].rewards[-1])
-            for trial in pauses
-            if self.step(trial)
-        }  # fmt: skip
+        pauses = (trial for trial in trials if trial in self.paused and self.step(trial))
+        saved = {trial: (self.paused[trial].step, self.curves[trial].rewards[-1]) for trial in pauses}
         ended = {trial for trial in trials if trial not in self.paused and not self._is_open(trial)}
         return replace(
             self,
             curves=_without(self.curves, ended),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
-            population=self.population.after_pauses(saved),
+            population=self.population.after_pauses(saved) if is_population else self.population,
         )
 
     def _is_open(self, trial: int) -> bool:

@@ -35,7 +35,7 @@ class Population:
 
     def after_pauses(self, saved: Mapping[int, tuple[int, float]]) -> "Population":
         """Return a copy with these checkpoints in place of older ones of the same trials."""
-        return replace(self, saved=with_items(self.saved, saved)) if saved else self
+        return replace(self, saved=with_items(self.saved, saved))
 
     def needed_by(self, unfinished: Iterable[int]) -> Callable[[int, int], bool]:
         """Return a function that says whether a trial can still need a saved checkpoint.
