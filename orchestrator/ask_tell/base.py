@@ -64,12 +64,8 @@ class AskTell(Renamed):
         Raises:
             ValueError: if the file cannot be read, or was not written by this class.
         """
-        return read_saved(path, cls._restored, cls.KIND, run_code)
-
-    @classmethod
-    def _restored(cls, saved: Entry) -> Self:
         optimizer = cls.__new__(cls)
-        optimizer._restore(saved)
+        read_saved(path, optimizer._restore, cls.KIND, run_code)
         return optimizer
 
     @exclusive

@@ -19,6 +19,7 @@ from orchestrator.ask_tell.checks import (
     check_results,
     check_seed,
 )
+from orchestrator.ask_tell.learner import first_model
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.old_files import find_old_names, repeat_calls
 from orchestrator.ask_tell.older import accepts_options, warn
@@ -65,7 +66,7 @@ class _Setup:
 
     def search(self) -> Search:
         """Return the search before any event."""
-        return Search.begin(self.strategy, self.seed, self.arms, _RULES)
+        return Search(self.strategy, self.seed, first_model(self.strategy, self.arms, self.seed), _RULES)
 
 
 class CandidateOptimizer(AskTell):
@@ -250,7 +251,7 @@ class CandidateOptimizer(AskTell):
         version = state.get(_PICKLED_BY)
         if version == __version__:
             setup = _Setup(state["arms"], state["strategy"], state["seed"])
-            search = Search(setup.strategy, setup.seed, state["model"], _RULES, state["events"])
+            search = Search(setup.strategy, setup.seed, state["model"], _RULES, events=state["events"])
             super().__init__(setup, search)
         elif version == _WITH_CALLS:
             strategy = replace(state["_strategy"])  # without its caches

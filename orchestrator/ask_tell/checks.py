@@ -3,6 +3,7 @@
 Every function raises ValueError with the rule, the value and the remedy.
 """
 
+import contextlib
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
@@ -114,7 +115,8 @@ def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[ArmRe
         raise ValueError(f"rewards must be (n,), one number for each index, got shape {array.shape}")
     if len(array) != len(arms):
         raise ValueError(f"there must be one reward for each index, got {len(array)} rewards for {len(arms)} indices")
-    return [ArmResult(arm, _reward(value)) for arm, value in zip(arms, array, strict=True)]
+    numbers = [None if value is None else _number(value, "a reward") for value in array]
+    return [ArmResult(arm, number) for arm, number in zip(arms, numbers, strict=True)]
 
 
 def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
@@ -187,28 +189,10 @@ def check_indices(indices: ArrayLike, size: int) -> list[int]:
     return [int(arm) for arm in array]
 
 
-def _reward(value: object) -> float | None:
-    try:
-        return None if value is None else _float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise ValueError(
-            f"a reward must be a number, got {excerpt(value)}; call fail for a failed evaluation"
-        ) from None
-
-
-def _number(value: object, what: str) -> float:
+def _number(value: Any, what: str) -> float:
     """Return a finite number. Messages call it `what`."""
-    try:
-        number = _float(value)
-        if math.isfinite(number):
-            return number
-    except (TypeError, ValueError, OverflowError):
-        pass
+    if not (np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value)):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if math.isfinite(number := float(value)):
+                return number
     raise ValueError(f"{what} must be a finite number, got {excerpt(value)}; call fail for a failed evaluation")
-
-
-def _float(value: Any) -> float:
-    """Raise TypeError, ValueError or OverflowError unless the value fits into a float."""
-    if np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value):
-        raise TypeError
-    return float(value)

@@ -5,33 +5,28 @@ therefore collected, and learned together when `campaign.policy` decides that a 
 then, the strategy treats their trials as pending.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from orchestrator.ask_tell.memory import MemoryCampaign
-from orchestrator.bandit.observations import arms_and_rewards
-from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Observation, StrategyState, begin
+from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, StrategyState, begin
 from orchestrator.campaign.events import ModelRefreshed
 from orchestrator.campaign.trainings.reports import Forecast, forecast_of
+from orchestrator.candidates.pool import Pool
 
 INIT = 0  # streams of random numbers; saved optimizers depend on them
 TELL = 1
 BEGIN = 2
 GROW = 3
-_SMALL = 1e290  # rewards below it have a finite sum
 
 
-class RewardSumError(ValueError):
-    """The sum of an arm's rewards exceeds the range of floats."""
-
-    def __init__(self, arm: int) -> None:
-        super().__init__(
-            f"the rewards of arm {arm} have a sum beyond the range of floats; divide all rewards by a constant"
-        )
-        self.arm = arm
+def first_model(strategy: AnyStrategy, arms: Arms, seed: int) -> StrategyState:
+    """Return the strategy's state before any result."""
+    model: StrategyState = strategy.init(arms, np.random.default_rng([seed, INIT]))
+    return model
 
 
 class Learner:
@@ -75,11 +70,12 @@ class Learner:
         state: StrategyState = self.strategy.with_curves(self.model, curves, sorted(trainings.paused), last_step)
         return state
 
-    def learn(self) -> Mapping[str, Any]:
-        """Learn all results. Return the record of the refresh."""
+    def learn(self, pool: Pool | None) -> ModelRefreshed:
+        """Learn all results. Return the event that records it. `pool`: candidates that may grow."""
         existing = self._campaign.state.existing_observations
         self.model = begin(self.strategy, self.model, existing, self.rng(BEGIN)) if existing else self.view
-        return self.strategy.recorded(self.model)
+        wants_growth = pool is not None and pool.demand(self.strategy, self.model) is not None
+        return self.refreshed(self.strategy.recorded(self.model), wants_growth)
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """Learn all results, with the drawn and fitted values of `record`."""
@@ -111,21 +107,3 @@ class Learner:
             forecast_of(each.trial, each.bands, state.rules.goals)
             for each in self.strategy.predict_trials(self.model, trials)
         )
-
-    def check_sums(self, observations: Sequence[Observation]) -> None:
-        """Raise ValueError if an arm's rewards, including those in `observations`, have no finite
-        sum for some objective or constraint."""
-        arms_and_rewards(observations)
-        if all(abs(each.reward or 0.0) < _SMALL > max(map(abs, each.further), default=0.0) for each in observations):
-            return
-        sums: dict[int, list[float]] = {}
-        for each in (*self._campaign.unlearned, *observations):
-            if each.reward is not None:
-                learned = (output.reward_sums.item(each.arm) for output in self.model.pulls.outputs)
-                before = sums.get(each.arm) or learned
-                # a stopped trial has no further rewards
-                further = each.further or (0.0,) * self._campaign.rules.goals.for_strategy.further
-                pairs = zip(before, (each.reward, *further), strict=True)
-                sums[each.arm] = [sum(pair) for pair in pairs]
-                if not all(map(math.isfinite, sums[each.arm])):
-                    raise RewardSumError(each.arm)

@@ -6,7 +6,7 @@ event has the time 0.
 
 import itertools
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,8 +70,6 @@ class MemoryCampaign:
         )
         self.events: list[Event] = []
         self.state = CampaignState(rules=self.rules, session=Session(epoch=1))
-        self._arms: list[int] = []  # trial → arm
-        self._from_elsewhere: set[int] = set()  # trials whose results were not requested by `ask`
         for event in events:
             self.take(event)
 
@@ -79,22 +77,18 @@ class MemoryCampaign:
         """Append `event` to the log and fold it into the state."""
         self.state = apply(self.state, event)
         self.events.append(event)
-        if isinstance(event, BatchChosen):
-            self._arms += [pick.arm for pick in event.picks]
-            if event.reason == TOLD:
-                self._from_elsewhere.update(pick.trial for pick in event.picks)
 
     @property
     def results(self) -> list[ArmResult]:
         """The results in the order of their arrival."""
-        results = []
-        for event in self.events:
-            if isinstance(event, TrialSucceeded):
-                arm = self._arms[event.trial]
-                results.append(ArmResult(arm, event.value, event.metrics, event.trial))
-            elif isinstance(event, TrialFailed):
-                results.append(ArmResult(self._arms[event.trial], None, trial=event.trial))
-        return results
+        arms = [pick.arm for choice in self._choices for pick in choice.picks]
+        return [
+            ArmResult(arms[event.trial], event.value, event.metrics, event.trial)
+            if isinstance(event, TrialSucceeded)
+            else ArmResult(arms[event.trial], None, trial=event.trial)
+            for event in self.events
+            if isinstance(event, TrialSucceeded | TrialFailed)
+        ]
 
     @property
     def pending(self) -> list[int]:
@@ -106,17 +100,18 @@ class MemoryCampaign:
         """The arms of trials that may be continued, the longest trained first."""
         trainings = self.state.trainings
         trials = sorted(trainings.paused, key=lambda trial: (-trainings.step(trial), trial))
-        return [self._arms[trial] for trial in trials]
+        return [trainings.paused[trial].arm for trial in trials]
 
     @property
     def unlearned(self) -> list[Observation]:
         """The results that the strategy has not learned, in the order of their arrival."""
-        return [
-            replace(each.observation, is_existing=True)
-            if each.trial in self._from_elsewhere
-            else each.observation
-            for each in self.state.finished
-        ]  # fmt: skip
+        choices = (choice for choice in self._choices if choice.reason == TOLD)
+        from_elsewhere = {pick.trial for choice in choices for pick in choice.picks}
+        return [replace(each.observation, is_existing=each.trial in from_elsewhere) for each in self.state.finished]
+
+    @property
+    def _choices(self) -> Iterator[BatchChosen]:
+        return (event for event in self.events if isinstance(event, BatchChosen))
 
     def running_trial(self, arm: int) -> int | None:
         """Return the arm's oldest running trial; None if it has none."""
@@ -147,8 +142,34 @@ class MemoryCampaign:
             BatchChosen(time=0.0, round=round_, picks=picks, reason=reason, seconds=0.0, **details)
         )  # fmt: skip
 
-    def resume(self, trials: Iterable[int]) -> None:
-        """Queue the next attempts of paused trials, if there are any."""
+    def start(self, arms: Sequence[int], reason: str, shares: bool = True) -> list[int]:
+        """Return a running trial for each of `arms` (n,), which `ask` did not return. With `shares`,
+        this is the arm's running trial if there is one. Otherwise the arm's paused trial continues,
+        or a new trial starts."""
+        running = self.state.running.items() if shares else ()
+        available: dict[int, list[int]] = {arm: [] for arm in arms}
+        for trial, each in (*running, *self.state.trainings.paused.items()):
+            if each.arm in available:
+                available[each.arm].append(trial)
+        trials = [available[arm].pop(0) if available[arm] else None for arm in arms]
+        if None in trials:
+            return self.begin(arms, trials, reason, is_enqueued=True)
+        return self._run([trial for trial in trials if trial is not None])
+
+    def begin(
+        self, arms: Sequence[int], trials: Sequence[int | None], reason: str, **details: Any
+    ) -> list[int]:  # fmt: skip
+        """Choose a new trial of each of `arms` (n,) whose trial in `trials` (n,) is None; run these
+        and the others. Return all of them. `details`: further fields of the choice."""
+        fresh = itertools.count(self.state.totals.chosen)
+        all_trials = [next(fresh) if trial is None else trial for trial in trials]
+        new = [arm for arm, trial in zip(arms, trials, strict=True) if trial is None]
+        self.choose(new, reason, **details)
+        return self._run(all_trials)
+
+    def _run(self, trials: list[int]) -> list[int]:
+        """Continue those of `trials` that are paused, and start those that are queued. Return
+        `trials`."""
         paused = self.state.trainings.paused
         continued = tuple(
             ContinuedTrial(
@@ -158,43 +179,19 @@ class MemoryCampaign:
                 parameters={},
             )
             for trial in trials
+            if trial in paused
         )
         if continued:
             self.take(TrialsContinued(time=0.0, trials=continued, reason="promising"))
+        self.dispatch(trial for trial in trials if trial not in self.state.running)
+        return trials
 
-    def dispatch(self, trials: Iterable[int]) -> list[int]:
-        """Start queued trials, and return their arms."""
+    def dispatch(self, trials: Iterable[int]) -> None:
+        """Start queued trials, if there are any."""
         queued = {each.trial: each.attempt for each in self.state.backlog}
         attempts = tuple((trial, queued[trial]) for trial in trials)
-        self.take(TrialsDispatched(time=0.0, attempts=attempts))
-        return [self._arms[trial] for trial, _ in attempts]
-
-    def start(self, arms: Sequence[int], reason: str, shares: bool = True) -> list[int]:
-        """Return a running trial for each of `arms` (n,). With `shares`, this is the arm's running
-        trial if there is one. Otherwise the arm's paused trial continues, or a new trial starts."""
-        available = self._open_trials(arms, shares)
-        shared = [available[arm].pop(0) if available[arm] else None for arm in arms]
-        new = [arm for arm, trial in zip(arms, shared, strict=True) if trial is None]
-        fresh = itertools.count(self.state.totals.chosen)
-        trials = [next(fresh) if trial is None else trial for trial in shared]
-        if new:
-            self.choose(new, reason, is_enqueued=True)
-        self.resume(trial for trial in trials if trial in self.state.trainings.paused)
-        waiting = [trial for trial in trials if trial not in self.state.running]
-        if waiting:
-            self.dispatch(waiting)
-        return trials
-
-    def _open_trials(self, arms: Sequence[int], shares: bool) -> dict[int, list[int]]:
-        """Return the running trials, with `shares`, and the paused trial of each of `arms`."""
-        trials: dict[int, list[int]] = {arm: [] for arm in arms}
-        for trial, run in self.state.running.items() if shares else ():
-            if run.arm in trials:
-                trials[run.arm].append(trial)
-        for arm in trials if self.state.trainings.paused else ():
-            if (paused := self.paused_trial(arm)) is not None:
-                trials[arm].append(paused)
-        return trials
+        if attempts:
+            self.take(TrialsDispatched(time=0.0, attempts=attempts))
 
     def end(self, trial: int, result: ArmResult) -> None:
         """Record the result of a running trial."""
@@ -206,15 +203,14 @@ class MemoryCampaign:
 
     def stop(self, trial: int, cause: str) -> None:
         """Record that a running trial is stopped at the step of its last report."""
-        trainings = self.state.trainings
-        curve = trainings.curves.get(trial)
-        reported = curve is not None and bool(curve.steps)
+        curve = self.state.trainings.curves.get(trial)
+        has_reported = curve is not None and curve.steps
         self.take(
             TrialStopped(
                 trial=trial,
                 attempt=self.attempt(trial),
-                value=self.rules.sign * curve.rewards[-1] if curve and reported else None,
-                step=trainings.step(trial),
+                value=self.rules.sign * curve.rewards[-1] if curve and has_reported else None,
+                step=self.state.trainings.step(trial),
                 cause=cause,
                 **_ATTEMPT,
             )

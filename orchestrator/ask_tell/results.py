@@ -13,6 +13,7 @@ from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.older import Front, SearchResult
 from orchestrator.ask_tell.search import Search
 from orchestrator.bandit.model.model import model_of, scores_among
+from orchestrator.bandit.pulls import bounded
 from orchestrator.bandit.strategy import EstimatesRewards, Recommends
 from orchestrator.campaign.hypervolume import Point, with_point
 from orchestrator.campaign.trial_result import TrialResult, Trials
@@ -150,8 +151,12 @@ class Results:
         values = {objective.metric: objective.sign * reward for objective, reward in pairs}
         results = self._results_of(arm)
         names = dict.fromkeys(goal.metric for goal in self._goals.constraints) if results else ()
-        bounded = {name: fmean(each.metrics[name] for each in results) for name in names if name not in values}
-        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values | bounded)
+        further = {
+            name: fmean(bounded([each.metrics[name] for each in results]))
+            for name in names
+            if name not in values
+        }  # fmt: skip
+        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values | further)
 
     def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
         """Return an arm with the mean of its values."""

@@ -10,7 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from orchestrator.files import read_small, write_text
 from orchestrator.wording import one_line
 
 Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
-T = TypeVar("T")
 
 CALLS = 1  # the format of version 0.2.0, whose log has an entry for each call
 FORMAT = 2
@@ -51,8 +50,8 @@ def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
     write_text(Path(path), json.dumps(saved) + "\n")
 
 
-def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_code: bool) -> T:
-    """Call `build` with the values that `write_saved` wrote. Raises ValueError if the file cannot
+def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, runs_code: bool) -> None:
+    """Call `restore` with the values that `write_saved` wrote. Raises ValueError if the file cannot
     be read, was not written by `write_saved`, or has another `kind` because the other class wrote
     it. Nothing is imported unless `runs_code`: without it, a strategy in a module that this program
     has not imported also raises ValueError."""
@@ -64,7 +63,7 @@ def read_saved(path: str | Path, build: Callable[[Entry], T], kind: Kind, runs_c
             raise ValueError(f"it was written by {_CLASSES[other_class]}; write {_CLASSES[other_class]}.load(path)")
         if not runs_code:
             _refuse_import(saved)
-        return build(saved)
+        restore(saved)
     except OSError as error:
         raise ValueError(f"path must be a file that save wrote, got {excerpt(str(path))}: {error.strerror}") from error
     except _DAMAGES as error:

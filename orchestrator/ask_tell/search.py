@@ -7,25 +7,18 @@ trials is a campaign with n free slots. The events record everything that the st
 and forecast, so a loaded search continues exactly as the saved one would have.
 """
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Self
-
-import numpy as np
 
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
-from orchestrator.ask_tell.learner import GROW, INIT, Learner
+from orchestrator.ask_tell.learner import GROW, Learner
 from orchestrator.ask_tell.memory import ENQUEUED, PENDING, TOLD, ArmResult, MemoryCampaign
 from orchestrator.ask_tell.space_candidates import SpaceCandidates
-from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import (
     AnyStrategy,
     Choose,
-    Observation,
-    Pick,
     StrategyState,
     refresh_growth,
 )
@@ -57,8 +50,8 @@ class Search:
             arms.
         model: the strategy's state after `events`.
         rules: goals, and the rules for trainings.
-        events: the events so far.
         candidates: the configurations of the arms if the search is over a space.
+        events: the events so far.
     """
 
     def __init__(
@@ -67,26 +60,13 @@ class Search:
         seed: int,
         model: StrategyState,
         rules: Rules,
-        events: Iterable[Event] = (),
         candidates: SpaceCandidates | None = None,
+        events: Iterable[Event] = (),
     ) -> None:
         self.strategy = strategy
         self.campaign = MemoryCampaign(rules, refresh_growth(strategy), events)
         self.learner = Learner(strategy, seed, model, self.campaign)
         self.candidates = candidates
-
-    @classmethod
-    def begin(
-        cls,
-        strategy: AnyStrategy,
-        seed: int,
-        arms: Arms,
-        rules: Rules,
-        candidates: SpaceCandidates | None = None,
-    ) -> Self:
-        """Return a search over `arms` before any event. See the class for the other arguments."""
-        model: StrategyState = strategy.init(arms, np.random.default_rng([seed, INIT]))
-        return cls(strategy, seed, model, rules, candidates=candidates)
 
     @property
     def space(self) -> SpaceCandidates:
@@ -106,7 +86,8 @@ class Search:
         while True:
             match decide(self.campaign.state, now=0.0):
                 case Dispatch(assignments):
-                    return self.campaign.dispatch(each.trial for each in assignments[:limit])
+                    self.campaign.dispatch(each.trial for each in assignments[:limit])
+                    return [each.arm for each in assignments[:limit]]
                 case Begin() | Tell():
                     self._learn()
                 case Grow(pending):
@@ -133,9 +114,7 @@ class Search:
         self.campaign.start(arms, PENDING, shares=False)
 
     def tell(self, results: Sequence[ArmResult]) -> None:
-        """Record results, in any order. Raises RewardSumError, without recording any result, if the
-        rewards of an arm have no finite sum."""
-        self.learner.check_sums([self._observation(result) for result in results])
+        """Record results, in any order."""
         trials = self.campaign.start([result.arm for result in results], TOLD)
         for trial, result in zip(trials, results, strict=True):
             self.campaign.end(trial, result)
@@ -205,10 +184,7 @@ class Search:
 
     def _learn(self) -> None:
         """Let the strategy learn all results."""
-        record = self.learner.learn()
-        pool = None if self.candidates is None else self.candidates.pool
-        wants_growth = pool is not None and pool.demand(self.strategy, self.learner.model) is not None
-        self.take(self.learner.refreshed(record, wants_growth))
+        self.take(self.learner.learn(None if self.candidates is None else self.candidates.pool))
 
     def _grow(self, pending: Sequence[int]) -> None:
         """Append the candidates that the model requests."""
@@ -222,34 +198,20 @@ class Search:
         """Let the strategy choose, and start its trials except the first `skip`. Return their arms;
         None if the strategy waits for results."""
         decision = self.strategy.ask(self.learner.model, pending, limit)
-        if isinstance(decision, Choose) and decision.picks:
-            picks = decision.picks[skip:]
-            # the next choice skips the same number of picks again
-            return self._start(picks, decision.reason, len(picks) if skip else limit)
-        self.campaign.choose((), decision.reason or _NO_CHOICE, limit=limit)
-        return None
-
-    def _start(self, picks: Sequence[Pick], reason: str, limit: int) -> list[int]:
-        """Start the trials of `picks`, and return their arms. A pick continues its paused trial, or
-        starts a new one. `limit`: the number of picks that were requested."""
+        reason = decision.reason or _NO_CHOICE
+        if not (isinstance(decision, Choose) and decision.picks):
+            self.campaign.choose((), reason, limit=limit)
+            return None
+        picks = decision.picks[skip:]
         if not picks:
             return []
+        arms = [pick.arm for pick in picks]
         paused = self.campaign.state.trainings.paused
         trials = [pick.trial if pick.trial in paused else None for pick in picks]
         continued = tuple(trial for trial in trials if trial is not None)
-        fresh = itertools.count(self.campaign.state.totals.chosen)
-        arms = [pick.arm for pick, trial in zip(picks, trials, strict=True) if trial is None]
-        self.campaign.choose(arms, reason or _NO_CHOICE, limit=limit, continued=continued)
-        self.campaign.resume(continued)
-        return self.campaign.dispatch(next(fresh) if trial is None else trial for trial in trials)
-
-    def _observation(self, result: ArmResult) -> Observation:
-        """Return a result as rewards, which are maximized."""
-        rules = self.campaign.rules
-        if result.value is None:
-            return Observation(result.arm, None)
-        further = () if rules.goals.is_single else rules.goals.further(result.value, result.metrics)
-        return Observation(result.arm, rules.sign * result.value, further)
+        requested = len(picks) if skip else limit  # the next choice skips the same number again
+        self.campaign.begin(arms, trials, reason, limit=requested, continued=continued)
+        return arms
 
 
 def existing_event(existing: Sequence[ArmResult]) -> ExistingTaken:

@@ -12,6 +12,7 @@ from objectives.parameters import Parameter
 from objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_space
+from orchestrator.ask_tell.learner import first_model
 from orchestrator.ask_tell.saving import Entry
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.space_candidates import SpaceCandidates
@@ -63,7 +64,6 @@ class SearchSetup:
 
     def dump(self) -> Entry:
         """Return the setup as plain values."""
-        steps = {"steps": self.steps, "first_trials": self.first_trials, "checkpoints": self.checkpoints}
         return {
             "space": dump_space(self.space.parameters),
             "forbid": dump_forbid(self.space.forbid),
@@ -73,7 +73,9 @@ class SearchSetup:
             "seed": self.seed,
             "enqueue": [dict(configuration) for configuration in self.enqueue],
             "limit": self.candidate_limit,
-            **({} if self.steps is None else steps),
+            "steps": self.steps,
+            "first_trials": self.first_trials,
+            "checkpoints": self.checkpoints,
         }
 
     @staticmethod
@@ -96,8 +98,8 @@ class SearchSetup:
         pool = self._pool()
         repeats = pool.candidates.repeats or model_of(self.strategy) is None
         arms = arms_of(pool.candidates, repeats).with_goals(self.goals.for_strategy)
-        candidates = SpaceCandidates(pool, self.space)
-        return Search.begin(self.strategy, self.seed, arms, self._rules(), candidates)
+        model = first_model(self.strategy, arms, self.seed)
+        return Search(self.strategy, self.seed, model, self._rules(), SpaceCandidates(pool, self.space))
 
     def _pool(self) -> Pool:
         """Return the initial candidates."""

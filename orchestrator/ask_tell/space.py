@@ -22,7 +22,6 @@ from orchestrator.ask_tell.checks import (
     check_report,
     check_seed,
 )
-from orchestrator.ask_tell.learner import RewardSumError
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.older import Front, accepts_options, warn
 from orchestrator.ask_tell.saving import Kind
@@ -310,17 +309,14 @@ class Optimizer(AskTell):
         """Record the metrics of each configuration; None for a failed one."""
         first, *further = self.metrics
         arms = self._search.arms_of(configurations)
-        results = [
-            ArmResult(arm, None)
-            if metrics is None
-            else ArmResult(arm, metrics[first], {name: metrics[name] for name in further})
-            for arm, metrics in zip(arms, metrics_of, strict=True)
-        ]
-        try:
-            self._search.tell(results)
-        except RewardSumError as error:
-            rule = f"the values of {self.candidates.parameters(error.arm)} add up to more than a float can hold"
-            raise ValueError(f"{rule}; divide all by a constant") from error
+        self._search.tell(
+            [
+                ArmResult(arm, None)
+                if metrics is None
+                else ArmResult(arm, metrics[first], {name: metrics[name] for name in further})
+                for arm, metrics in zip(arms, metrics_of, strict=True)
+            ]
+        )
 
     __getstate__ = AskTell._saved
     __setstate__ = AskTell._restore
