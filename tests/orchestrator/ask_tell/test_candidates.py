@@ -149,11 +149,7 @@ BBKB: Any = strategies.BBKB
         (lambda: Wrong(X).ask(2.5), "limit must be a whole number >= 1, got 2.5"),
         (lambda: Wrong(X).ask(0), "limit must be >= 1, got 0"),
         (lambda: Wrong(X).tell([1, 2], [[0.5], [0.5]]), r"rewards must be \(n,\), .* got shape \(2, 1\)"),
-        (
-            lambda: Wrong(X).tell([1], [1j]),
-            "a reward must be a finite number, got 1j; call fail for a failed evaluation",
-        ),
-        (lambda: Wrong(X).tell([1], ["much"]), "a reward must be a finite number, got 'much'"),
+        (lambda: Wrong(X).tell([1], [1j]), "a reward must be a finite number, got 1j; call fail for a failed"),
         (lambda: Wrong(X).tell([1], {1: 0.5}), r"rewards must be numbers \(n,\) .* got a dict"),
         (lambda: Wrong(X).best, "best needs at least one reward"),
         (lambda: Wrong(X).tell([60], [0.5]), "an index must be >= 0 and < 60, the number of candidates; got 60"),
