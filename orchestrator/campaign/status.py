@@ -290,8 +290,10 @@ def _workers_status(state: CampaignState, since: float) -> WorkersStatus:
 def _model_status(state: CampaignState) -> ModelStatus:
     refresh = state.refresh
     gains = state.results.gains
+    best = state.best_known
+    risen_at = 0 if best is not None and best.trial is None else gains.risen_at
     # a member of a population that continues no longer counts as a result
-    since = max(0, state.totals.succeeded - gains.risen_at)
+    since = max(0, state.totals.succeeded - risen_at)
     return ModelStatus(
         is_asynchronous=state.rules.strategy.is_asynchronous,
         refreshes=refresh.round,

@@ -52,7 +52,7 @@ class ConstraintSettings(_Goal):
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
         if self.at_most is None and self.at_least is None:
-            raise failure([Refusal((), f"the constraint on {self.metric} must have at_most or at_least")])
+            raise failure([Refusal((), f"must have at_most or at_least beside metric: {self.metric}")])
         if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
             raise failure([Refusal(("at_least",), f"must be <= at_most, {self.at_most:g}, got {self.at_least:g}")])
         return self

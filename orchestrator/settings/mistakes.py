@@ -134,6 +134,9 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
     """Return the problem of an unknown key, with a similar one or, if known, all valid ones."""
     if key == "type" and "low" in choices:
         return Refusal((key,), "is not a known key; leave it out, or write integer: true")
+    section, dot, rest = str(key).partition(".")
+    if dot and section in choices:
+        return Refusal((key,), f"is not a known key; write {section}: {{{rest}: …}}")
     hint = f"; {suggestion(str(key), choices)}" if choices else ""
     return Refusal((key,), f"is not a known key{hint}")
 
@@ -152,9 +155,9 @@ def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
     existing = _names_in(chosen)
     if len(keys) == 1 and "budget" in existing and key in _MEANT_AT_TOP:
         return Refusal(keys, f"is not a known key; did you mean {_MEANT_AT_TOP[key]!r}?")
-    owners = [": ".join(_selector(section)) for section in sections if key in _names_in([section])]
-    if owners:
-        return Refusal(keys, f"needs {' or '.join(owners)}")
+    owners = [_selector(section) for section in sections if key in _names_in([section])]
+    if owners and all(name for name, _ in owners):
+        return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
     return unknown_key(key, existing).below(*keys[:-1])
 
 
@@ -278,13 +281,15 @@ def _names_in(sections: Iterable[type[BaseModel]]) -> list[str]:
 
 
 def _selector(section: type[BaseModel]) -> tuple[str, str]:
-    """Return the key, such as `rule`, and its only value that select a section of a union; empty
-    texts if there are none."""
+    """Return the key, such as `rule`, and its only value that select a section of a union.
+
+    Without such a key, return an empty text and the tag of a source of known results.
+    """
     for name, field in section.model_fields.items():
         match get_args(field.annotation):
             case (str(value),) if get_origin(field.annotation) is Literal:
                 return name, value
-    return "", ""
+    return "", next((f"a {name}" for name, field in section.model_fields.items() if field.is_required()), "")
 
 
 def _models_in(annotation: object) -> list[type[BaseModel]]:

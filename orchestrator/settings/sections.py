@@ -62,7 +62,12 @@ def folder_of(info: ValidationInfo) -> Path:
     return Path((info.context or {}).get("folder", Path.cwd()))
 
 
+_WEBHOOK = r"^(https?://|\$\{)"
+
+
 def _webhook(url: str) -> str:
+    if not re.match(_WEBHOOK, url):
+        raise failure([Refusal((), "must begin with https:// or http://, or be ${VAR}", excerpt(url))])
     if "@" in url.split("://")[-1].split("/")[0].split("?")[0]:
         raise ValueError("the address must not contain a user and password: write ${VAR}, and set VAR to an address")
     return url
@@ -224,7 +229,7 @@ class NotifySettings(Section):
         description="Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT "
         "describe what happened; JSON on its standard input has the same.",
     )
-    webhook: Annotated[str, Field(pattern=r"^(https?://|\$\{)"), AfterValidator(_webhook)] | None = Field(
+    webhook: Annotated[str, AfterValidator(_webhook), Field(json_schema_extra={"pattern": _WEBHOOK})] | None = Field(
         default=None,
         description="Address that receives this JSON by POST; ${VAR} in it is read from the environment at that time.",
     )

@@ -190,6 +190,8 @@ def _build_parameter(options: object) -> Parameter:
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
         # JSON, the format of stored settings and parameters, cannot represent them
         raise failure([Refusal((), "must hold finite numbers only", excerpt(options))])
+    if kind is Range and any(isinstance(fields.get(key), bool) for key in ("low", "high")):
+        raise failure([Refusal((), "must have numbers as low and high, or choices: [false, true]", excerpt(options))])
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
     return parameter if when is None else _with_conditions(parameter, when)

@@ -18,6 +18,7 @@ from orchestrator.history.status_text import gains_text
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
+    existing_data,
     failure,
     fold,
     opening,
@@ -116,3 +117,10 @@ def test_status_has_the_possible_and_the_last_gain() -> None:
     expected = "the last was 1 result ago; the model expects at most 0.0312 more"
     assert gains_text(status_of("run", state)) == expected
     assert gains_text(status_of("run", CampaignState())) == ""
+
+
+@pytest.mark.parametrize(("known", "results"), [(2.0, "2 results"), (0.1, "1 result")])
+def test_last_gain_counts_from_the_start_if_existing_data_are_best(known: float, results: str) -> None:
+    state = fold(existing_data(known), session(slots=1), batch(0, [0, 1]), dispatch((0, 1)), success(0))
+    state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
+    assert gains_text(status_of("run", state)) == f"the last was {results} ago"

@@ -189,11 +189,12 @@ def test_hanging_command_is_killed_with_its_children(
 
 
 def test_campaign_notifies_of_its_end(tmp_path: Path) -> None:
-    settings = {"notify": {"command": f"cat >> {tmp_path / 'notices'}"}}
+    known = [{"results": [{"parameters": {"x": 0.5}, "value": 9.0}]}]
+    settings = {"notify": {"command": f"cat >> {tmp_path / 'notices'}"}, "known_results": known}
     tune_here(tmp_path, lambda x: x, evaluations=2, name="noted", settings=settings)
     notice = json.loads((tmp_path / "notices").read_text())
     assert notice["event"] == "ended"
-    assert ": finished: budget spent; 2/2 done, best " in notice["text"]
+    assert ": finished: budget spent; 2/2 done, best 9 (existing data: " in notice["text"]
 
 
 @pytest.mark.parametrize(

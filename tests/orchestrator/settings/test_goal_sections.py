@@ -33,7 +33,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"objectives": [{"direction": "minimize"}]}, "objectives.0.metric is required"),
     ({"objectives": [{"metric": "a", "direction": "up"}]}, "objectives.0.direction must be 'maximize' or 'minimize'"),
     ({"objectives": [{"metric": "a"}, {"metric": "a"}]}, "objectives.1.metric must be another one than before"),
-    ({"constraints": [{"metric": "a"}]}, "the constraint on a must have at_most or at_least"),
+    ({"constraints": [{"metric": "a"}]}, "constraints.0 must have at_most or at_least beside metric: a"),
     ({"constraints": [{"metric": "a", "at_most": 1, "at_least": 2}]}, "constraints.0.at_least must be <= at_most, 1"),
     (
         {"objectives": PAIR, "objective": {"name": "branin", "direction": "minimize"}},

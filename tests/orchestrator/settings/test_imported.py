@@ -152,6 +152,8 @@ def test_study_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"optuna": "none.db"}, r"known_results\.0\.optuna: .*none\.db must be the file of an Optuna storage"),
         ({"optuna": "empty.db", "study": "x"}, "study must name one of the studies"),
         ({"optuna": "one.db", "studdy": "x"}, "known_results.0.studdy is not a known key; did you mean 'study'"),
+        ({"table": "a.csv", "run": "b"}, "known_results.0.run is not a known key; valid names: table, reward"),
+        ({"table": "a.csv", "metric": "b"}, "known_results.0.metric is not a known key; valid names: table, reward"),
         ({"optuna": "wrong.db"}, "has direction maximize and this campaign minimize"),
         ({"optuna": "two.db"}, r"must have one objective, got 2"),
         ({"ray_tune": ".", "metric": "loss"}, "must be the folder of a Ray Tune experiment"),

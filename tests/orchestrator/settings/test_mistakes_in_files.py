@@ -38,6 +38,11 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         (f"{HEAD}seed: 1.5\n", "x.yaml:4: seed must be a whole number, got 1.5"),
         (f"{HEAD}seed: true\n", "x.yaml:4: seed must be a whole number, got true"),
         (f"{HEAD}worker: {{}}\n", "x.yaml:4: worker is not a known key; did you mean 'workers'?"),
+        (f"{HEAD}workers.count: 2\n", "x.yaml:4: workers.count is not a known key; write workers: {count: …}"),
+        (
+            f"{HEAD}notify: {{webhook: a.b/c}}\n",
+            "x.yaml:4: notify.webhook must begin with https:// or http://, or be ${",
+        ),
         (f"{HEAD}workers: {{count: 0}}\n", "x.yaml:4: workers.count must be >= 1, got 0"),
         (f"{HEAD}workers: 4\n", "x.yaml:4: workers must be a mapping with keys such as "),
         (f"{HEAD}workers: {{cpus: .inf}}\n", "x.yaml:4: workers.cpus must be a finite number, got Infinity"),

@@ -98,6 +98,7 @@ def test_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: st
 @pytest.mark.parametrize(
     ("parameter", "message"),
     [
+        ("{low: false, high: true}", "x.yaml:6: space.p must have numbers as low and high, or choices: [false, true]"),
         (
             "{low: 0, high: 1, when: {modl: svm}}",
             "x.yaml:6: space.p.when.modl must name a parameter of the space (m, p)",
