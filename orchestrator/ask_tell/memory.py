@@ -6,7 +6,7 @@ event has the time 0.
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -70,6 +70,8 @@ class MemoryCampaign:
         )
         self.events: list[Event] = []
         self.state = CampaignState(rules=self.rules, session=Session(epoch=1))
+        self._arms: list[int] = []  # trial → arm
+        self._from_elsewhere: set[int] = set()  # trials whose results were not requested by `ask`
         for event in events:
             self.take(event)
 
@@ -77,18 +79,22 @@ class MemoryCampaign:
         """Append `event` to the log and fold it into the state."""
         self.state = apply(self.state, event)
         self.events.append(event)
+        if isinstance(event, BatchChosen):
+            self._arms += [pick.arm for pick in event.picks]
+            if event.reason == TOLD:
+                self._from_elsewhere.update(pick.trial for pick in event.picks)
 
     @property
     def results(self) -> list[ArmResult]:
         """The results in the order of their arrival."""
-        arms = [pick.arm for choice in self._choices for pick in choice.picks]
-        return [
-            ArmResult(arms[event.trial], event.value, event.metrics, event.trial)
-            if isinstance(event, TrialSucceeded)
-            else ArmResult(arms[event.trial], None, trial=event.trial)
-            for event in self.events
-            if isinstance(event, TrialSucceeded | TrialFailed)
-        ]
+        results = []
+        for event in self.events:
+            if isinstance(event, TrialSucceeded):
+                arm = self._arms[event.trial]
+                results.append(ArmResult(arm, event.value, event.metrics, event.trial))
+            elif isinstance(event, TrialFailed):
+                results.append(ArmResult(self._arms[event.trial], None, trial=event.trial))
+        return results
 
     @property
     def pending(self) -> list[int]:
@@ -105,13 +111,10 @@ class MemoryCampaign:
     @property
     def unlearned(self) -> list[Observation]:
         """The results that the strategy has not learned, in the order of their arrival."""
-        choices = (choice for choice in self._choices if choice.reason == TOLD)
-        from_elsewhere = {pick.trial for choice in choices for pick in choice.picks}
-        return [replace(each.observation, is_existing=each.trial in from_elsewhere) for each in self.state.finished]
-
-    @property
-    def _choices(self) -> Iterator[BatchChosen]:
-        return (event for event in self.events if isinstance(event, BatchChosen))
+        return [
+            replace(each.observation, is_existing=each.trial in self._from_elsewhere)
+            for each in self.state.finished
+        ]  # fmt: skip
 
     def running_trial(self, arm: int) -> int | None:
         """Return the arm's oldest running trial; None if it has none."""

@@ -176,5 +176,5 @@ class Results:
         return [each for each in self._search.campaign.results if each.arm == arm and each.value is not None]
 
     def _parameters(self, arm: int) -> Mapping[str, Scalar]:
-        candidates = self._search.candidates
-        return {"candidate": arm} if candidates is None else candidates.pool.candidates.parameters(arm)
+        pool = self._search.pool
+        return {"candidate": arm} if pool is None else pool.candidates.parameters(arm)

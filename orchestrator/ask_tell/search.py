@@ -11,10 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from objectives.conditions import Scalar
-from objectives.objective import ObjectiveError
+from objectives.objective import Candidates, ObjectiveError
 from orchestrator.ask_tell.learner import GROW, Learner
 from orchestrator.ask_tell.memory import ENQUEUED, PENDING, TOLD, ArmResult, MemoryCampaign
-from orchestrator.ask_tell.space_candidates import SpaceCandidates
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import (
     AnyStrategy,
@@ -36,7 +35,7 @@ from orchestrator.campaign.policy import decide
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.stops import stop_cause
 from orchestrator.campaign.trainings.reports import StepReport
-from orchestrator.candidates.pool import Appended
+from orchestrator.candidates.pool import Appended, Pool, plain_columns
 
 _NO_CHOICE = "the strategy chooses nothing"
 
@@ -50,7 +49,7 @@ class Search:
             arms.
         model: the strategy's state after `events`.
         rules: goals, and the rules for trainings.
-        candidates: the configurations of the arms if the search is over a space.
+        pool: the initial candidates and their space; None if the arms are rows of an array.
         events: the events so far.
     """
 
@@ -60,20 +59,21 @@ class Search:
         seed: int,
         model: StrategyState,
         rules: Rules,
-        candidates: SpaceCandidates | None = None,
+        pool: Pool | None = None,
         events: Iterable[Event] = (),
     ) -> None:
         self.strategy = strategy
         self.campaign = MemoryCampaign(rules, refresh_growth(strategy), events)
         self.learner = Learner(strategy, seed, model, self.campaign)
-        self.candidates = candidates
+        self.pool = pool
+        self._arms = {} if pool is None else {row.tobytes(): arm for arm, row in enumerate(pool.candidates.features)}
 
     @property
-    def space(self) -> SpaceCandidates:
+    def candidates(self) -> Candidates:
         """The candidates of a space; raises ValueError if they are the rows of an array."""
-        if self.candidates is None:
+        if self.pool is None:
             raise ValueError("candidates that are rows of an array do not grow")
-        return self.candidates
+        return self.pool.candidates
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
         """Return at most `limit` arms, which become pending; none if the strategy waits for
@@ -151,28 +151,40 @@ class Search:
         """Return the arms of configurations. A configuration that is not a candidate becomes one.
         Raises ObjectiveError if a configuration does not belong to the space, or the strategy does
         not support appended candidates."""
-        for appended in self.space.missing(configurations):
+        if self.pool is None or self.pool.space is None:
+            raise ValueError("candidates that are rows of an array are found by their index")
+        rows = [self.pool.space.candidate(configuration) for configuration in configurations]
+        for row in rows:
+            if _key(row) in self._arms:
+                continue
             if not isinstance(self.strategy, Grows):
-                named = {name: column[0] for name, column in appended.columns.items() if column[0] is not None}
-                raise ObjectiveError(f"{named} is not a candidate, and the strategy does not support other ones")
-            self.append(appended)
-        return [self.space.arm(configuration) for configuration in configurations]
+                raise ObjectiveError(
+                    f"{row.parameters(0)} is not a candidate, and the strategy does not support other ones"
+                )
+            self.append(Appended(plain_columns(row), ()))
+        return [self._arms[_key(row)] for row in rows]
 
     def append(self, appended: Appended) -> None:
         """Append the caller's candidates, or those that the model requested."""
-        columns = {name: tuple(column) for name, column in appended.columns.items()}
-        first = len(self.space.pool.candidates)
-        round_ = self.campaign.state.refresh.round
         self.take(
-            CandidatesGrown(time=0.0, round=round_, first=first, columns=columns, retired=appended.retired, seconds=0.0)
+            CandidatesGrown(
+                time=0.0,
+                round=self.campaign.state.refresh.round,
+                first=len(self.candidates),
+                columns={name: tuple(column) for name, column in appended.columns.items()},
+                retired=appended.retired,
+                seconds=0.0,
+            )
         )
 
     def take(self, event: Event) -> None:
         """Record `event`, and append its candidates to the strategy's state."""
         if isinstance(event, CandidatesGrown):
-            if not isinstance(self.strategy, Grows):
-                raise ValueError("the log appends candidates, but the strategy does not support appended candidates")
-            features, log_prior = self.space.append(Appended(event.columns, event.retired))
+            if self.pool is None or not isinstance(self.strategy, Grows):
+                raise ValueError("the log appends candidates, but this search does not support appended candidates")
+            first = len(self.pool.candidates)
+            self.pool, features, log_prior = self.pool.append(Appended(event.columns, event.retired))
+            self._arms.update({row.tobytes(): arm for arm, row in enumerate(features, start=first)})
             self.learner.model = self.strategy.extend(self.learner.model, features, event.retired, log_prior)
         self.campaign.take(event)
 
@@ -184,15 +196,17 @@ class Search:
 
     def _learn(self) -> None:
         """Let the strategy learn all results."""
-        self.take(self.learner.learn(None if self.candidates is None else self.candidates.pool))
+        self.take(self.learner.learn(self.pool))
 
     def _grow(self, pending: Sequence[int]) -> None:
         """Append the candidates that the model requests."""
-        pool = self.space.pool
         model = self.learner.model
-        growth = pool.demand(self.strategy, model)
-        if growth is not None and isinstance(self.strategy, Grows):
-            self.append(pool.growth(self.strategy, model, growth, pending, self.learner.rng(GROW, model.round)))
+        if self.pool is None or not isinstance(self.strategy, Grows):
+            return
+        growth = self.pool.demand(self.strategy, model)
+        if growth is not None:
+            rng = self.learner.rng(GROW, model.round)
+            self.append(self.pool.growth(self.strategy, model, growth, pending, rng))
 
     def _choose(self, pending: Sequence[int], limit: int, skip: int) -> list[int] | None:
         """Let the strategy choose, and start its trials except the first `skip`. Return their arms;
@@ -212,6 +226,11 @@ class Search:
         requested = len(picks) if skip else limit  # the next choice skips the same number again
         self.campaign.begin(arms, trials, reason, limit=requested, continued=continued)
         return arms
+
+
+def _key(row: Candidates) -> bytes:
+    key: bytes = row.features[0].tobytes()
+    return key
 
 
 def existing_event(existing: Sequence[ArmResult]) -> ExistingTaken:

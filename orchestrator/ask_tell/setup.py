@@ -15,7 +15,6 @@ from orchestrator.ask_tell.checks import check_goals, check_list, check_mappings
 from orchestrator.ask_tell.learner import first_model
 from orchestrator.ask_tell.saving import Entry
 from orchestrator.ask_tell.search import Search
-from orchestrator.ask_tell.space_candidates import SpaceCandidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
@@ -99,7 +98,7 @@ class SearchSetup:
         repeats = pool.candidates.repeats or model_of(self.strategy) is None
         arms = arms_of(pool.candidates, repeats).with_goals(self.goals.for_strategy)
         model = first_model(self.strategy, arms, self.seed)
-        return Search(self.strategy, self.seed, model, self._rules(), SpaceCandidates(pool, self.space))
+        return Search(self.strategy, self.seed, model, self._rules(), pool)
 
     def _pool(self) -> Pool:
         """Return the initial candidates."""
@@ -110,7 +109,7 @@ class SearchSetup:
         candidates = make_candidates(
             space, size=None, sampler="sobol", seed=self.seed, first=self.enqueue, points=points
         )  # fmt: skip
-        return Pool(candidates, space if grows else None, self.candidate_limit)
+        return Pool(candidates, space, self.candidate_limit, grows)
 
     def _rules(self) -> Rules:
         """Return the goals, and the rules for trainings in steps."""
@@ -130,23 +129,18 @@ class SearchSetup:
 
     def check_steps(self) -> None:
         """Raise ValueError if these arguments do not allow trainings in steps."""
-        for is_broken, message in self._rules_on_steps():
-            if is_broken:
-                raise ValueError(message)
-
-    def _rules_on_steps(self) -> Sequence[tuple[object, str]]:
-        """Return pairs of whether a rule is broken and its message, in order of precedence."""
         has_steps = self.steps is not None
-        is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
         needs = "needs steps, the step at which a training ends; got"
-        able = "needs a strategy whose model learns curves, such as bbkb with its default preset"
-        is_flag = isinstance(self.checkpoints, bool)
-        return (
-            (not has_steps and self.first_trials, f"first_trials {needs} {self.first_trials}"),
-            (not has_steps and self.checkpoints is not True, f"checkpoints {needs} {self.checkpoints!r}"),
-            (not is_flag, f"checkpoints must be True or False, got {self.checkpoints!r}"),
-            (has_steps and not is_able, f"steps {able}; leave out steps, got {self.strategy!r}"),
-        )
+        if not has_steps and self.first_trials:
+            raise ValueError(f"first_trials {needs} {self.first_trials}")
+        if not has_steps and self.checkpoints is not True:
+            raise ValueError(f"checkpoints {needs} {self.checkpoints!r}")
+        if not isinstance(self.checkpoints, bool):
+            raise ValueError(f"checkpoints must be True or False, got {self.checkpoints!r}")
+        is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
+        if has_steps and not is_able:
+            able = "a strategy whose model learns curves, such as bbkb with its default preset"
+            raise ValueError(f"steps needs {able}; leave out steps, got {self.strategy!r}")
 
 
 def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> SearchSpace:

@@ -273,7 +273,7 @@ class Optimizer(AskTell):
     @exclusive
     def candidates(self) -> Candidates:
         """The current candidates."""
-        return self._search.space.pool.candidates
+        return self._search.candidates
 
     @exclusive
     def scores(self, values: ArrayLike) -> NDArray[np.float64]:

@@ -46,16 +46,19 @@ class Appended:
 class Pool:
     """Candidates, and the `space` of new ones; None if the set does not grow.
 
-    At most `limit` candidates are live, that is, neither retired nor set aside.
+    At most `limit` candidates are live, that is, neither retired nor set aside. `grows`: whether the
+    strategy may request new ones.
     """
 
     candidates: Candidates
     space: SearchSpace | None = None
     limit: int = 0
+    grows: bool = True
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | Perturbation | None:
         """Return the strategy's current request for growth; None if there is none."""
-        return strategy.growth(state) if self.space is not None and isinstance(strategy, Grows) else None
+        may_grow = self.grows and self.space is not None
+        return strategy.growth(state) if may_grow and isinstance(strategy, Grows) else None
 
     def growth(
         self,
@@ -74,14 +77,14 @@ class Pool:
         if self.space is None:
             return Appended({}, ())
         if isinstance(request, Perturbation):
-            return Appended(_plain(perturb(self.space, self.candidates, *request, rng)), ())
+            return Appended(plain_columns(perturb(self.space, self.candidates, *request, rng)), ())
         appended = grow(
             self.space, self.candidates, request.around, request.lengthscales, count=min(GROWTH, self.limit), rng=rng
         )
         if appended is None:
             return Appended({}, ())
         retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))
-        return Appended(_plain(appended), retired)
+        return Appended(plain_columns(appended), retired)
 
     def append(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
         """Append candidates. Return the pool, their features (n, d) and their `log_prior` (n,)."""
@@ -92,6 +95,6 @@ class Pool:
         return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features, rebuilt.log_prior
 
 
-def _plain(candidates: Candidates) -> dict[str, tuple[Scalar, ...]]:
+def plain_columns(candidates: Candidates) -> dict[str, tuple[Scalar, ...]]:
     """Return the values of each parameter as plain Python values."""
     return {name: tuple(column.tolist()) for name, column in candidates.columns.items()}
