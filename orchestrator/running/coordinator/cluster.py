@@ -184,13 +184,13 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
         context = _init(name, address=address)
     except (RuntimeError, ValueError, OSError, RayError) as error:
         raise UserError(_refusal(address, error)) from error
-    notes = (*_open_notes(address), *_room_notes(workers, cpus, gpus))
+    url = getattr(context, "dashboard_url", None)
     return Cluster(
         address=_gcs_address(),
-        dashboard_url=_dashboard_url(context),
+        dashboard_url=f"http://{url}" if url else None,
         is_ours=False,
         is_connected_here=True,
-        notes=notes,
+        notes=(*_open_notes(address), *_room_notes(workers, cpus, gpus)),
     )
 
 
@@ -321,11 +321,6 @@ def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
 
 def _gcs_address() -> str:
     return str(ray.get_runtime_context().gcs_address)
-
-
-def _dashboard_url(context: object) -> str | None:
-    url = getattr(context, "dashboard_url", None)
-    return f"http://{url}" if url else None
 
 
 def node_here(workers: int, cpus: float) -> NamedNode:

@@ -25,6 +25,7 @@ from ray._private import node as ray_node
 
 # Below those from which Linux takes the ports of outgoing connections.
 _PORTS = range(20_000, 32_000)
+_CONNECT_SECONDS = 2.0
 _LOWEST_PRIORITY = 19  # a niceness; Ray gives 15 to its workers
 # the attribute of Ray's parameters, and the name of the file that tells Ray the port
 _AGENT_PORTS = {
@@ -154,6 +155,22 @@ def lost_process() -> str:
     for kind in ("raylet", "gcs_server"):
         if any(started.process.poll() is not None for started in node.all_processes.get(kind, ())):
             return kind
+    return ""
+
+
+def unreachable_process() -> str:
+    """Return which process of Ray does not accept connections: the raylet of this machine, or the
+    head's GCS; empty if both do."""
+    node: Any = ray._private.worker._global_node
+    host, _, port = node.gcs_address.rpartition(":")
+    process = "Ray's process raylet on this machine"
+    try:
+        with socket.socket(socket.AF_UNIX) as raylet:
+            raylet.connect(node.raylet_socket_name)
+        process = f"the head of the Ray cluster at {node.gcs_address}"
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except OSError:
+        return process
     return ""
 
 

@@ -13,7 +13,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import ActorLostError, RunError
 from orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
 from orchestrator.running.coordinator.handover import forget_store, leave_store
-from orchestrator.running.coordinator.head_node import cores, lost_process
+from orchestrator.running.coordinator.head_node import cores, lost_process, unreachable_process
 from orchestrator.running.coordinator.starting import ending_since
 from orchestrator.session.build import Parts
 from orchestrator.session.ray_workers import first_workers
@@ -28,6 +28,9 @@ _STATUS_SECONDS = 1.0  # the longest wait for a snapshot of the status
 _DELIVERY_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0  # the longest wait for an immediate answer
 _RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
+_CHECK_SECONDS = 5.0  # between two checks whether Ray's processes can be reached
+# how long they may be unreachable; after 60 s without its head, Ray ends this process
+_UNREACHABLE_SECONDS = 40.0
 
 
 class RemoteSession:
@@ -43,6 +46,7 @@ class RemoteSession:
         self._last: Status | None = None
         # a stop request that the actor has not received yet: whether it is immediate
         self._undelivered: bool | None = None
+        self._reached = time.monotonic()  # when Ray's processes accepted connections
 
     @classmethod
     def start(cls, run: Run, settings: Settings, is_detached: bool, parts: Parts | None = None) -> "RemoteSession":
@@ -91,11 +95,7 @@ class RemoteSession:
     def wait(self, seconds: float) -> bool:
         """Return whether the session has ended, waiting for it up to `seconds` (slightly longer
         while the actor restarts)."""
-        if process := lost_process():
-            raise ActorLostError(
-                f"Ray's process {process} on this machine has ended (killed, or out of memory?), so the session "
-                f"cannot continue. Every finished result is in the log: {self._run.resume_command}"
-            )
+        self._check_ray()
         if self._undelivered is not None:
             self.stop(self._undelivered)
         if self._answer is None:
@@ -149,11 +149,26 @@ class RemoteSession:
             self._answer = self._answer or ending_since(self._run.events(), self._length)
             if self._answer is not None:  # another watcher has removed the actor
                 return None
-            raise ActorLostError(
-                f"the coordinator died ({type(error).__name__}) and cannot be restarted. Every finished result is in "
-                f"the log: {self._run.resume_command}"
-            ) from error
+            raise self._lost(f"the coordinator died ({type(error).__name__}) and cannot be restarted") from error
         return answer
+
+    def _check_ray(self) -> None:
+        """Raise ActorLostError if Ray's processes have ended or are unreachable for long."""
+        if process := lost_process():
+            raise self._lost(
+                f"Ray's process {process} on this machine has ended (killed, or out of memory?), so the session "
+                "cannot continue"
+            )
+        seconds = time.monotonic() - self._reached
+        if seconds < _CHECK_SECONDS:
+            return
+        if not (process := unreachable_process()):
+            self._reached += seconds
+        elif seconds > _UNREACHABLE_SECONDS:
+            raise self._lost(f"{process} could not be reached for {_UNREACHABLE_SECONDS:g} s")
+
+    def _lost(self, why: str) -> ActorLostError:
+        return ActorLostError(f"{why}. Every finished result is in the log: {self._run.resume_command}")
 
 
 def _put(parts: Parts) -> "list[ray.ObjectRef[Parts]]":

@@ -17,7 +17,7 @@ from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.course import Course, Result, Setting, settings
 from benchmarks.chaos.monkey import Monkey
 from benchmarks.chaos.objective import executions
-from benchmarks.chaos.processes import wait_for
+from benchmarks.chaos.processes import program_of, wait_for
 from orchestrator.campaign.events import SessionClosed
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
@@ -73,6 +73,22 @@ def test_finished_result_is_neither_lost_nor_recorded_twice_after_any_kill(
     assert (found.results, found.lost, found.twice) == (60, 0, 0)
     assert set(found.kills) == {"worker", "coordinator", "driver", "node"}
     assert found.sessions == 2
+
+
+@pytest.mark.slow
+def test_driver_of_a_lost_cluster_names_the_cause_and_the_remedy(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    with Cluster(settings(notes, *SECONDS)) as here:
+        here.start(workers=0)
+        campaign = Campaign(here, Plan("actor", 500, 2, seed=5), tmp_path)
+        wait_for(lambda: campaign.results() >= 2, 120.0, "results must come")
+        for pid in here.mark.pids():
+            if program_of(pid) in ("gcs_server", "raylet"):
+                here.mark.kill(pid)
+        assert campaign.driver.wait(200) == 1
+    words = campaign.said()
+    assert "Ray's process raylet on this machine could not be reached for 40 s. Every finished result" in words
+    assert f"bbkb resume {campaign.run.folder}" in words
 
 
 @pytest.mark.slow
