@@ -17,6 +17,7 @@ from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
 from orchestrator.cli.summary import save_report, summarize
 from orchestrator.display.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
+from orchestrator.history.reading import read_history
 from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.running.launch import launch
 from orchestrator.running.resume import prepare
@@ -126,8 +127,15 @@ def _run_session(run_: runs.Run, settings: Settings, options: SessionOptions, pa
         with contextlib.suppress(UserError):  # the first error is the important one
             save_report(run_, run_.report_file)
         raise
-    history = save_report(run_, run_.report_file)
+    problem = ""
+    try:
+        history = save_report(run_, run_.report_file)
+    except UserError as error:
+        history = read_history(run_)
+        problem = f"warning: {error}"
     summarize(console, run_, history, outcome, reason, waited_seconds=time.monotonic() - began)
+    if problem:
+        say(console, problem)
     raise typer.Exit(EXIT_CODES[outcome])
 
 

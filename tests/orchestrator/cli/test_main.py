@@ -104,6 +104,18 @@ def test_resume_with_a_larger_budget_continues(bbkb: Bbkb, tmp_path: Path) -> No
     assert len(after) == 31
 
 
+def test_summary_is_printed_if_the_report_cannot_be_written(bbkb: Bbkb, tmp_path: Path) -> None:
+    (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
+    bbkb(tmp_path, "run", "campaign.yaml", "--set", "budget.evaluations=3")
+    report = run_of(tmp_path) / "report.html"
+    (tmp_path / report).unlink()
+    (tmp_path / report).mkdir()
+    done = bbkb(tmp_path, "resume", str(report.parent), "--set", "budget.evaluations=4")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "finished: budget spent" in done.stdout
+    assert f"{report} cannot be written: " in " ".join(done.stdout.split())
+
+
 def test_resume_rejects_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished_campaign: Path) -> None:
     done = bbkb(
         finished_campaign,
