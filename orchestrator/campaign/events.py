@@ -215,6 +215,7 @@ class ReopenedTrial:
     attempt: int
     failure: str  # workers.messages.FailureKind
     parameters: Mapping[str, object]
+    step: int = 0  # its steps in the budget; 0 in logs of older versions, which count them again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,10 +182,10 @@ def after_continuing(state: CampaignState, event: TrialsContinued) -> CampaignSt
     """Queue the next attempts of stopped trials, which then no longer count as stopped."""
     trials = {continued.trial for continued in event.trials}
     steps = state.trainings.steps
+    paused = state.trainings.paused
     rule = state.rules.training
     if state.rules.steps is not None and rule is not None and rule.has_checkpoints:
-        for trial in sorted(trials):
-            steps = steps.after_continuing(trial, state.trainings.paused[trial].step)
+        steps = steps.after_continuing({trial: paused[trial].step for trial in sorted(trials)})
     trainings = state.trainings.after_continuing(sorted(trials), event.reason == "finish")
     return replace(
         state,
@@ -207,8 +207,13 @@ def after_reopening(state: CampaignState, event: TrialsReopened) -> CampaignStat
     trials = {reopened.trial for reopened in event.trials}
     arms = {reopened.arm for reopened in event.trials}
     lost = {arm: count for arm, count in state.failures.workers_lost.items() if arm not in arms}
+    trainings = state.trainings
+    if state.rules.steps is not None:
+        counted = {again.trial: again.step for again in event.trials if again.step}
+        trainings = replace(trainings, steps=trainings.steps.after_continuing(counted))
     return replace(
         state,
+        trainings=trainings,
         backlog=as_queue(state.backlog).with_first(_next_attempts(event)),
         finished=ImmutableQueue(ended for ended in state.finished if ended.trial not in trials),
         totals=replace(state.totals, failed=state.totals.failed - len(trials)),

@@ -26,6 +26,7 @@ def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVER
             attempt=row.attempts,
             failure=row.error.partition(":")[0],
             parameters=row.parameters,
+            step=max(1, row.training.last_step),
         )
         for row in fold_tables(events).trials
         if row.status == "failed"

@@ -228,7 +228,7 @@ class Trainings:
         continued = reported.after_continuing([trial], is_completing=False)
         return replace(
             continued,
-            steps=self.steps.after_continuing(trial, copied.step) if counts_steps else self.steps,
+            steps=self.steps.after_continuing({trial: copied.step}) if counts_steps else self.steps,
             population=self.population.after_copy(trial, copied),
         )
 

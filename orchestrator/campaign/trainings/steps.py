@@ -51,10 +51,11 @@ class Steps:
             return min(later) - step
         return step - max((at for at in self.distinct if at < step), default=0)
 
-    def after_continuing(self, trial: int, step: int) -> "Steps":
-        """Return a copy in which a trial that had ended at `step` is open again."""
-        still_open = MappingProxyType({**self.open, trial: max(1, step)})
-        return replace(self, ended=self.ended - max(1, step), open=still_open)
+    def after_continuing(self, trials: Mapping[int, int]) -> "Steps":
+        """Return a copy in which `trials`, which had ended at these steps, are open again."""
+        again = {trial: max(1, step) for trial, step in trials.items()}
+        ended = self.ended - sum(again.values())
+        return replace(self, ended=ended, open=MappingProxyType({**self.open, **again}))
 
     def after_end(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
         """Return a copy after the end of `trial`, whose last attempt reported (step, value)."""

@@ -40,6 +40,15 @@ budget: {{evaluations: {evaluations}}}
 workers: {{executor: inline, count: 2, retries: 0}}
 runs: "{folder}/runs"
 """
+STEPS = """
+name: steps
+objective: {{callable: "{folder}/train.py:objective", direction: maximize}}
+space: {{x: {{low: 0.0, high: 1.0}}}}
+strategy: {{name: uniform}}
+budget: {{evaluations: 8, steps: 99}}
+workers: {{executor: inline, retries: 0}}
+runs: "{folder}/runs"
+"""
 
 
 def bbkb(*arguments: str) -> str:
@@ -101,6 +110,30 @@ def test_retry_takes_failures_of_the_named_kinds_only(run: Run) -> None:
     assert "again: 0" in bbkb("resume", str(run.folder), "--retry-failed", "--kind", "timeout")
     with pytest.raises(UserError, match="--kind needs --retry-failed"):
         bbkb("resume", str(run.folder), "--kind", "error")
+
+
+def test_steps_of_a_reopened_trial_count_once(tmp_path: Path) -> None:
+    (tmp_path / "broken").touch()
+    text = """
+import pathlib
+def objective(x, report):
+    for step in (1, 2, 3):
+        if step == 3 and x > 0.3 and pathlib.Path({broken!r}).exists():
+            raise RuntimeError("not fixed yet")
+        report(x, step)
+    return x
+"""
+    (tmp_path / "train.py").write_text(text.format(broken=str(tmp_path / "broken")))
+    (tmp_path / "campaign.yaml").write_text(STEPS.format(folder=tmp_path))
+    bbkb("run", str(tmp_path / "campaign.yaml"), "--run", "r")
+    (tmp_path / "broken").unlink()
+    run = open_run(tmp_path / "runs" / "r")
+    failed = len(failed_trials(run.events()))
+    assert failed > 0
+    bbkb("resume", str(run.folder), "--retry-failed", "--set", "budget.steps=100")
+    status = fold(run.events()).status()
+    assert (status.trials.succeeded, status.trials.failed, status.budget.steps) == (8, 0, 24)
+    assert verify_run(run).problems == ()
 
 
 def test_reopened_trial_runs_after_the_death_of_the_process(run: Run) -> None:
