@@ -114,11 +114,7 @@ class Orchestrator:
         try:
             # this takes a second, so workers start first
             gc.disable()  # an import makes objects that stay
-            from orchestrator.running.coordinator.starting import (
-                Begun,
-                begin,
-                publish,
-            )
+            from orchestrator.running.coordinator.starting import begin, publish
 
             gc.enable()
             begun = begin(
@@ -128,11 +124,11 @@ class Orchestrator:
             if allocation is not None:
                 allocation.release()
             raise
-        if not isinstance(begun, Begun):
+        if isinstance(begun, tuple):  # the session had ended before this actor restarted
             return begun
-        self._session = begun.session
-        if self._early_stop is not None or begun.stops:
-            self._session.driver.stop(bool(self._early_stop))
-        publish(self._session, self._name)
-        close = self._session.run()
+        self._session = begun
+        if self._early_stop is not None:
+            begun.driver.stop(self._early_stop)
+        publish(begun, self._name)
+        close = begun.run()
         return close.outcome, close.reason

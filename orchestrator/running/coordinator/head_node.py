@@ -165,7 +165,8 @@ def unreachable_process() -> str:
     host, _, port = node.gcs_address.rpartition(":")
     process = "Ray's process raylet on this machine"
     try:
-        with socket.socket(socket.AF_UNIX) as raylet:
+        # a program that cleans /tmp may have removed the file of the raylet's socket
+        with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as raylet:
             raylet.connect(node.raylet_socket_name)
         process = f"the head of the Ray cluster at {node.gcs_address}"
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()

@@ -4,7 +4,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.campaign.endings import StopReason
@@ -25,14 +24,6 @@ SESSIONS_WITHOUT_PROGRESS = 10  # a restarted actor gives up after this many ses
 _METRICS_SECONDS = 5.0  # between two updates of the metrics
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
-    """A session that is ready to run."""
-
-    session: OpenSession
-    stops: bool  # whether a stop was requested before the actor restarted
-
-
 def begin(
     folder: str,
     settings: str,
@@ -40,9 +31,9 @@ def begin(
     is_restarted: bool,
     built: Callable[[], Parts | None],
     allocation: Allocation | None,
-) -> Begun | End:
+) -> OpenSession | End:
     """Return the session of the run in `folder`, or its end if it ended before this actor's
-    restart.
+    restart. A session that was stopping before the restart is stopping again.
 
     Args:
         folder: the run's folder.
@@ -74,7 +65,9 @@ def begin(
     parts = None if is_restarted else built()
     me = Identity.of_this_child()  # a worker of Ray ends with its raylet
     session = open_session(run, resolved, parts=parts, allocation=allocation, me=me)
-    return Begun(session=session, stops=stops)
+    if stops:
+        session.driver.stop()
+    return session
 
 
 def publish(session: OpenSession, name: str) -> None:
