@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 MANY = 2_600  # of each of the properties, 10⁴ together
 FEW = 25
 
+_FUZZ = [pytest.mark.fuzz, pytest.mark.timeout(3600)]  # six minutes on a busy machine
 few_or_many = pytest.mark.parametrize(
-    "examples", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=pytest.mark.fuzz)]
+    "examples", [pytest.param(FEW, id="few"), pytest.param(MANY, id="many", marks=_FUZZ)]
 )
 
 # values of YAML and JSON
