@@ -156,10 +156,10 @@ class MemoryCampaign:
                 available[each.arm].append(trial)
         trials = [available[arm].pop(0) if available[arm] else None for arm in arms]
         if None in trials:
-            return self.begin(arms, trials, reason, is_enqueued=True)
-        return self._run([trial for trial in trials if trial is not None])
+            return self.run(arms, trials, reason, is_enqueued=True)
+        return self._set_running([trial for trial in trials if trial is not None])
 
-    def begin(
+    def run(
         self, arms: Sequence[int], trials: Sequence[int | None], reason: str, **details: Any
     ) -> list[int]:  # fmt: skip
         """Choose a new trial of each of `arms` (n,) whose trial in `trials` (n,) is None; run these
@@ -168,9 +168,9 @@ class MemoryCampaign:
         all_trials = [next(fresh) if trial is None else trial for trial in trials]
         new = [arm for arm, trial in zip(arms, trials, strict=True) if trial is None]
         self.choose(new, reason, **details)
-        return self._run(all_trials)
+        return self._set_running(all_trials)
 
-    def _run(self, trials: list[int]) -> list[int]:
+    def _set_running(self, trials: list[int]) -> list[int]:
         """Continue those of `trials` that are paused, and start those that are queued. Return
         `trials`."""
         paused = self.state.trainings.paused

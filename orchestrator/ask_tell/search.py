@@ -224,7 +224,7 @@ class Search:
         trials = [pick.trial if pick.trial in paused else None for pick in picks]
         continued = tuple(trial for trial in trials if trial is not None)
         requested = len(picks) if skip else limit  # the next choice skips the same number again
-        self.campaign.begin(arms, trials, reason, limit=requested, continued=continued)
+        self.campaign.run(arms, trials, reason, limit=requested, continued=continued)
         return arms
 
 
