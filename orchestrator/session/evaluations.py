@@ -10,11 +10,12 @@ from orchestrator.campaign.stops import cause_at_limit, step_limit, stop_cause
 from orchestrator.campaign.trainings.rule import StopCause
 from orchestrator.session.outcome_events import event_of
 from orchestrator.session.outputs import with_output
-from orchestrator.session.problem import Problem
+from orchestrator.session.problem import TRIALS, Problem
 from orchestrator.session.recorder import Recorder
 from orchestrator.session.reports import RecordedReports
 from workers.executor import Executor
 from workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Outcome, Stopped
+from workers.output_files import trial_folder
 
 
 class Evaluations:
@@ -41,16 +42,28 @@ class Evaluations:
         self._executor.submit([self._attempt(queued, candidates) for queued in command.assignments])
 
     def _attempt(self, queued: QueuedAttempt, candidates: Candidates) -> Attempt:
+        """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
+        attempt gives the same value."""
+        problem = self._problem
         state = self._recorder.campaign
-        return self._problem.attempt(
-            queued,
-            candidates,
-            state.memory_factor(queued.trial),
-            step_limit(state, queued.trial),
+        trial = queued.trial
+        parameters = candidates.parameters(queued.arm)
+        origin = state.trainings.population.copied.get(trial)
+        return Attempt(
+            trial=trial,
+            arm=queued.arm,
+            parameters=parameters,
+            seed=int(problem.rng(TRIALS, trial).integers(2**31)),
+            attempt=queued.attempt,
+            memory_factor=state.memory_factor(trial),
+            folder=None if problem.trial_folders is None else trial_folder(problem.trial_folders, trial),
+            share=None if problem.resources is None else problem.resources.workers.share_of(parameters),
+            trials=problem.outputs,
+            step_limit=step_limit(state, trial),
             can_be_stopped=state.rules.stopping is not None,
-            recorded_step=state.trainings.step(queued.trial),
+            recorded_step=state.trainings.step(trial),
             saves_checkpoint=state.rules.is_population,
-            origin=state.trainings.population.copied.get(queued.trial),
+            origin=None if origin is None else (origin.trial, origin.step),
         )
 
     def receive(self, timeout: float) -> None:

@@ -15,17 +15,14 @@ from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, LearnsCurves, Recommends, StrategyState
-from orchestrator.campaign.commands import QueuedAttempt
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import turn_of_stopped_trials
-from orchestrator.campaign.trainings.population import Copied
 from orchestrator.campaign.trainings.reports import Forecast, forecast_of
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.candidates.pool import Appended, Pool, arms_of
 from orchestrator.errors import CampaignError
 from orchestrator.session.resources import Resources
-from workers.messages import Attempt
 
 # Random streams derived from the campaign's seed. The numbers of streams must never change; stream
 # 5 belongs to `settings.spaces`.
@@ -78,40 +75,6 @@ class Problem:
     def rng(self, *stream: int) -> np.random.Generator:
         """Return the generator of a random stream. It is derived when needed and never stored."""
         return np.random.default_rng([self.seed, *stream])
-
-    def attempt(
-        self,
-        assignment: QueuedAttempt,
-        candidates: Candidates,
-        memory_factor: float = 1.0,
-        step_limit: int | None = None,
-        can_be_stopped: bool = False,
-        recorded_step: int = 0,
-        saves_checkpoint: bool = False,
-        origin: Copied | None = None,
-    ) -> Attempt:
-        """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
-        attempt gives the same value."""
-        seed = int(self.rng(TRIALS, assignment.trial).integers(2**31))
-        parameters = candidates.parameters(assignment.arm)
-        folder = None if self.trial_folders is None else self.trial_folders / f"{assignment.trial:06d}"
-        share = None if self.resources is None else self.resources.workers.share_of(parameters)
-        return Attempt(
-            trial=assignment.trial,
-            arm=assignment.arm,
-            parameters=parameters,
-            seed=seed,
-            attempt=assignment.attempt,
-            memory_factor=memory_factor,
-            folder=folder,
-            share=share,
-            trials=self.outputs,
-            step_limit=step_limit,
-            can_be_stopped=can_be_stopped,
-            recorded_step=recorded_step,
-            saves_checkpoint=saves_checkpoint,
-            origin=None if origin is None else (origin.trial, origin.step),
-        )
 
 
 @dataclass(frozen=True)
