@@ -186,15 +186,22 @@ def _build_parameter(options: object) -> Parameter:
     if kind is None:
         rule = f"must have low and high, or choices, or ordered, or constant{_renaming(fields)}"
         raise failure([Refusal((), rule, excerpt(options))])
-    levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
-    if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
-        # JSON, the format of stored settings and parameters, cannot represent them
-        raise failure([Refusal((), "must hold finite numbers only", excerpt(options))])
-    if kind is Range and any(isinstance(fields.get(key), bool) for key in ("low", "high")):
-        raise failure([Refusal((), "must have numbers as low and high, or choices: [false, true]", excerpt(options))])
+    if rule := _broken_rule(kind, fields):
+        raise failure([Refusal((), rule, excerpt(options))])
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
     return parameter if when is None else _with_conditions(parameter, when)
+
+
+def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
+    """Return the broken rule on the values of a parameter; an empty text if there is none."""
+    levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
+    if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
+        # JSON, the format of stored settings and parameters, cannot represent them
+        return "must hold finite numbers only"
+    if kind is Range and any(isinstance(fields.get(key), bool) for key in ("low", "high")):
+        return "must have numbers as low and high, or choices: [false, true]"
+    return ""
 
 
 def _example(options: object) -> str:
