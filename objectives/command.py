@@ -298,6 +298,5 @@ def _last_line(output: str) -> Evaluation:
     try:
         return Evaluation(float(last))
     except ValueError:
-        raise InvalidValueError(
-            f"the command's last line must be a number (or write BBKB_RESULT), got {last[:80]!r}"
-        ) from None
+        got = repr(last[:80]) if last else "no output"
+        raise InvalidValueError(f"the command's last line must be a number (or write BBKB_RESULT), got {got}") from None

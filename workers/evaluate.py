@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from objectives.command import CommandFailedError
 from objectives.machines import Machine
 from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from workers.checkpoints import begin_with_copy, save_checkpoint
@@ -214,6 +215,8 @@ def _explain(
             return FailureKind.CANCELLED, "ended with the other machines of the evaluation"
         case InvalidValueError():
             return FailureKind.INVALID_VALUE, _text_of(error)[:MESSAGE_CHARACTERS]
+        case CommandFailedError():  # its traceback contains no code of the user
+            return FailureKind.ERROR, _text_of(error)[:MESSAGE_CHARACTERS]
         case MemoryError():
             return FailureKind.OUT_OF_MEMORY, _describe(error)
         case _:

@@ -63,7 +63,7 @@ def test_result_file_takes_precedence_and_provides_metrics() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("true", "the command's last line must be a number .*got ''"),
+        ("true", "the command's last line must be a number .*got no output"),
         ("echo done", "the command's last line must be a number .*got 'done'"),
         ("echo oops > $BBKB_RESULT", "BBKB_RESULT must be JSON, got 'oops"),
         ("echo '[1]' > $BBKB_RESULT", "BBKB_RESULT must return a number, got list"),

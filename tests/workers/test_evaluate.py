@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectives.command import CommandFailedError
 from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
 from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of, outcome_of_raising, outcome_of_value
 from workers.evaluate import evaluate, summary_of, worker_name
@@ -112,6 +113,11 @@ def test_metrics_that_are_no_mapping_are_omitted() -> None:
     outcome = outcome_of_value(0.5, [1.0])
     assert isinstance(outcome, Success)
     assert outcome.remark == "metrics left out: they must be a mapping, got list"
+
+
+def test_failed_command_has_its_own_message_and_no_traceback() -> None:
+    failure = failure_of(outcome_of_raising(CommandFailedError("the command ended with status 3")))
+    assert (failure.kind, failure.message) == (FailureKind.ERROR, "the command ended with status 3")
 
 
 def test_invalid_value_error_of_the_objective_keeps_its_message() -> None:
