@@ -98,6 +98,13 @@ def noun_and_numbers(noun: str, numbers: Sequence[int]) -> str:
     return f"{noun}{'' if len(numbers) == 1 else 's'} {', '.join(map(str, numbers))}"
 
 
+def rounded(number: float, digits: int) -> str:
+    """Return a number with `digits` significant digits, and with an exponent only from a million
+    on."""
+    text = f"{number:.{digits}g}"
+    return text if abs(number) >= 1e6 else f"{float(text):.6g}"
+
+
 def short_text(value: object) -> str:
     """Return a parameter's value as short text."""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return rounded(value, 4) if isinstance(value, float) else str(value)

@@ -13,7 +13,7 @@ from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.trainings.population import Copied
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
-from orchestrator.wording import plural
+from orchestrator.wording import plural, rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +299,7 @@ class Recommendation:
         count = "1 evaluation" if self.evaluations == 1 else f"mean of {self.evaluations} evaluations"
         if self.estimate is None or self.deviation is None:
             return f"{self.value:.6g} ({count})"
-        return f"{self.estimate:.5g} ± {self.deviation:.2g} (estimate; {count}: {self.value:.6g})"
+        return f"{rounded(self.estimate, 5)} ± {rounded(self.deviation, 2)} (estimate; {count}: {self.value:.6g})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

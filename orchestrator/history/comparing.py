@@ -10,7 +10,7 @@ from functools import partial
 from orchestrator.history.fold import History
 from orchestrator.history.status_text import goals_text, trials_text
 from orchestrator.settings.changes import leaves
-from orchestrator.wording import duration, one_line, short_text
+from orchestrator.wording import duration, one_line, rounded, short_text
 
 MOST_SETTINGS = 40
 Row = tuple[str, list[str]]  # a name, and one cell for each run
@@ -84,7 +84,7 @@ def _mean_text(values: Sequence[float]) -> str:
         return ""
     largest = max(map(abs, values)) or 1.0  # the deviation may overflow
     error = statistics.stdev([value / largest for value in values]) / math.sqrt(len(values)) * largest
-    return f"{statistics.mean(values):.6g} ± {error:.2g} ({len(values)} runs)"
+    return f"{statistics.mean(values):.6g} ± {rounded(error, 2)} ({len(values)} runs)"
 
 
 def best_text(history: History) -> str:

@@ -12,7 +12,7 @@ from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History
 from orchestrator.history.remarks import broken_constraints, training_remark
 from orchestrator.history.rows import TrialRow
-from orchestrator.wording import duration, iso
+from orchestrator.wording import duration, iso, rounded
 
 Plain = dict[str, Any]  # a JSON value
 
@@ -114,9 +114,9 @@ def _prediction(history: History, row: TrialRow) -> str:
         return ""
     bounds = _bounds(row.pick)
     if bounds is None:
-        return f"a predicted value of about {value_of(mean):.4g}"
+        return f"a predicted value of about {rounded(value_of(mean), 4)}"
     low, high = sorted(map(value_of, bounds))
-    return f"a predicted value of about {value_of(mean):.4g}, between {low:.4g} and {high:.4g}"
+    return f"a predicted value of about {rounded(value_of(mean), 4)}, between {rounded(low, 4)} and {rounded(high, 4)}"
 
 
 def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float] | None:

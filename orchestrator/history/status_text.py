@@ -4,7 +4,7 @@ from dataclasses import asdict
 
 from orchestrator.campaign.clock import LABELS
 from orchestrator.campaign.status import GoalsStatus, Status, WorkersStatus
-from orchestrator.wording import duration, iso, plural
+from orchestrator.wording import duration, iso, plural, rounded
 
 
 def as_plain(status: Status) -> dict[str, object]:
@@ -66,7 +66,7 @@ def expected_gain(status: Status) -> str:
     gain = status.model.possible_gain
     if gain is None:
         return ""
-    return "the model expects " + (f"at most {gain:.3g} more" if gain > 0.0 else "no more")
+    return "the model expects " + (f"at most {rounded(gain, 3)} more" if gain > 0.0 else "no more")
 
 
 def goals_text(goals: GoalsStatus) -> str:

@@ -21,7 +21,7 @@ from orchestrator.report.figure import (
     sentences,
 )
 from orchestrator.report.progress import INFEASIBLE, step_figure
-from orchestrator.wording import plural
+from orchestrator.wording import plural, rounded
 
 _MOST_PAIRS = 3  # the largest number of figures of the front
 _MOST_VOLUMES = 200  # the largest number of hypervolumes in a figure
@@ -97,7 +97,7 @@ def hypervolume_course(history: History) -> Figure | None:
     for first, front in (changes[change] for change in shown.tolist()):
         volumes[first:] = hypervolume([member.rewards for member in front.members], reference)
     pairs = zip(goals.objectives, reference, strict=True)
-    measured = ", ".join(f"{objective.metric} {objective.sign * reward:.4g}" for objective, reward in pairs)
+    measured = ", ".join(f"{objective.metric} {rounded(objective.sign * reward, 4)}" for objective, reward in pairs)
     caption = f"The volume between the front and the reference point: {measured}."
     return step_figure("hypervolume", "Hypervolume", caption, volumes, axis("hypervolume", rangemode="tozero"))
 

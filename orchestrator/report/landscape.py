@@ -103,7 +103,8 @@ def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Fi
         traces += _slice(surrogate, parameter, panel + 1)
         frame |= _panel(panel, columns, lines, surrogate.dimensions[parameter])
         yaxis = frame[f"yaxis{_suffix(panel + 1)}"]
-        yaxis |= {"title": None} if panel % columns else {}
+        yaxis |= {"title": None, "showticklabels": False} if panel % columns else {}
+        yaxis |= {"matches": "y"} if panel else {}
         yaxis |= {} if visible is None else {"range": list(visible)}
     return Figure(
         name="slices",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.wording import duration, iso, moment, plural, printable
+from orchestrator.wording import duration, iso, moment, plural, printable, rounded
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,11 @@ def test_characters_that_mislead_a_reader_are_escaped_and_all_others_stay() -> N
 
 def test_plural_of_one_is_singular() -> None:
     assert [plural(count, "batch", "es") for count in (0, 1, 2)] == ["0 batches", "1 batch", "2 batches"]
+
+
+@pytest.mark.parametrize(
+    ("number", "digits", "expected"),
+    [(71605.2, 4, "71610"), (1634.0, 2, "1600"), (0.0031249, 3, "0.00312"), (12e6, 2, "1.2e+07"), (0.0, 2, "0")],
+)
+def test_rounded_numbers_have_an_exponent_only_from_a_million_on(number: float, digits: int, expected: str) -> None:
+    assert rounded(number, digits) == expected

@@ -32,7 +32,10 @@ def test_slices_draw_nothing_between_values_without_an_order() -> None:
     choices = [place for place, dimension in enumerate(surrogate.dimensions) if dimension.is_choice]
     assert [surrogate.dimensions[place].name for place in choices] == ["activation"]
     order = [*choices, *(place for place in range(4) if place not in choices)]
-    panel = [trace for trace in slices(surrogate, order, True).traces if trace["xaxis"] == "x"]
+    picture = slices(surrogate, order, True)
+    shown = [picture.layout[f"yaxis{number}"].get("showticklabels", True) for number in ("", 2, 3, 4)]
+    assert shown == [True, False, True, False]  # labels between two panels would overlap the left one
+    panel = [trace for trace in picture.traces if trace["xaxis"] == "x"]
     assert [trace["mode"] for trace in panel] == ["markers", "markers"]
     assert panel[1]["x"] == [0.0, 1.0, 2.0]
     assert len(panel[1]["error_y"]["array"]) == 3
