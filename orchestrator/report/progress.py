@@ -90,6 +90,7 @@ def best_caption(history: History, visible: tuple[float, float] | None) -> str:
             has_crosses and not has_line,
             f"{crosses} there is no line of the best value so far, because none satisfies all constraints.",
         ),
+        (history.existing is not None, "Existing data are not drawn."),
         (stopped, f"Excludes the {plural(stopped, 'trial')} that stopped early or paused."),
         (
             hidden,

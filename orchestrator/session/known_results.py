@@ -39,6 +39,10 @@ from orchestrator.settings.spaces import dump_space
 from orchestrator.store.runs import Run, open_run
 
 ARM = "arm"
+_AS_RESULTS = (
+    ". In a space with real numbers, write `results: [{parameters: {…}, value: …}]` as the source: these "
+    "configurations become candidates"
+)
 _SHARE = 4  # the configurations of other runs take at most a quarter of the budget
 _EXPECTED = (".prior", ".confidence")  # keys in which the spaces of runs may differ
 
@@ -73,7 +77,8 @@ def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None
         if isinstance(source, ResultTable | KnownRun | GivenResults):
             with _naming(f"known_results.{number}"):
                 sources.append(_read(source, candidates, direction))
-                arms.append(_matched(sources[-1], candidates))
+                is_drawn = not candidates.repeats and not isinstance(source, GivenResults)
+                arms.append(_matched(sources[-1], candidates, _AS_RESULTS if is_drawn else ""))
     return _take(sources, arms, candidates, direction) if sources else None
 
 
@@ -171,14 +176,14 @@ def _take(
     return replace(event, best_parameters=candidates.parameters(best))
 
 
-def _matched(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
+def _matched(results: _Results, candidates: Candidates, remedy: str) -> NDArray[np.intp]:
     """Return the candidate of each result; −1 if none. Raises UserError if none matches."""
     arms = _arms(results, candidates)
     if not (arms >= 0).any():
         raise UserError(
             f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
             f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, or the parameters must equal a "
-            "candidate's"
+            f"candidate's{remedy}"
         )
     return arms
 

@@ -2,6 +2,7 @@
 wrong."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,6 +159,14 @@ def test_table_that_is_wrong_is_reported_with_place_and_remedy(
 ) -> None:
     with pytest.raises(UserError, match=message):
         read_table(tmp_path / "t.csv", text, **options)
+
+
+def test_table_without_a_drawn_candidate_is_reported_with_the_source_that_makes_candidates(tmp_path: Path) -> None:
+    text = "x,reward\n0.15,1\n"
+    with pytest.raises(UserError, match=r"write `results: \[\{parameters: .* become candidates"):
+        read_table(tmp_path / "t.csv", text, replace(grid(), repeats=False))
+    with pytest.raises(UserError, match=r"a candidate's$"):
+        read_table(tmp_path / "t.csv", text)
 
 
 @pytest.mark.parametrize(
