@@ -88,6 +88,15 @@ class Remaining:
             return math.isinf(self.seconds_left)
         return self.steps_left > self.end * (self.rule.finish + len(self.running))
 
+    @property
+    def completes_no_new_trial(self) -> bool:
+        """Whether a trial has finished, and the remaining steps cannot complete a new one.
+
+        In a population, a new trial continues from a checkpoint.
+        """
+        is_too_late = self.steps_left < self.end and not self.rule.is_population
+        return self.has_finished and is_too_late
+
     def steps_to_end(self, trial: int) -> int:
         """Return the number of steps from the current state of `trial` to its end."""
         return max(0, self.end - self._reusable_steps(trial))
@@ -163,6 +172,8 @@ def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> 
     if remaining.steps is None:
         return ENOUGH
     best = ordered[: remaining.most]
+    if not best and remaining.completes_no_new_trial:
+        return _reserved(remaining, ())
     before_report = {trial: remaining.steps_before_report(trial) for trial in remaining.running}
     others = sum(steps + 1 for trial, steps in before_report.items() if trial not in best)
     needed = sum(map(remaining.steps_to_end, best)) + others

@@ -101,6 +101,15 @@ def test_campaign_stops_if_its_remaining_steps_complete_no_trial() -> None:
     assert decide(state, 4.0) == Stop(StopReason.STEPS_SPENT)
 
 
+@pytest.mark.parametrize(("left", "plan"), [(END - 1, ()), (END, None)])
+def test_no_trial_starts_that_the_remaining_steps_cannot_complete(left: int, plan: tuple[int, ...] | None) -> None:
+    poor = Forecast(trial=1, mean=0.05, low=0.04, high=0.06)  # worse than the finished trial
+    learned = replace(refreshed(poor), trials=(0, 1))
+    state = fold_from(after_a_whole_training(14 + left, 0.9), stop(1, 0.9, 4), learned)
+    assert reserved(state) == plan
+    assert isinstance(decide(state, 3.0), Ask if plan is None else Stop)
+
+
 def test_running_trial_within_reach_continues_before_it_has_a_forecast() -> None:
     poor = [Forecast(trial=1, mean=0.5, low=0.4, high=0.6)]
     again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
