@@ -31,6 +31,7 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, get_args
 
+from objectives.parameters import conditions
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History
 from orchestrator.history.remarks import remark
@@ -109,12 +110,14 @@ class _Layout(NamedTuple):
     def of(cls, history: History) -> "_Layout":
         """Return the layout of the whole campaign."""
         rows = history.trials
+        names = parameter_names(rows)
+        conditional = (name for name, parameter in history.settings.space.items() if names and conditions(parameter))
         notes: dict[int, list[Note]] = defaultdict(list)
         for note in history.notes:
             if note.trial is not None:
                 notes[note.trial].append(note)
         return cls(
-            parameters=_parameter_columns(parameter_names(rows)),
+            parameters=_parameter_columns(_first_seen([names, conditional])),  # also those that no trial has
             metrics=_first_seen(row.metrics for row in rows),
             optional=[
                 name

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectives.parameters import Parameter, Range
 from objectives.table_file import read_columns
 from orchestrator.campaign.events import (
     BatchChosen,
@@ -29,7 +30,9 @@ from orchestrator.history import export as exporting
 from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, Table, trial_columns
 from orchestrator.history.fold import History, fold, fold_tables
 from orchestrator.store.versions import rules_of_version_2
+from tests.histories import history_of
 from tests.orchestrator.campaign.short_logs import created, dispatch, opening
+from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 CONFIGURATION = SyntheticLog().settings()
@@ -135,6 +138,14 @@ def test_export_columns_have_the_documented_order(history: History) -> None:
     parameters = ("learning_rate", "batch_size", "dropout", "activation")
     expected = [*FIRST_COLUMNS, *parameters, *LAST_COLUMNS, "metric.noise_free", "metric.loss"]
     assert list(trial_columns(history)) == expected
+
+
+def test_export_has_a_column_for_a_conditional_parameter_of_no_trial(tmp_path: Path) -> None:
+    space: dict[str, Parameter] = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0, when={"x": {"above": 0.999}})}
+    result = tune_here(
+        tmp_path, lambda x, y=0.0: x, space, evaluations=2, settings={"enqueue": [{"x": 0.1}, {"x": 0.2}]}
+    )
+    assert trial_columns(history_of(result))["y"] == [None, None]
 
 
 def test_export_without_trials_is_an_empty_table_with_the_same_types(history: History) -> None:
