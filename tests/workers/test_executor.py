@@ -1,18 +1,30 @@
 """The contract in `workers/executor.py`, run on every executor."""
 
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ray import cloudpickle
 
-from objectives.objective import Evaluation, Objective, Parameters, Report
+from objectives.objective import Evaluation, Parameters, Report
+from orchestrator.session.executors import EXECUTORS
 from workers.executor import Executor
 from workers.inline import InlineExecutor
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
+from workers.messages import (
+    Attempt,
+    Failure,
+    FailureKind,
+    IntermediateValue,
+    Limits,
+    Outcome,
+    Reported,
+    Stopped,
+    Success,
+)
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
 from workers.output_files import output_file, read_end, running_folder
@@ -22,39 +34,62 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers can
 
 ON_RAY = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("task", "actor", "auto")]
 
-MakeExecutor = Callable[[Objective], Executor]
+HERE = tuple(name for name in EXECUTORS if name != "ray")
+ENFORCING = [name for name in HERE if "timeout_seconds" not in EXECUTORS[name].unenforced]
+STEPS = 200  # of a training that may be stopped
 
 
 class Arithmetic:
-    """x + seed; sleeps first or raises if requested."""
+    """x + seed; sleeps first, raises, or reports several steps if requested."""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         time.sleep(parameters.get("sleep", 0.0))
         if parameters.get("raises", False):
             raise ValueError("on purpose")
-        report(parameters["x"], loss=0.5)
+        for _ in range(parameters.get("steps", 1)):
+            report(parameters["x"], loss=0.5)
+            time.sleep(parameters.get("pause", 0.0))
         if parameters.get("prints", False):
             print("evaluating", parameters["x"])
         return Evaluation(parameters["x"] + seed)
 
 
-@pytest.fixture(params=["inline", "simulated", *ON_RAY])
-def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    match request.param:
+@pytest.fixture(params=[*HERE, *ON_RAY])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def limits() -> Limits:
+    return Limits()
+
+
+@pytest.fixture
+def executor(request: pytest.FixtureRequest, kind: str, limits: Limits) -> Iterator[Executor]:
+    match kind:
         case "inline":
-            new_executor: Executor = InlineExecutor(Arithmetic(), Limits())
+            new_executor: Executor = InlineExecutor(Arithmetic(), limits)
         case "simulated":
             new_executor = SimulatedExecutor(Arithmetic(), 2, DurationModel(5.0, 0.5), Failures(), seed=0)
-        case kind:
+        case "task" | "actor" | "auto":
             request.getfixturevalue("ray_cluster")
             placement = Placement("contract", "evaluate:contract", kind)
-            new_executor = RayExecutor(Arithmetic(), 2, Limits(), placement)
+            new_executor = RayExecutor(Arithmetic(), 2, limits, placement)
+        case _:
+            raise ValueError(kind)
     yield new_executor
     new_executor.close()
 
 
 def attempts(*numbers: int, attempt: int = 1, **parameters: float | bool) -> list[Attempt]:
     return [Attempt(i, i, {"x": float(i), **parameters}, seed=100, attempt=attempt) for i in numbers]
+
+
+def trainings(kind: str, *numbers: int) -> list[Attempt]:
+    """Attempts that report `STEPS` steps. On Ray, each step takes long enough for a response."""
+    pause = 0.0 if kind in HERE else 0.02
+    submitted = attempts(*numbers, steps=STEPS, pause=pause)
+    return [replace(attempt, can_be_stopped=True) for attempt in submitted]
 
 
 def drain(executor: Executor) -> list[Outcome]:
@@ -97,6 +132,57 @@ def test_evaluation_that_raises_is_a_failure_among_successes(executor: Executor)
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.ERROR
     assert failure.message.startswith("ValueError: on purpose\n")
+
+
+def test_reports_are_taken_in_the_callers_thread_and_in_order(executor: Executor, kind: str) -> None:
+    taken: list[tuple[int, int, Reported]] = []
+    threads: set[threading.Thread] = set()
+
+    def take(values: Sequence[IntermediateValue]) -> Collection[int]:
+        threads.add(threading.current_thread())
+        taken.extend((value.trial, value.attempt, value.reported) for value in values)
+        return ()
+
+    executor.listen(take)
+    executor.submit(trainings(kind, 4, 6))
+    for outcome in drain(executor):
+        assert isinstance(outcome, Success)
+        assert len(outcome.reports) == STEPS
+        reports = [reported for *identity, reported in taken if identity == [outcome.trial, outcome.attempt]]
+        assert reports  # some may be lost
+        assert reports == [reported for reported in outcome.reports if reported in reports]
+    assert {trial for trial, _, _ in taken} == {4, 6}
+    assert threads == {threading.current_thread()}
+
+
+def test_trial_that_take_returns_is_stopped_and_the_others_continue(executor: Executor, kind: str) -> None:
+    asked: list[int] = []  # the steps at which trial 4 was asked to stop
+
+    def take(values: Sequence[IntermediateValue]) -> Collection[int]:
+        asked.extend(value.reported.step for value in values if value.trial == 4 and value.reported.step >= 3)
+        return {4} if asked else ()
+
+    executor.listen(take)
+    executor.submit(trainings(kind, 4, 6))
+    outcomes = {outcome.trial: outcome for outcome in drain(executor)}
+    assert isinstance(outcomes[6], Success)
+    stopped = outcomes[4]
+    assert isinstance(stopped, Stopped)
+    assert (stopped.attempt, stopped.value, stopped.reports[-1].step) == (1, 4.0, stopped.step)
+    assert asked[0] <= stopped.step <= (asked[0] if kind in HERE else STEPS - 2)  # on Ray, the response may be late
+
+
+@pytest.mark.parametrize("kind", [*ENFORCING, *ON_RAY], indirect=True)
+@pytest.mark.parametrize("limits", [Limits(timeout_seconds=1.0)])
+def test_evaluation_beyond_its_time_out_fails_and_the_others_continue(executor: Executor) -> None:
+    executor.submit([*attempts(0), *attempts(1, sleep=60.0), *attempts(2)])
+    outcomes = {outcome.trial: outcome for outcome in drain(executor)}
+    late = outcomes.pop(1)
+    assert isinstance(late, Failure)
+    assert late.kind is FailureKind.TIMEOUT
+    assert late.message.startswith("no result within timeout_seconds = 1")
+    assert sorted(outcomes) == [0, 2]
+    assert all(isinstance(outcome, Success) for outcome in outcomes.values())
 
 
 def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None:
@@ -143,11 +229,15 @@ def test_slots_limit_the_concurrent_evaluations(executor: Executor) -> None:
         assert len(running) <= executor.slots
 
 
-def test_trial_can_be_retried(executor: Executor) -> None:
-    for attempt in (1, 2):
-        executor.submit(attempts(5, attempt=attempt))
-        (outcome,) = drain(executor)
-        assert (outcome.trial, outcome.attempt) == (5, attempt)
+@pytest.mark.parametrize("is_cancelled", [False, True])
+def test_trial_can_be_retried(executor: Executor, is_cancelled: bool) -> None:
+    executor.submit(attempts(5, sleep=60.0 if is_cancelled else 0.0))
+    executor.cancel([5] if is_cancelled else [])
+    (first,) = drain(executor)
+    assert (first.trial, first.attempt, isinstance(first, Failure)) == (5, 1, is_cancelled)
+    executor.submit(attempts(5, attempt=2))
+    (second,) = drain(executor)
+    assert (second.trial, second.attempt, isinstance(second, Success)) == (5, 2, True)
 
 
 def test_adopt_returns_nothing_without_an_earlier_session(executor: Executor) -> None:
