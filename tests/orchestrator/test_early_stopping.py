@@ -20,6 +20,7 @@ from orchestrator.errors import ConfigError
 from orchestrator.report.pictures import figures
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.executors import HERE, workers_of
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.waiting import wait_until
@@ -51,9 +52,9 @@ def reports_of(result: Result, trial: int) -> list[tuple[int, float]]:
     return list(history_of(result).trials[trial].training.reports.items())
 
 
-@pytest.mark.parametrize(("executor", "workers"), [("inline", 1), ("simulated", 4)])
-def test_poor_trials_stop_early_and_the_best_is_complete(tmp_path: Path, executor: str, workers: int) -> None:
-    result = run(tmp_path, evaluations=40, executor=executor, workers=workers)
+@pytest.mark.parametrize("executor", HERE)
+def test_poor_trials_stop_early_and_the_best_is_complete(tmp_path: Path, executor: str) -> None:
+    result = run(tmp_path, evaluations=40, executor=executor, workers=workers_of(executor))
     rows = result.rows()
     stopped = [row for row in rows if row["status"] == "stopped"]
     assert len(stopped) >= 15

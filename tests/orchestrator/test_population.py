@@ -30,6 +30,7 @@ from orchestrator.report.summary import best_parameters
 from orchestrator.store.lease import Identity
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.executors import HERE, workers_of
 from tests.histories import history_of
 from tests.waiting import wait_until
 
@@ -55,8 +56,7 @@ def quadratic(h0: float, h1: float, report: Report, folder: Path) -> float:
 
 def train(tmp_path: Path, executor: str = "simulated", **arguments: Any) -> Result:
     sections = {"workers": {"executor": executor}, "runs": str(tmp_path / "runs")}
-    workers = 1 if executor == "inline" else 4
-    options = {"evaluations": 100, "workers": workers, "strategy": PBT, "settings": sections, **arguments}
+    options = {"evaluations": 100, "workers": workers_of(executor), "strategy": PBT, "settings": sections, **arguments}
     return tune(quadratic, SPACE, direction="maximize", progress=False, **options)
 
 
@@ -75,7 +75,7 @@ def check(folder: Path, history: History) -> None:
         assert len(course) == STEPS
 
 
-@pytest.mark.parametrize("executor", ["inline", "simulated"])
+@pytest.mark.parametrize("executor", HERE)
 def test_population_copies_checkpoints_and_shows_its_schedules(tmp_path: Path, executor: str) -> None:
     result = train(tmp_path, executor)
     history = history_of(result)

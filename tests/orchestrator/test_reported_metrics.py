@@ -24,6 +24,7 @@ from orchestrator.history.fold import History
 from orchestrator.history.one_trial import describe_trial
 from orchestrator.interop.trackers import _report_rows
 from orchestrator.report.curves import learning_curves, metric_curves
+from tests.executors import HERE
 from tests.histories import history_of
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -52,7 +53,7 @@ def run(objective: Any, folder: Path, executor: str = "inline") -> Result:
     return tune(objective, space, direction="maximize", evaluations=4, progress=False, settings=settings)
 
 
-@pytest.fixture(params=["function inline", "function simulated", "command inline"])
+@pytest.fixture(params=[*(f"function {name}" for name in HERE), "command inline"])
 def result(request: pytest.FixtureRequest, tmp_path: Path) -> Result:
     kind, executor = request.param.split()
     script = tmp_path / "train.py"

@@ -6,14 +6,15 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
 from orchestrator.session.executors import EXECUTORS
+from tests.executors import HERE, executor_here
 from workers.executor import Executor
-from workers.inline import InlineExecutor
 from workers.messages import (
     Attempt,
     Failure,
@@ -26,15 +27,13 @@ from workers.messages import (
     Success,
 )
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placement
+from workers.on_ray.places import Kind, Placement
 from workers.output_files import output_file, read_end, running_folder
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
 ON_RAY = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("task", "actor", "auto")]
 
-HERE = tuple(name for name in EXECUTORS if name != "ray")
 ENFORCING = [name for name in HERE if "timeout_seconds" not in EXECUTORS[name].unenforced]
 STEPS = 200  # of a training that may be stopped
 
@@ -66,17 +65,12 @@ def limits() -> Limits:
 
 @pytest.fixture
 def executor(request: pytest.FixtureRequest, kind: str, limits: Limits) -> Iterator[Executor]:
-    match kind:
-        case "inline":
-            new_executor: Executor = InlineExecutor(Arithmetic(), limits)
-        case "simulated":
-            new_executor = SimulatedExecutor(Arithmetic(), 2, DurationModel(5.0, 0.5), Failures(), seed=0)
-        case "task" | "actor" | "auto":
-            request.getfixturevalue("ray_cluster")
-            placement = Placement("contract", "evaluate:contract", kind)
-            new_executor = RayExecutor(Arithmetic(), 2, limits, placement)
-        case _:
-            raise ValueError(kind)
+    if kind in HERE:
+        new_executor = executor_here(kind, Arithmetic(), limits)
+    else:
+        request.getfixturevalue("ray_cluster")
+        placement = Placement("contract", "evaluate:contract", cast(Kind, kind))
+        new_executor = RayExecutor(Arithmetic(), 2, limits, placement)
     yield new_executor
     new_executor.close()
 

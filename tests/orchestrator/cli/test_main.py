@@ -24,6 +24,7 @@ from orchestrator.cli.main import app, load
 from orchestrator.errors import BbkbError
 from orchestrator.history.status_text import as_plain
 from orchestrator.store.runs import open_run
+from tests.executors import HERE
 
 REPOSITORY = Path(__file__).parents[3]
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -65,7 +66,7 @@ def test_run_writes_campaign_file_log_provenance_and_report(finished_campaign: P
     assert "sine" in (run / "report.html").read_text()
 
 
-@pytest.mark.parametrize("executor", ["inline", "simulated"])  # Ray: tests of the cluster, of chaos and below
+@pytest.mark.parametrize("executor", HERE)  # Ray: tests of the cluster, of chaos and below
 def test_campaign_file_runs_on_every_executor(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
     (tmp_path / "campaign.yaml").write_text(CAMPAIGN)
     done = bbkb(tmp_path, "run", "campaign.yaml", "--set", f"workers.executor={executor}")

@@ -13,18 +13,16 @@ from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.errors import CampaignError
 from orchestrator.history.fold import fold
 from orchestrator.session.driver import Driver
+from tests.executors import HERE, executor_here
 from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
-from workers.inline import InlineExecutor
-from workers.messages import Limits
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", ["inline", "simulated"])
+@pytest.mark.parametrize("kind", HERE)
 def test_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
     campaign = Campaign(tmp_path, strategy=strategy)
-    executor = campaign.simulated_executor() if kind == "simulated" else InlineExecutor(campaign.objective, Limits())
-    assert campaign.run(executor) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert campaign.run(executor_here(kind, campaign.objective)) == Close(SessionOutcome.FINISHED, "budget spent")
     succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
     assert sorted(succeeded) == list(range(30))
 

@@ -1,6 +1,7 @@
 """The messages when a campaign file is wrong: place, rule, value and remedy."""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -9,6 +10,9 @@ from orchestrator.errors import ConfigError, UserError
 from orchestrator.settings.file import write
 from orchestrator.settings.loading import from_mapping, load, naming_places
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
+from workers.executor import ExecutorName
+
+EXECUTORS = " or ".join(", ".join(map(repr, get_args(ExecutorName))).rsplit(", ", 1))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +50,7 @@ from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines
         (f"{HEAD}workers: {{count: 0}}\n", "x.yaml:4: workers.count must be >= 1, got 0"),
         (f"{HEAD}workers: 4\n", "x.yaml:4: workers must be a mapping with keys such as "),
         (f"{HEAD}workers: {{cpus: .inf}}\n", "x.yaml:4: workers.cpus must be a finite number, got Infinity"),
-        (f"{HEAD}workers: {{executor: rai}}\n", "must be 'ray', 'inline' or 'simulated', got \"rai\""),
+        (f"{HEAD}workers: {{executor: rai}}\n", f'must be {EXECUTORS}, got "rai"'),
         (
             f"{HEAD}workers: {{kind: thread}}\n",
             "x.yaml:4: workers.kind must be 'task', 'actor' or 'auto', got \"thread\"",
