@@ -9,12 +9,20 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
   ones. It returns an empty list after `timeout` seconds, or at once if nothing is in flight. `None`
   waits without limit.
 * `cancel` makes the attempts of these trials end soon, as `Failure(CANCELLED)` unless they have
-  ended already. Unknown trials are ignored.
+  ended already. Unknown trials are ignored. The evaluation should end, too. If it cannot, as in a
+  thread, its result is dropped and its slot is free.
+* The next attempt of a trial may be submitted right after `cancel`, while the evaluation of the
+  previous attempt is still ending. Both use the same folder (`Attempt.folder`).
 * `listen` must be called before the first `submit`. Intermediate values are passed to `take` in the
   caller's thread, from within `next_outcomes`. The trials that it returns are asked to stop, and
   end as `Stopped` at their next report. Reports may be lost if they arrive too fast; outcomes never
   wait for them.
+* `evaluate` calls `publish` at each report, in the thread of the evaluation. If the attempt
+  `can_be_stopped`, `publish` waits for the response of `take`, but only briefly (on Ray, at most
+  0.3 s). After that, the training continues, and stops at a later report. `publish(None)` sends
+  nothing: it returns at once whether a stop has been requested.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
+  Any thread may call `now`, also after `close`. All other methods are called in one thread.
 * `adopt` must be called before the first `submit`: attempts of an earlier session then continue, in
   workers that have survived it.
 * `acknowledge` follows the commit of an outcome: until then, the worker may report it again.
