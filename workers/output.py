@@ -1,9 +1,9 @@
 """Saves the output of an attempt in a file, using a method that suits the process.
 
-A worker process redirects its file descriptors into the file. The process of the inline executor
-copies the streams of the evaluating thread. The file is created when the attempt begins, and is
-removed or moved when it ends. This takes 0.2 ms on a local disk, and about a millisecond on a
-network disk (a few round trips).
+A worker process redirects its file descriptors into the file. A process with other threads, which
+evaluates without Ray, copies the streams of the evaluating thread. The file is created when the
+attempt begins, and is removed or moved when it ends. This takes 0.2 ms on a local disk, and about a
+millisecond on a network disk (a few round trips).
 
 On a node without the run's folder, the file is temporary; its end is returned with the outcome.
 """

@@ -1,9 +1,10 @@
 """Copies the output of the evaluating thread into a file, in a process that has other threads.
 
-The inline executor's process displays the campaign's progress, so its file descriptors cannot be
-redirected. Instead, `sys.stdout`, `sys.stderr` and the streams of the root logger's handlers are
-replaced while an attempt runs. Text still reaches the terminal. Output of other threads, C code and
-subprocesses is not copied, except for shell commands, whose output is read from pipes.
+Without Ray, the process that evaluates also displays the campaign's progress, so its file
+descriptors cannot be redirected. Instead, `sys.stdout`, `sys.stderr` and the streams of the root
+logger's handlers are replaced while an attempt runs. Text still reaches the terminal. Output of
+other threads, C code and subprocesses is not copied, except for shell commands, whose output is
+read from pipes.
 """
 
 import contextlib

@@ -93,7 +93,7 @@ def launch(
     """
     with view(console) as shown:
         if settings.workers.executor != "ray":
-            return _run_inline(run, settings, shown, parts)
+            return _run_here(run, settings, shown, parts)
         from orchestrator.running.coordinator.cluster import disconnect
         from orchestrator.running.coordinator.remote import RemoteSession
 
@@ -130,13 +130,13 @@ def _cluster(
     return cluster
 
 
-def _run_inline(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
+def _run_here(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
     """Run the session and its evaluations in this process."""
     session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
 
     def stop(now: bool) -> None:
         session.driver.stop(now)
-        if now:  # the running evaluation occupies this thread
+        if now:  # an evaluation or a computation may occupy this thread
             raise HostInterruptError
 
     with _interrupts(stop):
