@@ -41,6 +41,9 @@ class ExecutorError(RuntimeError):
 
 
 ExecutorName: TypeAlias = Literal["ray", "inline", "simulated"]  # in a campaign file
+# executors with these properties
+ONE_AT_A_TIME = ("inline",)  # `next_outcomes` evaluates in the caller's thread, in real time
+IN_VIRTUAL_TIME = ("simulated",)  # `now` counts virtual seconds
 
 TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # returns the trials to stop
 

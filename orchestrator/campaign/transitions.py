@@ -27,6 +27,7 @@ from orchestrator.campaign.state import (
 )
 from orchestrator.errors import StoreError, UserError
 from orchestrator.wording import moment
+from workers.executor import ONE_AT_A_TIME
 
 _LARGE_BATCH = 2  # a multiple of the number of workers; a small budget may be a single batch
 
@@ -63,7 +64,7 @@ def _pass_time(state: CampaignState, event: events.Event) -> CampaignState:
     clock = state.clock
     session = state.session
     if isinstance(event, events.SessionOpened):
-        computing = 0.0 if event.executor == "inline" else None
+        computing = 0.0 if event.executor in ONE_AT_A_TIME else None
         clock = replace(clock, last_time=event.time, opened=event.time, computing_seconds=computing)
         return replace(state, clock=clock)
     if not session.is_open:

@@ -17,6 +17,7 @@ from orchestrator.history.status_text import gains_text, goals_text, idle_text, 
 from orchestrator.running.follow import SessionEnd
 from orchestrator.store import runs
 from orchestrator.wording import duration
+from workers.executor import IN_VIRTUAL_TIME
 
 
 def summarize(
@@ -70,7 +71,7 @@ def _best_facts(history: History) -> list[tuple[str, str]]:
 def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[str, str]]:
     """Return utilization and idle time of all sessions, and the duration of this command."""
     now = history.status()
-    virtual = " of virtual time" if history.settings.workers.executor == "simulated" else ""
+    virtual = " of virtual time" if history.settings.workers.executor in IN_VIRTUAL_TIME else ""
     sessions = len(history.sessions)
     over = f", {sessions} sessions together" if sessions > 1 else ""
     this = "this session, " if sessions > 1 else ""

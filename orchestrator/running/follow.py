@@ -20,6 +20,7 @@ from orchestrator.store.lease import Watch, describe_holder, watch_holder
 from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
+from workers.executor import IN_VIRTUAL_TIME
 
 # the time in which a coordinator can restart, including loading its data
 RESTART_SECONDS = 60.0
@@ -73,7 +74,7 @@ class Follower:
             case CampaignCreated():
                 self._name = event.name
             case SessionOpened():
-                self._is_virtual = event.executor == "simulated"
+                self._is_virtual = event.executor in IN_VIRTUAL_TIME
                 self._closed = None
             case SessionClosed():
                 self._closed = event

@@ -9,7 +9,7 @@ from orchestrator.errors import UserError
 from orchestrator.session.build import Parts
 from orchestrator.session.resources import limits_of
 from orchestrator.settings.model import Settings
-from workers.executor import Executor, ExecutorError, ExecutorName
+from workers.executor import ONE_AT_A_TIME, Executor, ExecutorError, ExecutorName
 from workers.inline import InlineExecutor
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
@@ -99,6 +99,10 @@ def unenforced_limits(settings: Settings) -> str:
     if limits:
         verb = "is" if len(limits) == 1 else "are"
         return f"{' and '.join(limits)} {verb} not enforced with workers.executor {workers.executor}, but with ray"
-    if workers.executor == "inline" and "count" in workers.model_fields_set and workers.count > 1:
-        return "workers.executor inline runs one evaluation at a time, in this process: workers.count has no effect"
+    asks_for_several = "count" in workers.model_fields_set and workers.count > 1
+    if workers.executor in ONE_AT_A_TIME and asks_for_several:
+        return (
+            f"workers.executor {workers.executor} runs one evaluation at a time, in this process: "
+            "workers.count has no effect"
+        )
     return ""

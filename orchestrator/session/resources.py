@@ -10,6 +10,7 @@ from objectives.objective import Candidates
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.worker_sections import WorkerSettings, ends_of
+from workers.executor import ONE_AT_A_TIME
 from workers.messages import Limits, Share
 
 
@@ -48,14 +49,16 @@ def check_program(settings: Settings) -> None:
 
 def check_timeout(settings: Settings) -> None:
     """Raise UserError if evaluations run in this thread and a time-out could not end them."""
-    workers = settings.workers
+    executor = settings.workers.executor
+    timeout = settings.workers.timeout_seconds
     thread = threading.current_thread()
-    if workers.executor != "inline" or workers.timeout_seconds is None or thread is threading.main_thread():
+    if executor not in ONE_AT_A_TIME or timeout is None or thread is threading.main_thread():
         return
     raise UserError(
-        "workers.timeout_seconds with workers.executor inline needs the program's main thread, where an alarm can end "
-        f"an evaluation, got {workers.timeout_seconds:g} in the thread {thread.name!r}: run the campaign in the main "
-        "thread, leave timeout_seconds out, or set workers.executor to ray"
+        f"workers.timeout_seconds with workers.executor {executor} needs the program's main "
+        f"thread, where an alarm can end an evaluation, got {timeout:g} in the thread "
+        f"{thread.name!r}: run the campaign in the main thread, leave timeout_seconds out, or set "
+        "workers.executor to ray"
     )
 
 

@@ -12,6 +12,7 @@ from orchestrator.settings.known_results import Known, has_values
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.sections import BudgetSettings, PositiveInt, Section
 from orchestrator.settings.worker_sections import WorkerSettings
+from workers.executor import IN_VIRTUAL_TIME
 
 
 class AshaSettings(Section):
@@ -106,7 +107,7 @@ def population_problems(
     """Yield conflicts between other sections and a strategy that trains a population."""
     if not isinstance(strategy, PBT):
         return
-    is_virtual = workers.executor == "simulated"
+    is_virtual = workers.executor in IN_VIRTUAL_TIME
     without = "must be left out with strategy pbt"
     if early_stopping is not None:
         yield Refusal(("early_stopping",), f"{without}, which pauses and replaces trials itself")
