@@ -56,7 +56,8 @@ def quadratic(h0: float, h1: float, report: Report, folder: Path) -> float:
 
 def train(tmp_path: Path, executor: str = "simulated", **arguments: Any) -> Result:
     sections = {"workers": {"executor": executor}, "runs": str(tmp_path / "runs")}
-    options = {"evaluations": 100, "workers": workers_of(executor), "strategy": PBT, "settings": sections, **arguments}
+    workers = workers_of(executor)
+    options = {"evaluations": 100, "workers": workers, "strategy": PBT, "settings": sections, **arguments}
     return tune(quadratic, SPACE, direction="maximize", progress=False, **options)
 
 

@@ -22,7 +22,8 @@ from workers.simulated import DurationModel, Failures, SimulatedExecutor
 @pytest.mark.parametrize("kind", HERE)
 def test_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
     campaign = Campaign(tmp_path, strategy=strategy)
-    assert campaign.run(executor_here(kind, campaign.objective)) == Close(SessionOutcome.FINISHED, "budget spent")
+    close = campaign.run(executor_here(kind, campaign.objective))
+    assert close == Close(SessionOutcome.FINISHED, "budget spent")
     succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
     assert sorted(succeeded) == list(range(30))
 
