@@ -12,6 +12,7 @@ from typing_extensions import deprecated
 
 from objectives.keywords import checks_arguments
 from orchestrator.bandit.options import excerpt
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.trial_result import TrialResult, Trials
 from orchestrator.errors import RunError, warn_of_older
@@ -268,6 +269,8 @@ def _facts(result: Result) -> list[tuple[str, str]]:
     history = result._history
     now = history.status()
     facts = [("outcome", result.outcome), ("trials", f"{now.trials.done}: {now.trials.outcomes}")]
+    if result.outcome == SessionOutcome.FAILED:
+        facts.append(("reason", now.reason.partition("\n")[0]))
     if (best := history.best_known) is not None:
         origin = f" ({best.origin})" if best.trial is None else ""
         facts += [("best value", f"{now.best.text}{origin}"), ("best parameters", _listed(best.parameters))]

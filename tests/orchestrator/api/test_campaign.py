@@ -19,6 +19,7 @@ from orchestrator.api.arguments import Space
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.errors import ConfigError, RunError, UserError
 from tests.argument_sections import missing_arguments
+from tests.orchestrator.quick import tune_here
 
 REPOSITORY = Path(__file__).parents[3]
 SPACE: Space = {"x": Range(0.0, 1.0), "model": Choice(("a", "b"))}
@@ -153,6 +154,11 @@ def test_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict
     assert "<script>" not in shown
     assert "best value" in shown
     assert "6: 6 succeeded" in repr(result)
+
+
+def test_failed_result_shows_the_first_failure(tmp_path: Path) -> None:
+    result = tune_here(tmp_path, lambda x: 1 / 0, evaluations=2)
+    assert "the first one with error: ZeroDivisionError: division by zero; folder" in repr(result)
 
 
 def test_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
