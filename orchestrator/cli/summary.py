@@ -92,7 +92,9 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
     """
     workers = history.settings.workers
     needs_ray = workers.gpus > 0 or workers.gpus_from or workers.machines > 1 or workers.machines_from
-    if workers.executor != "ray" or needs_ray or len(history.sessions) != 1 or waited_seconds is None:
+    # in this process, such an evaluation could end the campaign
+    is_guarded = workers.memory_gb or history.campaign.failures.quarantined
+    if workers.executor != "ray" or needs_ray or is_guarded or len(history.sessions) != 1 or waited_seconds is None:
         return ""
     evaluated = sum(row.seconds or 0.0 for row in history.trials)
     if not 0.0 < evaluated < waited_seconds:

@@ -310,7 +310,7 @@ def _set_aside(status: Status) -> str:
     arms = ", ".join(str(arm) for arm in status.workers.set_aside[:5]) + (
         ", …" if len(status.workers.set_aside) > 5 else ""
     )
-    return f"{len(status.workers.set_aside)} candidates that killed several workers: {arms}"
+    return f"{plural(len(status.workers.set_aside), 'candidate')} that killed several workers: {arms}"
 
 
 def _existing(status: Status) -> str:
