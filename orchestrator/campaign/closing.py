@@ -37,7 +37,9 @@ def _failed(state: CampaignState, spent: str) -> Close:
     evaluations failed."""
     if state.session.failed:
         first = state.session.first_failure or "no message"
-        reason = f"all {state.session.failed} evaluations of this session failed; the first one with {first}"
+        count = state.session.failed
+        failed = "the only evaluation" if count == 1 else f"all {count} evaluations"
+        reason = f"{failed} of this session failed{'' if count == 1 else '; the first one'} with {first}"
     elif state.totals.failed:
         reason = f"{spent}, and none of {state.totals.failed} evaluations succeeded"
     else:

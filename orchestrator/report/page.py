@@ -97,7 +97,6 @@ def render(history: History, title: str, plotly: str = "") -> str:
         best=best_parameters(history),
         best_origin=best_origin(history),
         recommended=recommended_parameters(history),
-        has_results=bool(history.succeeded),
         missing=history.campaign.missing_best,
         figures=drawn,
         static={figure.name: svg(figure) for figure in most_useful(drawn)},

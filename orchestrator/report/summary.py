@@ -87,7 +87,7 @@ def _done_card(history: History) -> Card:
 def _failed_card(history: History) -> Card:
     failed = history.status().trials.failed
     retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
-    remark = f"{retried:,} more attempts failed and ran again" if retried > 0 else ""
+    remark = f"{plural(retried, 'more attempt')} failed and ran again" if retried > 0 else ""
     return Card("Failed", f"{failed:,}", remark)
 
 

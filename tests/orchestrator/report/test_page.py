@@ -213,6 +213,11 @@ def test_pack_rejects_values_that_json_cannot_represent() -> None:
         pack({"x": float("nan")})
 
 
+def test_report_without_a_best_value_shows_the_first_failure() -> None:
+    text = render(CAMPAIGNS["all failed"].history(), "failed")
+    assert re.search("There is no best value: no evaluation has succeeded; the first one .* failed with ", text)
+
+
 def test_report_shows_existing_data_separately() -> None:
     events = SyntheticLog(trials=10).events()
     existing = ExistingTaken(
