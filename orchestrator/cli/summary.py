@@ -88,13 +88,9 @@ def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[st
 def _inline_hint(history: History, waited_seconds: float | None) -> str:
     """Return a hint if this process alone would have been faster than the workers on Ray.
 
-    Return an empty text if evaluations need resources that only Ray provides, and after a resume.
+    Return an empty text if evaluations need Ray, and after a resume.
     """
-    workers = history.settings.workers
-    needs_ray = workers.gpus > 0 or workers.gpus_from or workers.machines > 1 or workers.machines_from
-    # in this process, such an evaluation could end the campaign
-    is_guarded = workers.memory_gb or history.campaign.failures.quarantined
-    if workers.executor != "ray" or needs_ray or is_guarded or len(history.sessions) != 1 or waited_seconds is None:
+    if _needs_ray(history) or len(history.sessions) != 1 or waited_seconds is None:
         return ""
     evaluated = sum(row.seconds or 0.0 for row in history.trials)
     if not 0.0 < evaluated < waited_seconds:
@@ -103,6 +99,16 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
         f"all evaluations together took {duration(evaluated)}, less than this command with Ray; "
         "`workers: {executor: inline}` evaluates one after the other in this process"
     )
+
+
+def _needs_ray(history: History) -> bool:
+    """Return whether this process could not have evaluated these trials, or has done so."""
+    workers = history.settings.workers
+    if workers.executor != "ray" or workers.machines > 1 or workers.machines_from:
+        return True
+    # in this process, an evaluation without a memory limit could end the campaign
+    is_guarded = workers.memory_gb or history.campaign.failures.quarantined
+    return bool(workers.gpus > 0 or workers.gpus_from or is_guarded)
 
 
 def _next_command(run_: runs.Run, outcome: str, campaign: CampaignState) -> str:
