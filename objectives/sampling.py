@@ -99,7 +99,7 @@ def _sample(space: SearchSpace, size: int | None, sampler: Sampler, seed: int, p
         sampled = _draw_existing(space, size or points, sampler, seed)
     if not len(sampled):
         raise ObjectiveError(
-            "forbid leaves hardly any configuration of the space: a search found none; narrow a clause"
+            "forbid: its clauses leave hardly any configuration of the space, a search found none; narrow one of them"
         )
     return sampled, whole is not None or sampler != "grid"
 

@@ -107,10 +107,17 @@ def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) 
     return Evaluation(float(rng.choice(recorded)), {"noise_free": float(recorded.mean())})
 
 
+def _read_users_table(path: Path) -> dict[str, NDArray[np.generic]]:
+    try:
+        return read_columns(path)
+    except ObjectiveError as error:
+        raise ObjectiveError(f"candidates.table: {error}") from error
+
+
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
     """Return the rows of a user's table as arms, with the columns as parameters. Among equal rows,
     only the first is an arm, unless `duplicates` are kept. Raises ObjectiveError."""
-    columns = read_columns(path)
+    columns = _read_users_table(path)
     remark = ""
     if duplicates == "merge":
         groups = group(columns)
@@ -130,7 +137,7 @@ def table_objective(
     arm, and each evaluation of the arm draws one of their values. Raises ObjectiveError if the
     column is missing or not numeric.
     """
-    columns = read_columns(path)
+    columns = _read_users_table(path)
     if target not in columns:
         raise ObjectiveError(
             f"candidates.target must be a column of {path} ({', '.join(columns)}), "

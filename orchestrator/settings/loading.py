@@ -33,16 +33,17 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
 @contextmanager
 def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[None]:
     """Prefix an error's message with the position in the campaign file if it begins with a dotted
-    key, such as `objective.callable`. Such errors are raised by later checks, such as those of the
-    objective's code."""
+    key, such as `objective.callable`, or with a key and a colon. Such errors are raised by later
+    checks, such as those of the objective's code."""
     try:
         yield
     except (ObjectiveError, UserError) as error:
         document = with_overrides(read(Path(path)), overrides)
-        subject = str(error).partition(" ")[0].rstrip(":")
+        first_word = str(error).partition(" ")[0]
+        subject = first_word.rstrip(":")
         keys: Keys = tuple(int(key) if key.isdecimal() else key for key in subject.split("."))
         beginnings = [keys[:length] for length in range(len(keys), 0, -1) if keys[:length] in document.places]
-        if len(keys) < 2 or not beginnings:
+        if (len(keys) < 2 and subject == first_word) or not beginnings:
             raise
         raise UserError(f"{document.places[beginnings[0]]}: {error}") from error
 

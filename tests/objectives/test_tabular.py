@@ -73,6 +73,11 @@ def test_users_table_with_a_target_is_an_objective(tmp_path: Path, silent: Repor
     assert (evaluation.value, dict(evaluation.metrics)) == (0.9, {"noise_free": 0.9})
 
 
+def test_users_table_that_cannot_be_read_is_reported_with_its_key(tmp_path: Path) -> None:
+    with pytest.raises(ObjectiveError, match=r"^candidates\.table: .*cannot be read as a CSV table: No such file"):
+        table_candidates(tmp_path / "gone.csv")
+
+
 def test_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
     path = tmp_path / "arms.csv"
     path.write_text("rate,optimizer\n0.1,adam\n0.2,sgd\n0.4,adam\n")

@@ -330,6 +330,8 @@ def test_later_check_is_reported_with_the_line_of_the_file(tmp_path: Path) -> No
         raise ObjectiveError("objective.callable: there is no train")
     with pytest.raises(UserError, match=rf"^{file}:7: enqueue\.1 must be"), naming_places(file):
         raise UserError("enqueue.1 must be a candidate")
+    with pytest.raises(UserError, match=rf"^{file}:5: enqueue: there"), naming_places(file):
+        raise ObjectiveError("enqueue: there are too many")
     place = "--set objective.callable=g"
     with pytest.raises(UserError, match=rf"^{place}: objective\.callable"), naming_places(file, [place[6:]]):
         raise ObjectiveError("objective.callable: there is no g")
