@@ -273,8 +273,7 @@ def _session(
 ) -> Result:
     """Return the result of a run after one session, with its report written."""
     try:
-        metric = settings.objectives[0].metric if settings.objectives else None
-        with ResultDelivery(run, on_result, metric):
+        with ResultDelivery(run, on_result):
             launch(run, settings, console, address, parts, keeps_ray=True)
     finally:
         history = read_history(run)

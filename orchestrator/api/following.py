@@ -2,15 +2,14 @@
 works for remote campaigns."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from orchestrator.api.result import Parameters
 from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
-from orchestrator.campaign.trial_result import TrialResult
+from orchestrator.campaign.trial_result import TrialResult, trial_result
 from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import Run
@@ -26,10 +25,8 @@ class ResultDelivery:
     error, no result is delivered.
     """
 
-    def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None, metric: str | None = None) -> None:
-        """`metric`: the name of the first of several objectives, which gives the trial's value."""
+    def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None) -> None:
         self._run = run
-        self._metric = metric
         self._on_result = on_result
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -72,43 +69,26 @@ class ResultDelivery:
             position += 1
             is_new = position > self._earlier
             if isinstance(event, AttemptEnded) and is_new and self._on_result is not None:
-                result = _result(event, state.running[event.trial].parameters, self._metric)
+                result = _result(event, state)
                 if result is not None:
                     self._on_result(result)
             state = apply(state, event)
             self._folded = position, state
 
 
-def _result(event: AttemptEnded, parameters: Parameters, metric: str | None) -> TrialResult | None:
-    """Return the trial that ended with this event; None if it gets another attempt.
-
-    `metric`: the name of the first of several objectives."""
-    value: float | None
-    metrics: Mapping[str, float]
+def _result(event: AttemptEnded, state: CampaignState) -> TrialResult | None:
+    """Return the trial that ended with this event, the next after `state`; None if it gets another
+    attempt."""
+    goals = state.rules.goals
+    others: dict[str, object] = {"seconds": event.finished - event.started}
     match event:
         case TrialSucceeded():
-            value = event.value
-            status = "succeeded"
-            error = ""
-            metrics = {**({} if metric is None else {metric: event.value}), **event.metrics}
+            is_feasible = goals.feasibility(event.value, event.metrics)
+            others |= {"status": "succeeded", "is_feasible": is_feasible}
         case TrialStopped():
-            value = event.value
-            status = "stopped"
-            error = ""
-            metrics = {}
+            others["status"] = "stopped"
         case TrialFailed():
             if not event.is_final:
                 return None
-            value = None
-            status = "failed"
-            error = f"{event.failure}: {event.message}"
-            metrics = {}
-    return TrialResult(
-        trial=event.trial,
-        parameters=parameters,
-        value=value,
-        status=status,
-        metrics=metrics,
-        seconds=event.finished - event.started,
-        error=error,
-    )
+            others |= {"status": "failed", "error": f"{event.failure}: {event.message}"}
+    return trial_result(event, goals, parameters=state.running[event.trial].parameters, **others)

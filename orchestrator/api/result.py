@@ -14,7 +14,7 @@ from objectives.keywords import checks_arguments
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import Recommendation
-from orchestrator.campaign.trial_result import TrialResult, Trials
+from orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
 from orchestrator.errors import RunError, warn_of_older
 from orchestrator.history.export import Columns, report_columns, trial_columns
 from orchestrator.history.fold import History
@@ -79,7 +79,7 @@ class Result:
             return observed
         evaluated = [row for row in self._history.succeeded if row.arm == recommended.arm]
         trial = (
-            trial_result(self._history, max(evaluated, key=self._history.worth))
+            self._trial(max(evaluated, key=self._history.worth))
             if evaluated
             else replace(observed, trial=None, parameters=dict(recommended.parameters), status="existing")
         )
@@ -105,7 +105,7 @@ class Result:
             raise RunError(f"{self.folder} has no best trial: {self._history.campaign.missing_best}")
         if best.trial is None:
             return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
-        return trial_result(self._history, self._history.trials[best.trial])
+        return self._trial(self._history.trials[best.trial])
 
     @property
     @deprecated("write best.parameters", category=None)
@@ -131,7 +131,7 @@ class Result:
     def front(self) -> Trials:
         """The Pareto front of several objectives: the feasible trials that no other trial
         dominates, the best first objective first. With one objective, only the best trial."""
-        return Trials(trial_result(self._history, row) for row in self._history.front)
+        return Trials(map(self._trial, self._history.front))
 
     @property
     def hypervolume(self) -> float | None:
@@ -144,7 +144,10 @@ class Result:
     def trials(self) -> Trials:
         """All trials, in the order in which they were chosen. Open trials have the status `running`
         or `queued`."""
-        return Trials(trial_result(self._history, row) for row in self._history.trials)
+        return Trials(map(self._trial, self._history.trials))
+
+    def _trial(self, row: TrialRow) -> TrialResult:
+        return trial_result(row, self._history.goals, parameters=dict(row.parameters))
 
     def rows(self, *, reports: bool = False) -> list[Row]:
         """Return the trials as dictionaries, in the order in which they were chosen. The keys are
@@ -242,22 +245,6 @@ def load(folder: str | Path) -> Result:
 def result_of(run: Run) -> Result:
     """Return the result of an open run."""
     return Result(run, read_history(run))
-
-
-def trial_result(history: History, row: TrialRow) -> TrialResult:
-    """Return the trial of one row of `history.trials`."""
-    goals = history.goals
-    first = {} if row.value is None or goals.is_single else {goals.objectives[0].metric: row.value}
-    return TrialResult(
-        trial=row.trial,
-        parameters=dict(row.parameters),
-        value=row.value,
-        status=row.status,
-        metrics={**first, **row.metrics},
-        seconds=row.seconds,
-        error="" if row.status == "succeeded" else row.error,
-        is_feasible=row.is_feasible,
-    )
 
 
 def _columns(history: History, reports: bool) -> Columns:

@@ -134,7 +134,7 @@ class Results:
         is_feasible = None
         if result.value is not None and not goals.is_single:
             metrics = {goals.objectives[0].metric: result.value, **result.metrics}
-            is_feasible = goals.is_feasible(result.value, result.metrics) if goals.constraints else None
+            is_feasible = goals.feasibility(result.value, result.metrics)
         return SearchResult(
             trial=result.trial,
             parameters=self._parameters(result.arm),

@@ -156,5 +156,9 @@ class CampaignGoals:
         """Return whether a result satisfies every constraint."""
         return all(margin >= 0.0 for margin in self.margins(value, metrics))
 
+    def feasibility(self, value: float, metrics: Mapping[str, float]) -> bool | None:
+        """Return whether a result satisfies every constraint; None without constraints."""
+        return self.is_feasible(value, metrics) if self.constraints else None
+
     def _metric(self, name: str, value: float, metrics: Mapping[str, float]) -> float:
         return value if name == self.objectives[0].metric else metrics[name]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.same_fields import same_fields
 from orchestrator.errors import warn_of_older
 
 
@@ -41,6 +43,15 @@ class TrialResult:
     estimate: float | None = None
     deviation: float | None = None
     evaluations: int = 1
+
+
+def trial_result(source: object, goals: CampaignGoals, **others: object) -> TrialResult:
+    """Return a trial with its fields from `source`, a row of the history or the last event of an
+    attempt, and with `others`. With several goals, its metrics begin with the first objective."""
+    known = {"value": None, "metrics": {}, **same_fields(source, TrialResult), **others}
+    has_first = known["value"] is not None and not goals.is_single
+    first = {goals.objectives[0].metric: known["value"]} if has_first else {}
+    return TrialResult(**{**known, "metrics": {**first, **known["metrics"]}})
 
 
 class Trials(tuple[TrialResult, ...]):

@@ -8,6 +8,7 @@ from typing import Any
 
 from objectives.parameters import has_prior
 from orchestrator.campaign.events import PickedTrial
+from orchestrator.history.columns import RESULT
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History
 from orchestrator.history.remarks import broken_constraints, training_remark
@@ -41,7 +42,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "trial": number,
         "candidate": row.arm,
         "status": row.status,
-        "value": strict_json(row.value),
+        **{column.heading: strict_json(column.cell(row)) for column in RESULT},
         "reason": reason(history, row),
         "scores": scores(row.pick),
         "training": training_remark(history, row),
@@ -66,6 +67,15 @@ def describe_trial(history: History, number: int) -> Plain | None:
         ],
         "notes": [note.text for note in history.notes if note.trial == number],
     }
+
+
+def result_text(described: Mapping[str, Any]) -> str:
+    """Return the status and the known numbers of the result of a trial from `describe_trial`."""
+    parts = [described["status"]]
+    for column in RESULT:
+        if (cell := described[column.heading]) is not None:
+            parts.append(f"{column.heading} {column.text(cell) if column.text else f'{cell:.6g}'}")
+    return ", ".join(parts)
 
 
 def reason(history: History, row: TrialRow) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 
 from orchestrator.campaign import events
 from orchestrator.campaign.endings import RunState
+from orchestrator.campaign.same_fields import same_fields
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.campaign.transitions import damage_error
 from orchestrator.errors import UserError
@@ -111,11 +112,8 @@ def _add_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, f
 def _succeed(history: History, event: events.TrialSucceeded) -> None:
     row = _end_attempt(history, event)
     row.status = "succeeded"
-    row.value = event.value
-    row.metrics = event.metrics
     row.error = ""
-    if history.goals.constraints:
-        row.is_feasible = history.goals.is_feasible(event.value, event.metrics)
+    row.is_feasible = history.goals.feasibility(event.value, event.metrics)
     _add_last_reports(history, row, event)
     history.succeeded.append(row)
     history.trace.add(history.sign * event.value, row, row.is_feasible is not False)
@@ -124,7 +122,6 @@ def _succeed(history: History, event: events.TrialSucceeded) -> None:
 def _stop(history: History, event: events.TrialStopped) -> None:
     row = _end_attempt(history, event)
     row.status = "stopped"
-    row.value = event.value
     row.error = ""
     training = row.own_training()
     training.stopped_at = event.step
@@ -139,25 +136,15 @@ def _fail(history: History, event: events.TrialFailed) -> None:
 
 
 def _end_attempt(history: History, event: events.AttemptEnded) -> TrialRow:
-    """Add the ended attempt to the table, and its times and its worker to the trial's row. Return
-    the row."""
+    """Add the ended attempt to the table and its fields to the trial's row. Return the row."""
     row = history.trials[event.trial]
-    row.started = event.started
-    row.finished = event.finished
-    row.worker = sys.intern(event.worker)
-    history.attempts.append(
-        AttemptRow(
-            trial=event.trial,
-            attempt=event.attempt,
-            started=event.started,
-            finished=event.finished,
-            worker=row.worker,
-            failure=event.failure if isinstance(event, events.TrialFailed) else "",
-            message=event.message if isinstance(event, events.TrialFailed) else "",
-            stop=stop_words(event.cause)[0] if isinstance(event, events.TrialStopped) else "",
-            value=None if isinstance(event, events.TrialFailed) else event.value,
-        )
-    )
+    for name, value in same_fields(event, TrialRow).items():
+        setattr(row, name, value)
+    row.worker = sys.intern(row.worker)
+    attempt = AttemptRow(**same_fields(event, AttemptRow) | {"worker": row.worker})
+    if isinstance(event, events.TrialStopped):
+        attempt = attempt._replace(stop=stop_words(event.cause)[0])
+    history.attempts.append(attempt)
     return row
 
 

@@ -13,22 +13,20 @@ import gzip
 import hashlib
 import heapq
 import json
-import math
 import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from orchestrator import files
-from orchestrator.history.export import parameter_names, strict_json
+from orchestrator.history.columns import Column, reported
+from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History
-from orchestrator.history.remarks import remark
 from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import Spec, resource
 from orchestrator.report.pictures import figures, internal_figures
@@ -134,102 +132,52 @@ def _pack_plotly() -> str:
 
 
 def _sessions(history: History) -> Spec:
-    rows = history.sessions
-    reasons = [row.reason or "no closing record: killed, or still running" for row in rows]
-    return _table(
-        _Column("session", "number", [row.epoch for row in rows]),
-        _Column("executor", "text", [row.executor for row in rows]),
-        _Column("workers", "number", [row.slots for row in rows]),
-        _Column("started", "text", [moment(row.started) for row in rows]),
-        _Column("length", "number", [duration(row.seconds) for row in rows]),
-        _Column("ended", "status", [row.state for row in rows]),
-        _Column("why", "text", reasons),
+    columns = (
+        Column("session", attrgetter("epoch")),
+        Column("executor", attrgetter("executor")),
+        Column("workers", attrgetter("slots")),
+        Column("started", lambda row: moment(row.started)),
+        Column("length", lambda row: duration(row.seconds), kind="number"),
+        Column("ended", attrgetter("state"), kind="status"),
+        Column("why", lambda row: row.reason or "no closing record: killed, or still running"),
     )
+    return _table(columns, history.sessions)
 
 
 def _notes(history: History) -> Spec:
     """Return the note of the campaign file, followed by the others in the order of writing."""
     note_of_file = history.settings.note
-    rows = [Note(time=0.0, text=note_of_file)] * bool(note_of_file) + list(history.notes)
-    about = ["campaign" if row.trial is None else f"trial {row.trial}" for row in rows]
-    return _table(
-        _Column("about", "text", about),
-        _Column("note", "text", [row.text for row in rows]),
-        _Column("tags", "text", [" ".join(row.tags) for row in rows]),
-        _Column("written", "text", [moment(row.time) if row.time else "" for row in rows]),
+    columns = (
+        Column("about", lambda row: "campaign" if row.trial is None else f"trial {row.trial}"),
+        Column("note", attrgetter("text")),
+        Column("tags", lambda row: " ".join(row.tags)),
+        Column("written", lambda row: moment(row.time) if row.time else ""),
     )
+    first = [Note(time=0.0, text=note_of_file)] * bool(note_of_file)
+    return _table(columns, [*first, *history.notes])
 
 
 def trial_table(history: History) -> Spec:
     """Return the table of trials."""
-    return _table(*_columns(history, rows_to_list(history)))
+    rows = rows_to_list(history)
+    clock = CampaignClock.of(history)
+
+    def start(row: TrialRow) -> float | None:
+        return None if row.started is None else round(float(clock(row.started)), 3)
+
+    return _table(reported(history, rows, Column("started (s)", start, kind="number extra")), rows)
 
 
-def _table(*columns: "_Column") -> Spec:
+def _table(columns: Sequence[Column], rows: Sequence[object]) -> Spec:
     """Return a table for the page: `columns` (name, kind) and `rows`."""
+    cells = [list(map(column.cell, rows)) for column in columns]
     return {
-        "columns": [{"name": column.name, "kind": column.kind} for column in columns],
-        "rows": [list(map(_cell, row)) for row in zip(*(c.cells for c in columns), strict=True)],
+        "columns": [
+            {"name": printable(column.heading), "kind": column.kind_of(of_column)}
+            for column, of_column in zip(columns, cells, strict=True)
+        ],
+        "rows": [list(map(_cell, row)) for row in zip(*cells, strict=True)],
     }
-
-
-class _Column(NamedTuple):
-    """A column of the table of trials."""
-
-    name: str
-    kind: str  # number, text, status or message; with "extra", hidden on narrow screens
-    cells: Sequence[object]
-
-
-def _columns(history: History, rows: list[TrialRow]) -> list[_Column]:
-    remarks = [remark(history, row) for row in rows]
-    return [
-        _attribute(rows, "trial"),
-        _attribute(rows, "status", "status"),
-        _attribute(rows, "value"),
-        *(
-            _Column(printable(name), "number", [row.metrics.get(name) for row in rows])
-            for name in history.goals.further_metrics
-        ),
-        *(_parameter_column(rows, name) for name in parameter_names(rows)),
-        *_amount_columns(history, rows),
-        _attribute(rows, "batch", "number extra"),
-        _attribute(rows, "attempts", "number extra"),
-        _start_column(history, rows),
-        _attribute(rows, "seconds"),
-        _attribute(rows, "worker", "text extra"),
-        *([_Column("remark", "text long", remarks)] if any(remarks) else []),
-        _attribute(rows, "error", "message"),
-    ]
-
-
-def _attribute(rows: list[TrialRow], name: str, kind: str = "number") -> _Column:
-    return _Column(name, kind, list(map(attrgetter(name), rows)))
-
-
-def _start_column(history: History, rows: list[TrialRow]) -> _Column:
-    starts = [math.nan if row.started is None else row.started for row in rows]
-    return _Column("started (s)", "number extra", CampaignClock.of(history)(starts).round(3).tolist())
-
-
-def _parameter_column(rows: list[TrialRow], name: str) -> _Column:
-    cells = [row.parameters.get(name) for row in rows]
-    is_number = all(cell is None or isinstance(cell, int | float) for cell in cells)
-    return _Column(printable(name), "number" if is_number else "text", cells)
-
-
-def _amount_columns(history: History, rows: list[TrialRow]) -> list[_Column]:
-    """Return the machines and GPUs of each trial, if any trial takes more than one machine or a
-    GPU."""
-    shares = [history.settings.workers.share_of(row.parameters) for row in rows]
-    machines = [share.machines for share in shares]
-    gpus = [share.machines * share.gpus for share in shares]
-    columns = []
-    if max(machines, default=1) > 1:
-        columns.append(_Column("machines", "number", machines))
-    if max(gpus, default=0) > 0:
-        columns.append(_Column("GPUs", "number", gpus))
-    return columns
 
 
 def rows_to_list(history: History) -> list[TrialRow]:

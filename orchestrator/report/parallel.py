@@ -11,7 +11,7 @@ import numpy as np
 
 from objectives.parameters import Constant, Parameter, Range
 from orchestrator.bandit.model.fitting import FIRST_FIT
-from orchestrator.history.export import parameter_names
+from orchestrator.history.columns import parameter_names
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
 from orchestrator.report.figure import (

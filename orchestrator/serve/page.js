@@ -322,35 +322,37 @@ async function drawFigure(figure) {
 // ---- trials
 
 let page = 0;
-const sorting = { column: "trial", isDescending: true };
+const sorting = { column: "", isDescending: true }; // "" until the server has named the column of the first order
 
 function sortBy(column) {
-  sorting.isDescending = sorting.column === column ? !sorting.isDescending : column === "trial" || (column === "value" && maximize);
-  sorting.column = column;
+  sorting.isDescending = sorting.column === column.name ? !sorting.isDescending : column.descends;
+  sorting.column = column.name;
   page = 0;
   loadTrials();
+}
+
+/** A cell of the table. Long texts are shown in full, unlike in the report. */
+function cellOf(value, kind) {
+  if (kind === "trial") return [trialLink(value)];
+  return kind === "status" ? [badge(value)] : [value, kind === "text" ? "" : kind];
 }
 
 async function loadTrials() {
   const query = new URLSearchParams({ order: sorting.column, descending: sorting.isDescending ? "1" : "0", text: byId("text").value, page });
   const sent = await ask(`${base}/trials?${query}`);
-  const columns = [["trial", "trial"], ["status", "status"], ["value", "value", "number"], ["took", "seconds", "number"], ...sent.parameters.map((parameter) => [parameter, parameter, sent.rows.some((row) => typeof row.parameters[parameter] === "number") ? "number" : ""])];
-  const heads = columns.map(([text, column, className = ""]) => {
-    const head = element("th", "", { scope: "col", className });
-    head.append(element("button", text, { type: "button", onclick: () => sortBy(column) }));
-    if (column === sorting.column) head.setAttribute("aria-sort", sorting.isDescending ? "descending" : "ascending");
+  sorting.column = sent.order;
+  const heads = sent.columns.map((column) => {
+    const head = element("th", "", { scope: "col", className: column.kind });
+    head.append(element("button", column.heading, { type: "button", onclick: () => sortBy(column) }));
+    if (column.name === sent.order) head.setAttribute("aria-sort", sorting.isDescending ? "descending" : "ascending");
     return head;
   });
   const node = byId("trial-table");
   const line = element("tr");
-  line.append(...heads, element("th", "remark", { scope: "col" }));
+  line.append(...heads);
   (node.tHead ?? node.createTHead()).replaceChildren(line);
   if (!node.tBodies.length) node.createTBody();
-  table(node, [], sent.rows.map((row) => [
-    [trialLink(row.trial)], [badge(row.status)], [row.value, "number"], [row.seconds, "number"],
-    ...sent.parameters.map((parameter) => [row.parameters[parameter], typeof row.parameters[parameter] === "number" ? "number" : ""]),
-    [row.remark, "wrap"],
-  ]), byId("text").value ? "no trial has this text" : "no trial yet");
+  table(node, [], sent.rows.map((row) => row.map((value, index) => cellOf(value, sent.columns[index].kind))), byId("text").value ? "no trial has this text" : "no trial yet");
   byId("page-range").textContent = `page ${sent.page + 1} of ${Math.max(1, sent.pages)}`;
   byId("previous-page").disabled = page === 0;
   byId("next-page").disabled = page + 1 >= sent.pages;
@@ -385,7 +387,7 @@ async function showTrial(number) {
   byId("trial-title").textContent = `Trial ${number}`;
   try {
     const trial = await ask(`${base}/trials/${number}`);
-    const parts = [element("p", trial.reason), ...(trial.scores ? [fold("The model's score", element("p", trial.scores))] : []), ...(trial.broken_constraints ? [element("p", `${trial.broken_constraints}.`)] : []), ...(trial.training ? [element("p", `Training: ${trial.training}.`)] : []), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs({ status: trial.status, value: trial.value, candidate: trial.candidate, ...trial.metrics })];
+    const parts = [element("p", trial.reason), ...(trial.scores ? [fold("The model's score", element("p", trial.scores))] : []), ...(trial.broken_constraints ? [element("p", `${trial.broken_constraints}.`)] : []), ...(trial.training ? [element("p", `Training: ${trial.training}.`)] : []), element("h3", "Parameters"), pairs(trial.parameters), element("h3", "Result"), pairs(trial.result)];
     parts.push(element("h3", "Attempts"));
     for (const attempt of trial.attempts) {
       parts.push(element("p", `${attempt.attempt}: ${attempt.ended} after ${attempt.seconds} on ${attempt.worker || "an unknown worker"}, begun ${attempt.started}`));

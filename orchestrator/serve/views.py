@@ -10,6 +10,7 @@ from pathlib import Path
 
 from orchestrator.campaign.endings import Phase
 from orchestrator.campaign.failures import FailureGroup
+from orchestrator.history.columns import DETAILS, TRIAL, VALUE, Column, live, present
 from orchestrator.history.comparing import side_by_side
 from orchestrator.history.export import strict_json
 from orchestrator.history.fold import History
@@ -262,36 +263,51 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
 
     Args:
         history: the campaign.
-        order: the column by which rows are sorted: trial, status, value, seconds, or a parameter's
-            name.
+        order: the name of the column by which rows are sorted; any other text: the order of choice.
         is_descending: whether the largest value comes first. Rows without a value in the column
             always come last.
         text: return only rows with it in their status, parameters or remark; empty: all rows.
         page: the index of the page, from 0.
     """
-    searched = history.trials[:_SEARCHED]
+    columns = live(history, history.trials[:_SEARCHED])
+    sorting = next((column for column in columns if column.name == order), columns[0])
     rows = history.trials
     if text:
         rows = [row for row in rows if text.lower() in _text_to_search(history, row)]
     last_row = (page + 1) * _PAGE
-    listed = _ordered(rows, order, is_descending, last_row)
+    listed = _ordered(rows, sorting, is_descending, last_row)[page * _PAGE : last_row]
     return {
         "total": len(rows),
         "page": page,
         "pages": math.ceil(len(rows) / _PAGE),
-        "parameters": list(dict.fromkeys(name for row in searched for name in row.parameters)),
-        "rows": [_table_row(history, row) for row in listed[page * _PAGE : last_row]],
+        "order": sorting.name,
+        "columns": [
+            {
+                "name": column.name,
+                "heading": column.heading,
+                "kind": column.kind_of(map(column.cell, listed)),
+                "descends": column.name == TRIAL.name or (column is VALUE and history.is_maximized),
+            }
+            for column in columns
+        ],
+        "rows": [[_shown(column, row) for column in columns] for row in listed],
     }
 
 
-def _ordered(rows: list[TrialRow], order: str, is_descending: bool, count: int) -> list[TrialRow]:
+def _shown(column: Column, row: TrialRow) -> object:
+    """Return a trial's cell as text, or as a short value."""
+    cell = column.cell(row)
+    return cell if cell is None else (column.text or _short)(cell)
+
+
+def _ordered(rows: list[TrialRow], column: Column, is_descending: bool, count: int) -> list[TrialRow]:
     """Return at least the first `count` rows, sorted by a column."""
-    if order == "trial":
+    if column.name == TRIAL.name:
         return rows[::-1] if is_descending else rows
-    cells = [(_cell(row, order), row) for row in rows]
-    present = [(cell, row) for cell, row in cells if cell is not None]
+    cells = [(column.cell(row), row) for row in rows]
+    known = [(cell, row) for cell, row in cells if cell is not None]
     first = heapq.nlargest if is_descending else heapq.nsmallest
-    ordered = first(count, present, key=lambda pair: _sort_key(pair[0]))
+    ordered = first(count, known, key=lambda pair: _sort_key(pair[0]))
     return [row for _, row in ordered] + [row for cell, row in cells if cell is None]
 
 
@@ -300,36 +316,14 @@ def _text_to_search(history: History, row: TrialRow) -> str:
     return f"{row.trial} {row.status} {named} {row.error} {remark(history, row)}".lower()
 
 
-def _cell(row: TrialRow, order: str) -> object:
-    match order:
-        case "status":
-            return row.status
-        case "value":
-            return row.value
-        case "seconds":
-            return row.seconds
-        case _:
-            return row.parameters.get(order)
-
-
 def _sort_key(cell: object) -> tuple[int, float, str]:
     """Return a sort key that puts numbers before texts."""
     return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
 
-def _table_row(history: History, row: TrialRow) -> Plain:
-    return {
-        "trial": row.trial,
-        "status": row.status,
-        "value": strict_json(_number(row.value)),
-        "seconds": "" if row.seconds is None else duration(max(0.0, row.seconds)),
-        "parameters": _shorten(row.parameters),
-        "remark": row.error.partition("\n")[0][:_MESSAGE] if row.status == "failed" else remark(history, row),
-    }
-
-
 def trial(history: History, number: int, folder: Path | None) -> Plain | None:
-    """Return the details of one trial and the end of the output of its newest attempts.
+    """Return the details of one trial, its result as names and values, and the end of the output of
+    its newest attempts.
 
     None if the trial does not exist. `folder` is the folder of the run's trials, or None if it is
     unknown.
@@ -337,7 +331,12 @@ def trial(history: History, number: int, folder: Path | None) -> Plain | None:
     described = describe_trial(history, number)
     if described is None:
         return None
-    return described | {"outputs": [] if folder is None else _outputs(folder, number)}
+    row = history.trials[number]
+    result = {column.heading: _shown(column, row) for column in present(DETAILS, [row])}
+    return described | {
+        "result": result | described["metrics"],
+        "outputs": [] if folder is None else _outputs(folder, number),
+    }
 
 
 def _outputs(folder: Path, number: int) -> list[Plain]:

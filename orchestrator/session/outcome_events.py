@@ -9,6 +9,7 @@ from objectives.objective import Candidates
 from orchestrator.bandit.strategy import Pick
 from orchestrator.campaign.attempts import place_between
 from orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
+from orchestrator.campaign.same_fields import same_fields
 from orchestrator.campaign.state import CampaignState, is_final, knows_remark
 from orchestrator.campaign.trainings.population import Copied
 from orchestrator.session.reports import RecordedReports
@@ -30,14 +31,7 @@ def event_of(
         cause: the reason if the campaign stopped the attempt.
     """
     started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
-    common: dict[str, Any] = {
-        "time": now,
-        "trial": outcome.trial,
-        "attempt": outcome.attempt,
-        "started": started,
-        "finished": finished,
-        "worker": outcome.worker,
-    }
+    times = {"time": now, "started": started, "finished": finished}
     match outcome:
         case Success() if not isfinite(
             outcome.value
@@ -45,18 +39,25 @@ def event_of(
             message = f"value must be a finite number, got {outcome.value}"
             kind = FailureKind.INVALID_VALUE
             reports.forget(outcome)
-            return TrialFailed(**common, failure=kind.value, message=message, is_final=True)
+            return _event(TrialFailed, outcome, **times, failure=kind.value, message=message, is_final=True)
         case Stopped():
             further = _further_reports(reports.take_rest(outcome, campaign.trainings))
-            return TrialStopped(**common, **further, value=outcome.value, step=outcome.step, cause=str(cause))
+            return _event(TrialStopped, outcome, **times, **further, cause=str(cause))
         case Success():
             further = _further_reports(reports.take_rest(outcome, campaign.trainings))
             remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
-            return TrialSucceeded(**common, **further, value=outcome.value, metrics=outcome.metrics, remark=remark)
+            return _event(TrialSucceeded, outcome, **times, **further, remark=remark)
         case Failure():
             reports.forget(outcome)
             final = is_final(campaign, outcome)
-            return TrialFailed(**common, failure=outcome.kind.value, message=outcome.message, is_final=final)
+            return _event(TrialFailed, outcome, **times, failure=outcome.kind.value, is_final=final)
+
+
+def _event(kind: type[AttemptEnded], outcome: Outcome, **others: Any) -> AttemptEnded:
+    """Return an event with the fields that it shares with `outcome`, and `others`."""
+    shared = same_fields(outcome, kind)
+    shared.pop("kind", None)  # a failure's kind is `failure` in its event
+    return kind(**{**shared, **others})
 
 
 def _further_reports(reports: Sequence[Reported]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from objectives.parameters import Range
 from orchestrator.api import Result, load, tune
 from orchestrator.campaign.event_json import body_of
 from orchestrator.campaign.events import CampaignCreated, TrialSucceeded
+from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.display.live import rows
 from orchestrator.errors import RunError
 from orchestrator.report.comparison import best_steps
@@ -94,6 +95,14 @@ def test_front_has_the_feasible_trials_that_none_dominates(result: Result) -> No
     assert "front of" in repr(result)
 
 
+def test_callback_gets_the_trials_of_the_result(tmp_path: Path) -> None:
+    delivered: list[TrialResult] = []
+    result = run_campaign(
+        tmp_path, evaluations=9, on_result=delivered.append, objectives=OBJECTIVES, constraints=CONSTRAINTS
+    )
+    assert sorted(delivered, key=lambda trial: trial.trial or 0) == list(result.trials)
+
+
 def test_search_spreads_along_the_front(result: Result) -> None:
     sizes = sorted(trial.metrics["size"] for trial in result.front)
     assert len(sizes) >= 8
@@ -144,11 +153,12 @@ def test_pictures_tables_and_rows_mark_feasible_results(result: Result) -> None:
     assert rows[infeasible.trial]["trial.remark"] == why
     table = trial_table(history)
     place = [column["name"] for column in table["columns"]].index("remark")
-    assert [row[place] != "" for row in table["rows"]] == [not row["trial.feasible"] for row in rows]
+    assert [row[place] is not None for row in table["rows"]] == [not row["trial.feasible"] for row in rows]
     assert why in output_of("status", str(result.folder), "--trial", str(infeasible.trial))
-    assert {row["trial"]: row["remark"] for row in trials(history, "trial", False, "", 0)["rows"]}[
-        infeasible.trial
-    ] == why
+    shown = trials(history, "trial.remark", True, "", 0)
+    assert [column["name"] for column in shown["columns"]][-1] == shown["order"] == "trial.remark"
+    remarks = [row["trial.remark"] or "" for row in rows]
+    assert [row[-1] or "" for row in shown["rows"]] == sorted(remarks, reverse=True)[:25]
     parallel = next(figure for figure in figures(history) if figure.name == "parameters")
     assert "feasible" in [dimension["label"] for dimension in parallel.traces[0]["dimensions"]]
 

@@ -77,7 +77,7 @@ def _read(run: runs.Run) -> tuple[str, CampaignState, Holding, bool]:
 
 def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
     # imported here, because these imports take longer than the status of a run
-    from orchestrator.history.one_trial import describe_trial
+    from orchestrator.history.one_trial import describe_trial, result_text
     from orchestrator.history.reading import read_history
     from workers.output_files import written_attempts
 
@@ -90,6 +90,7 @@ def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
         print(json.dumps({**described, "outputs": printed}, indent=2))
         return
     console = SafeConsole()
+    say(console, f"trial {number}: {result_text(described)}")
     for line in _lines_of(described):
         say(console, line)
     if printed:
@@ -97,9 +98,7 @@ def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
 
 
 def _lines_of(trial: Trial) -> Iterator[str]:
-    """Yield the lines of text that describe a trial."""
-    value = "" if trial["value"] is None else f", value {trial['value']:.6g}"
-    yield f"trial {trial['trial']}: {trial['status']}{value}"
+    """Yield the lines of text that describe a trial, after its result."""
     yield trial["reason"]
     if trial["feasible"] is not None:
         yield trial["broken_constraints"] or "feasible: it satisfies all constraints"

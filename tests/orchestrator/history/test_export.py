@@ -27,7 +27,8 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.errors import UserError
 from orchestrator.history import export as exporting
-from orchestrator.history.export import FIRST_COLUMNS, LAST_COLUMNS, Format, Table, trial_columns
+from orchestrator.history.columns import FIRST, LAST
+from orchestrator.history.export import Format, Table, trial_columns
 from orchestrator.history.fold import History, fold, fold_tables
 from orchestrator.store.versions import rules_of_version_2
 from tests.histories import history_of
@@ -37,6 +38,8 @@ from tests.orchestrator.synthetic_log import SyntheticLog
 
 CONFIGURATION = SyntheticLog().settings()
 RULES = rules_of_version_2(CONFIGURATION, 1)
+FIRST_COLUMNS = [column.name for column in FIRST]
+LAST_COLUMNS = [column.name for column in LAST]
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=40)
 scalars = st.none() | st.booleans() | st.integers(-(2**40), 2**40) | st.floats(allow_nan=False) | texts

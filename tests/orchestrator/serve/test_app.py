@@ -228,7 +228,8 @@ def test_server_shows_a_trial_with_attempts_and_reason(begin_log: BeginLog) -> N
     assert "it could still be the best" in trial["reason"]
     assert trial["parameters"] == dict(retried.parameters)
     assert history.best is not None
-    assert best["rows"][0]["trial"] == history.best.trial
+    assert best["rows"][0][0] == history.best.trial
+    assert best["order"] == "value"
 
 
 def test_drain_reaches_the_process_that_runs_the_campaign_and_needs_the_header(begin_log: BeginLog) -> None:
@@ -284,10 +285,11 @@ def test_trial_table_is_sorted_by_a_parameter_and_filtered_by_text(begin_log: Be
     with running_server(log.url) as address:
         first_update_with(address, "one", len(SyntheticLog(trials=9).events()))
         all_rows = ask(address, "/campaign/one/trials")
-        parameter = all_rows["parameters"][0]
+        place = [column["heading"] for column in all_rows["columns"]].index("learning_rate")
+        parameter = all_rows["columns"][place]["name"]
         ordered = ask(address, f"/campaign/one/trials?order={parameter}&descending=1")["rows"]
         filtered = ask(address, "/campaign/one/trials?text=no%20such%20trial")["rows"]
-    values = [row["parameters"][parameter] for row in ordered]
+    values = [row[place] for row in ordered]
     assert len(values) == 9
     assert values == sorted(values, reverse=True)
     assert filtered == []

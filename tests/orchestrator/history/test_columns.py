@@ -1,0 +1,48 @@
+"""The columns of trials: every screen shows the numbers of a result."""
+
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.campaign.trial_result import trial_result
+from orchestrator.history.columns import RESULT, Column
+from orchestrator.history.export import trial_columns
+from orchestrator.history.one_trial import describe_trial, result_text
+from orchestrator.report.page import trial_table
+from orchestrator.serve import views
+from tests.orchestrator.synthetic_log import SyntheticLog
+
+
+@pytest.mark.parametrize("column", RESULT, ids=lambda column: column.name)
+def test_every_screen_shows_the_numbers_of_a_result(column: Column) -> None:
+    history = SyntheticLog(trials=12, failure_share=0).history()
+    for row in history.trials:
+        setattr(row, column.heading, row.trial + 1)
+    cells = [column.cell(row) for row in history.trials]
+    assert cells == list(range(1, 13))
+    assert trial_columns(history)[column.name] == cells
+    assert [getattr(trial_result(row, history.goals), column.heading) for row in history.trials] == cells
+    for table in (trial_table(history), views.trials(history, "trial", False, "", 0)):
+        headings = [shown.get("heading", shown["name"]) for shown in table["columns"]]
+        assert len([row[headings.index(column.heading)] for row in table["rows"]]) == len(cells)
+    described, page = describe_trial(history, 3), views.trial(history, 3, None)
+    assert described is not None
+    assert page is not None
+    assert described[column.heading] == cells[3]
+    assert column.heading in page["result"]
+    assert f", {column.heading} " in result_text(described)
+
+
+def test_text_of_a_result_omits_unknown_numbers() -> None:
+    unknown: dict[str, object] = {column.heading: None for column in RESULT}
+    assert result_text(unknown | {"status": "queued"}) == "queued"
+    assert result_text(unknown | {"status": "succeeded", "value": 0.1234567}) == "succeeded, value 0.123457"
+
+
+def test_live_table_sorts_by_a_parameter_with_the_name_of_a_column() -> None:
+    history = SyntheticLog(trials=5, failure_share=0).history()
+    for row in history.trials:
+        row.pick = replace(row.pick, parameters={"value": -row.trial})
+    table = views.trials(history, "parameter.value", True, "", 0)
+    assert [column["heading"] for column in table["columns"]].count("value") == 2
+    assert [row[0] for row in table["rows"]] == [0, 1, 2, 3, 4]
