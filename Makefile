@@ -13,24 +13,24 @@ run: .venv/installed
 
 # Under four minutes: every test that is not marked `thorough`, with fewer examples of each property.
 test: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --quick
+	$(BIN)/python -m pytest -n 2 --dist worksteal --quick
 
 # Also the tests marked `thorough` and those on clusters, with all examples.
 test-all: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # On two Slurm clusters of three namespaces each, at the same time: needs root, Debian's slurm-wlm and munge, and a machine
 # without much other load.
 test-slurm: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slurm tests/deploy
+	$(BIN)/python -m pytest -n 2 -m slurm tests/deploy
 
 # The image, built with buildah from Debian's packages; TLS between three machines; a running Prometheus. Needs root.
 test-deploy: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 -m deploy tests/deploy
+	$(BIN)/python -m pytest -n 0 -m deploy tests/deploy
 
 # Complete benchmarks on few problems, clusters of several nodes whose processes are killed, and trainers of Ray Train.
 test-slow: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest -n 2 -m slow
 
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.bench --base $(BASE) $(if $(DATA),--data $(DATA))
@@ -41,7 +41,7 @@ counts: .venv/installed
 
 # Ten thousand examples of campaign files, tables, logs and returned values.
 fuzz: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -m fuzz tests/fuzz
+	$(BIN)/python -m pytest -n 2 -m fuzz tests/fuzz
 
 # Coverage is reported and has no minimum. It is measured from Python 3.12 on (sys.monitoring); before, tests take twice as long.
 check: format lint types imports
@@ -49,10 +49,10 @@ check: format lint types imports
 
 # The tests that failed in the last run, one after the other.
 recheck: .venv/installed-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 coverage: .venv/installed-dev
-	OMP_NUM_THREADS=1 COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \
+	COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \
 	  $(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term
 
 docs: .venv/installed-docs
