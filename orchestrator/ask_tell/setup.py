@@ -1,7 +1,7 @@
 """The arguments of a search over a space: their checks, and their saved form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,56 @@ STOPPED_FROM = 3  # the first step at which trials are paused or compared
 
 
 @dataclass(frozen=True, kw_only=True)
+class StepsSetup:
+    """The arguments for trainings in steps. The defaults are those of files that lack them.
+
+    steps: the step at which a training ends; None: trainings are never stopped.
+    first_trials: the number of initial trainings that are stopped after a few steps.
+    checkpoints: whether a stopped training continues from its checkpoint.
+    """
+
+    steps: int | None = None
+    first_trials: int = 0
+    checkpoints: bool = False
+
+    @staticmethod
+    def build(dumped: Mapping[str, Any]) -> "StepsSetup":
+        """Return the arguments in a saved setup."""
+        names = [field.name for field in fields(StepsSetup)]
+        return StepsSetup(**{name: dumped[name] for name in names if name in dumped})
+
+    def add_to(self, rules: Rules) -> Rules:
+        """Return `rules` with the rules for these trainings."""
+        if self.steps is None:
+            return rules
+        pauses = StoppingRule.pauses(STOPPED_FROM, self.steps)
+        training = TrainingRule(
+            first_trials=self.first_trials,
+            first_steps=first_steps_without_budget(self.steps, self.checkpoints),
+            continues=True,
+            has_checkpoints=self.checkpoints,
+            last_step=self.steps,
+        )
+        stopping = pauses if self.checkpoints else StoppingRule.median(STOPPED_FROM)
+        return replace(rules, stopping=stopping, training=training)
+
+    def check(self, strategy: AnyStrategy) -> None:
+        """Raise ValueError if these arguments or `strategy` do not allow trainings in steps."""
+        has_steps = self.steps is not None
+        needs = "needs steps, the step at which a training ends; got"
+        if not has_steps and self.first_trials:
+            raise ValueError(f"first_trials {needs} {self.first_trials}")
+        if not has_steps and self.checkpoints is not True:
+            raise ValueError(f"checkpoints {needs} {self.checkpoints!r}")
+        if not isinstance(self.checkpoints, bool):
+            raise ValueError(f"checkpoints must be True or False, got {self.checkpoints!r}")
+        is_able = isinstance(strategy, LearnsCurves) and model_of(strategy) is not None
+        if has_steps and not is_able:
+            able = "a strategy whose model learns curves, such as bbkb with its default preset"
+            raise ValueError(f"steps needs {able}; leave out steps, got {strategy!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchSetup:
     """The arguments of a search. They never change."""
 
@@ -51,9 +101,7 @@ class SearchSetup:
     seed: int
     enqueue: Sequence[Mapping[str, Scalar]]  # the configurations that `ask` returns first
     candidate_limit: int  # the largest number of candidates
-    steps: int | None = None  # the step at which a training ends; None: trainings are never stopped
-    first_trials: int = 0  # the number of initial trainings that are stopped after a few steps
-    checkpoints: bool = False  # whether a stopped training continues from its checkpoint
+    training: StepsSetup = StepsSetup()
 
     @property
     def title(self) -> str:
@@ -72,9 +120,7 @@ class SearchSetup:
             "seed": self.seed,
             "enqueue": [dict(configuration) for configuration in self.enqueue],
             "limit": self.candidate_limit,
-            "steps": self.steps,
-            "first_trials": self.first_trials,
-            "checkpoints": self.checkpoints,
+            **asdict(self.training),
         }
 
     @staticmethod
@@ -87,9 +133,7 @@ class SearchSetup:
             seed=dumped["seed"],
             enqueue=dumped["enqueue"],
             candidate_limit=dumped["limit"],
-            steps=dumped.get("steps"),
-            first_trials=dumped.get("first_trials", 0),
-            checkpoints=dumped.get("checkpoints", False),  # older versions paused no training
+            training=StepsSetup.build(dumped),
         )
 
     def search(self) -> Search:
@@ -98,7 +142,8 @@ class SearchSetup:
         repeats = pool.candidates.repeats or model_of(self.strategy) is None
         arms = arms_of(pool.candidates, repeats).with_goals(self.goals.for_strategy)
         model = first_model(self.strategy, arms, self.seed)
-        return Search(self.strategy, self.seed, model, self._rules(), pool)
+        rules = self.training.add_to(Rules(evaluations=0, goals=self.goals))
+        return Search(self.strategy, self.seed, model, rules, pool)
 
     def _pool(self) -> Pool:
         """Return the initial candidates."""
@@ -110,37 +155,6 @@ class SearchSetup:
             space, size=None, sampler="sobol", seed=self.seed, first=self.enqueue, points=points
         )  # fmt: skip
         return Pool(candidates, space, self.candidate_limit, grows)
-
-    def _rules(self) -> Rules:
-        """Return the goals, and the rules for trainings in steps."""
-        rules = Rules(evaluations=0, goals=self.goals)
-        if self.steps is None:
-            return rules
-        pauses = StoppingRule.pauses(STOPPED_FROM, self.steps)
-        training = TrainingRule(
-            first_trials=self.first_trials,
-            first_steps=first_steps_without_budget(self.steps, self.checkpoints),
-            continues=True,
-            has_checkpoints=self.checkpoints,
-            last_step=self.steps,
-        )
-        stopping = pauses if self.checkpoints else StoppingRule.median(STOPPED_FROM)
-        return replace(rules, stopping=stopping, training=training)
-
-    def check_steps(self) -> None:
-        """Raise ValueError if these arguments do not allow trainings in steps."""
-        has_steps = self.steps is not None
-        needs = "needs steps, the step at which a training ends; got"
-        if not has_steps and self.first_trials:
-            raise ValueError(f"first_trials {needs} {self.first_trials}")
-        if not has_steps and self.checkpoints is not True:
-            raise ValueError(f"checkpoints {needs} {self.checkpoints!r}")
-        if not isinstance(self.checkpoints, bool):
-            raise ValueError(f"checkpoints must be True or False, got {self.checkpoints!r}")
-        is_able = isinstance(self.strategy, LearnsCurves) and model_of(self.strategy) is not None
-        if has_steps and not is_able:
-            able = "a strategy whose model learns curves, such as bbkb with its default preset"
-            raise ValueError(f"steps needs {able}; leave out steps, got {self.strategy!r}")
 
 
 def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> SearchSpace:

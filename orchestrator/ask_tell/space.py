@@ -28,6 +28,7 @@ from orchestrator.ask_tell.saving import Kind
 from orchestrator.ask_tell.setup import (
     SearchSetup,
     Space,
+    StepsSetup,
     build_goals,
     build_search_space,
     check_configurations,
@@ -118,12 +119,14 @@ class Optimizer(AskTell):
             seed=check_seed(seed),
             enqueue=complete_enqueue(full, enqueue, check_seed(seed)),
             candidate_limit=check_limit(candidate_limit, "candidate_limit"),
-            steps=None if steps is None else check_limit(steps, "steps"),
-            first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
-            checkpoints=checkpoints,
+            training=StepsSetup(
+                steps=None if steps is None else check_limit(steps, "steps"),
+                first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
+                checkpoints=checkpoints,
+            ),
         )
         check_direction(direction, is_needed=not objectives)
-        setup.check_steps()
+        setup.training.check(instance)
         super().__init__(setup, setup.search())
         self._search.enqueue(self._search.arms_of(setup.enqueue))
 
