@@ -105,8 +105,7 @@ def exported(history: History) -> list[Column]:
         *_parameters(first_seen([names, conditional])),
         *LAST,
         *_metrics(first_seen(row.metrics for row in rows)),
-        *present((_STEP, _remarks(history), _FEASIBLE, *RESULT[1:]), rows),
-        *_note_columns(history),
+        *present((_STEP, _remarks(history), _FEASIBLE, *RESULT[1:], *_note_columns(history)), rows),
     ]
 
 
@@ -171,7 +170,7 @@ def _amounts(history: History, rows: Sequence[TrialRow]) -> list[Column]:
 
 
 def _note_columns(history: History) -> list[Column]:
-    """Return the columns of tags and notes, or none if no trial has a note."""
+    """Return the columns of tags and notes."""
     notes: dict[int, list[Note]] = defaultdict(list)
     for note in history.notes:
         if note.trial is not None:
@@ -184,7 +183,10 @@ def _note_columns(history: History) -> list[Column]:
     def texts(row: TrialRow) -> str | None:
         return "\n".join(note.text for note in notes.get(row.trial, ()) if note.text) or None
 
-    return [Column("trial.tags", tags), Column("trial.note", texts)] if notes else []
+    return [
+        Column("trial.tags", tags, is_optional=True),
+        Column("trial.note", texts, is_optional=True),
+    ]
 
 
 def parameter_names(rows: Iterable[TrialRow]) -> list[str]:
