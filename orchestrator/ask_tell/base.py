@@ -12,6 +12,7 @@ from orchestrator.ask_tell.older import Renamed
 from orchestrator.ask_tell.results import Results
 from orchestrator.ask_tell.saving import CALLS, FORMAT, Entry, Kind, dump_log, read_log, read_saved, write_saved
 from orchestrator.ask_tell.search import Search
+from orchestrator.bandit.blas import one_thread
 from orchestrator.bandit.strategy import Posterior
 from orchestrator.campaign.trial_result import TrialResult, Trials
 from orchestrator.wording import facts_html
@@ -23,7 +24,7 @@ R = TypeVar("R")
 
 def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenate[Owner, P], R]:
     """Return `method` such that it waits until no other thread is in an exclusive method of the
-    same object. Exclusive methods may call each other.
+    same object, and computes with one thread of BLAS. Exclusive methods may call each other.
 
     Args:
         method: a method, or the function of a property.
@@ -34,7 +35,7 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
     @functools.wraps(method)
     def wait_and_call(self: Owner, /, *args: P.args, **options: P.kwargs) -> R:
         refuse_unknown(method.__qualname__, options, arguments)
-        with self._lock:
+        with self._lock, one_thread():
             return method(self, *args, **options)
 
     return wait_and_call

@@ -1,7 +1,14 @@
 """The number of threads of linear algebra."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
 import scipy
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController, threadpool_limits
+
+_entrance = threading.RLock()
 
 
 def limit_threads(threads: int | None) -> threadpool_limits:
@@ -13,3 +20,21 @@ def limit_threads(threads: int | None) -> threadpool_limits:
     if threads is not None:
         vars(scipy.linalg)
     return threadpool_limits(threads, user_api="blas")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Limit NumPy's and SciPy's BLAS to one thread, because more threads are slower for small
+    matrices, and many times slower on a busy machine.
+
+    Other threads of the program wait to enter, because the limit holds for the whole process and
+    the thread that sets it must restore the earlier one.
+    """
+    with _entrance, _controller().limit(limits=1, user_api="blas"):
+        yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    vars(scipy.linalg)  # a controller knows the loaded libraries only
+    return ThreadpoolController()

@@ -1,14 +1,13 @@
 """Random bandit problems, small enough for dense oracles, with the duplicates and near-duplicates
 of real pools."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
-from orchestrator.bandit.blas import limit_threads
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
@@ -47,11 +46,3 @@ def random_problem(seed: int, gap: float = 1e-9) -> Problem:
 @pytest.fixture(scope="session")
 def make_problem() -> Callable[..., Problem]:
     return random_problem
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_blas_thread() -> Iterator[None]:
-    """Use one thread: more threads are slower for such small matrices, especially on a busy
-    machine."""
-    with limit_threads(1):
-        yield
