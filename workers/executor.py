@@ -15,12 +15,13 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
   previous attempt is still ending. Both use the same folder (`Attempt.folder`).
 * `listen` must be called before the first `submit`. Intermediate values are passed to `take` in the
   caller's thread, from within `next_outcomes`. The trials that it returns are asked to stop, and
-  end as `Stopped` at their next report. Reports may be lost if they arrive too fast; outcomes never
-  wait for them.
+  end as `Stopped` at their next report; in this process, at the report to which `take` responds. The
+  reports of an attempt come before its outcome. Reports may be lost if they arrive too fast;
+  outcomes never wait for them.
 * `evaluate` calls `publish` at each report, in the thread of the evaluation. If the attempt
   `can_be_stopped`, `publish` waits for the response of `take`, but only briefly (on Ray, at most
   0.3 s). After that, the training continues, and stops at a later report. `publish(None)` sends
-  nothing: it returns at once whether a stop has been requested.
+  nothing: it returns at once whether a stop has been requested. A cancelled attempt is also stopped.
 * `now` is the clock that stamps outcomes: wall-clock seconds since the epoch, or virtual seconds.
   Any thread may call `now`, also after `close`. All other methods are called in one thread.
 * `adopt` must be called before the first `submit`: attempts of an earlier session then continue, in

@@ -8,7 +8,10 @@ from workers.messages import Attempt, Outcome, cancellation
 
 
 class InProcessExecutor:
-    """A queue of attempts, and the outcomes of cancelled ones."""
+    """A queue of attempts, and the outcomes of cancelled ones.
+
+    It is not thread-safe: a subclass whose evaluations use the queue in other threads needs a lock.
+    """
 
     def __init__(self) -> None:
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
@@ -24,7 +27,7 @@ class InProcessExecutor:
         self._take = take
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Queue these attempts. `next_outcomes` evaluates them."""
+        """Queue these attempts."""
         self._queue.update((attempt.trial, attempt) for attempt in attempts)
 
     def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:

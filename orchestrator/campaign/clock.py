@@ -55,12 +55,13 @@ class TransitSeconds:
     sending: float = 0.0  # the trial was on its way to a worker
     recording: float = 0.0  # the driver recorded the outcome, or decided about the next trial
 
-    def plus(self, before: float, after: float, is_inline: bool) -> "TransitSeconds":
+    def plus(self, before: float, after: float, is_in_loop: bool) -> "TransitSeconds":
         """Add the seconds before and after an evaluation, which are below 0 if the clocks of two
-        machines differ. An evaluation in the driver's process only waits for the driver."""
+        machines differ. `is_in_loop`: the driver's thread evaluates, so an evaluation only waits for
+        the driver."""
         waited = max(0.0, before)
         recorded = max(0.0, after)
-        if is_inline:
+        if is_in_loop:
             return replace(self, recording=self.recording + (recorded + waited))
         cause = "worker_start" if waited > _PROCESS_START_SECONDS else "sending"
         return replace(self, **{cause: getattr(self, cause) + waited}, recording=self.recording + recorded)
@@ -76,7 +77,7 @@ class Clock:
     capacity_seconds: float = 0.0  # the sum over time of the number of workers; at least busy + idle
     busy_seconds: float = 0.0  # the total time of attempts that have ended, whatever their outcome
     # of the strategy since the last outcome, while a dispatched trial waited; None unless the
-    # driver's process evaluates, because evaluations otherwise continue during computations
+    # driver's thread evaluates, because evaluations otherwise continue during computations
     computing_seconds: float | None = None
     idle: IdleSeconds = field(default_factory=IdleSeconds)
     transit: TransitSeconds = field(default_factory=TransitSeconds)
