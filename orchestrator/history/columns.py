@@ -39,9 +39,14 @@ class Column(NamedTuple):
     is_optional: bool = False
 
     @property
+    def key(self) -> str:
+        """The name in the JSON of one trial, and the attribute of a number of a result."""
+        return self.name.removeprefix("trial.")
+
+    @property
     def heading(self) -> str:
         """The heading in a page."""
-        return self.label or self.name.removeprefix("trial.")
+        return self.label or self.key
 
     def kind_of(self, cells: Iterable[object]) -> str:
         """Return the kind, which `cells` determine if it is empty."""

@@ -42,7 +42,7 @@ def describe_trial(history: History, number: int) -> Plain | None:
         "trial": number,
         "candidate": row.arm,
         "status": row.status,
-        **{column.heading: strict_json(column.cell(row)) for column in RESULT},
+        **{column.key: strict_json(column.cell(row)) for column in RESULT},
         "reason": reason(history, row),
         "scores": scores(row.pick),
         "training": training_remark(history, row),
@@ -73,7 +73,7 @@ def result_text(described: Mapping[str, Any]) -> str:
     """Return the status and the known numbers of the result of a trial from `describe_trial`."""
     parts = [described["status"]]
     for column in RESULT:
-        if (cell := described[column.heading]) is not None:
+        if (cell := described[column.key]) is not None:
             parts.append(f"{column.heading} {column.text(cell) if column.text else f'{cell:.6g}'}")
     return ", ".join(parts)
 

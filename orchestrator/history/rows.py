@@ -9,6 +9,8 @@ from orchestrator.campaign.endings import RunState
 from orchestrator.campaign.events import PickedTrial
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
+# the numbers of a trial's result, which a continued trial loses until it ends again
+RESULT_FIELDS = ("value",)
 
 
 @dataclass(slots=True)

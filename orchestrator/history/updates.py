@@ -10,7 +10,7 @@ from orchestrator.campaign.same_fields import same_fields
 from orchestrator.campaign.trainings.rule import stop_words
 from orchestrator.campaign.transitions import damage_error
 from orchestrator.errors import UserError
-from orchestrator.history.rows import AttemptRow, SessionRow, TrialRow, TrialStatus
+from orchestrator.history.rows import RESULT_FIELDS, AttemptRow, SessionRow, TrialRow, TrialStatus
 from orchestrator.history.tables import History
 from orchestrator.settings.from_log import read_recorded
 
@@ -83,7 +83,8 @@ def _continue(history: History, event: events.TrialsContinued) -> None:
     for continued in event.trials:
         row = history.trials[continued.trial]
         row.status = "queued"
-        row.value = None
+        for name in RESULT_FIELDS:
+            setattr(row, name, None)
         training = row.own_training()
         training.stopped_at = None
         training.stop_cause = ""

@@ -8,6 +8,7 @@ from orchestrator.campaign.trial_result import trial_result
 from orchestrator.history.columns import RESULT, Column
 from orchestrator.history.export import trial_columns
 from orchestrator.history.one_trial import describe_trial, result_text
+from orchestrator.history.rows import RESULT_FIELDS
 from orchestrator.report.page import trial_table
 from orchestrator.serve import views
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -17,24 +18,28 @@ from tests.orchestrator.synthetic_log import SyntheticLog
 def test_every_screen_shows_the_numbers_of_a_result(column: Column) -> None:
     history = SyntheticLog(trials=12, failure_share=0).history()
     for row in history.trials:
-        setattr(row, column.heading, row.trial + 1)
+        setattr(row, column.key, row.trial + 1)
     cells = [column.cell(row) for row in history.trials]
     assert cells == list(range(1, 13))
     assert trial_columns(history)[column.name] == cells
-    assert [getattr(trial_result(row, history.goals), column.heading) for row in history.trials] == cells
+    assert [getattr(trial_result(row, history.goals), column.key) for row in history.trials] == cells
     for table in (trial_table(history), views.trials(history, "trial", False, "", 0)):
         headings = [shown.get("heading", shown["name"]) for shown in table["columns"]]
-        assert len([row[headings.index(column.heading)] for row in table["rows"]]) == len(cells)
+        assert [float(row[headings.index(column.heading)]) for row in table["rows"]] == cells
     described, page = describe_trial(history, 3), views.trial(history, 3, None)
     assert described is not None
     assert page is not None
-    assert described[column.heading] == cells[3]
+    assert described[column.key] == cells[3]
     assert column.heading in page["result"]
     assert f", {column.heading} " in result_text(described)
 
 
+def test_numbers_of_a_result_are_the_fields_that_a_continued_trial_loses() -> None:
+    assert tuple(column.key for column in RESULT) == RESULT_FIELDS
+
+
 def test_text_of_a_result_omits_unknown_numbers() -> None:
-    unknown: dict[str, object] = {column.heading: None for column in RESULT}
+    unknown: dict[str, object] = {column.key: None for column in RESULT}
     assert result_text(unknown | {"status": "queued"}) == "queued"
     assert result_text(unknown | {"status": "succeeded", "value": 0.1234567}) == "succeeded, value 0.123457"
 
