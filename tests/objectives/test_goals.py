@@ -35,5 +35,5 @@ def test_optimizer_treats_objects_and_mappings_alike() -> None:
 
 
 def test_constraint_without_a_bound_is_refused() -> None:
-    with pytest.raises(ValueError, match="constraint on risk must have at_most or at_least"):
+    with pytest.raises(ValueError, match="must have at_most or at_least beside metric: risk"):
         Optimizer({"x": Range(0.0, 1.0)}, constraints=[Constraint("risk")])
