@@ -252,14 +252,15 @@ def _runtime_env() -> dict[str, str] | None:
 def _probe(address: str) -> None:
     """Raise UserError if nothing listens at `address`. Ray itself would retry for half a minute."""
     host, _, port = address.rpartition(":")
-    if "://" in address or not host or not port.isdigit():
+    # a larger port is not refused by the resolver, which keeps its last 16 bits
+    if "://" in address or not host or not port.isdecimal() or int(port) > 65535:
         raise UserError(
             f"--address (or RAY_ADDRESS) must be host:port of a cluster's head, or auto, got {address!r}; "
             "to work from outside a cluster, hand the campaign to it with `ray job submit`"
         )
     try:
         connection = socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise UserError(
             f"--address (or RAY_ADDRESS) must name a running Ray cluster, got {address}: {error}; "
             "start one with `ray start --head`, or leave the address out to use this machine"
