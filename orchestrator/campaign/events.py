@@ -202,7 +202,7 @@ class TrialStopped:
     worker: str
     reports: tuple[tuple[int, float], ...] = ()
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()
-    cause: str = ""  # for display (`trainings.rule.StopCause`); empty in logs of older versions
+    cause: str = ""  # for display (`stops.StopCause`); empty in logs of older versions
     kind: Literal["trial_stopped"] = "trial_stopped"
 
 

@@ -5,9 +5,10 @@ Warnings influence no decision. The state keeps one mark of the workers' time pe
 compare the last ten minutes with all earlier time.
 """
 
+from collections.abc import Sequence
+
 from orchestrator.campaign.clock import Mark
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.trainings.warnings import Observed, training_warnings
 from orchestrator.wording import duration, plural
 
 _MARK_SECONDS = 60.0
@@ -18,6 +19,8 @@ _OLD_FACTOR = 5.0  # multiple of the longest evaluation so far
 # seconds beyond the time-out, for starting a worker and for ending one that hangs
 _START_SECONDS = 60.0
 _TIMEOUT_FACTOR = 1.5
+_LEAST_FINISHED = 3  # with fewer finished trials there are no warnings about their reports
+_MOST_SHOWN = 5  # trials in one warning
 
 
 def marks_after(state: CampaignState) -> tuple[Mark, ...]:
@@ -30,26 +33,30 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
 
 def warnings(state: CampaignState, since: float) -> dict[str, str]:
     """Return the warnings about workers and trainings by kind, `since` seconds after an event."""
-    warnings_by_kind = {
+    by_kind = {
         "places": _few_places(state),
         "late": _late(state, since),
         "old": _not_ended(state, since),
     }
-    return {kind: text for kind, text in warnings_by_kind.items() if text} | warnings_of_trainings(state)
+    return {kind: text for kind, text in by_kind.items() if text} | warnings_of_trainings(state)
 
 
 def warnings_of_trainings(state: CampaignState) -> dict[str, str]:
-    """Return the warnings about trainings, by kind; empty without early stopping."""
+    """Return the warnings about trainings that early stopping cannot judge, by kind.
+
+    Either the reports do not fit the settings or the returned values, or the trainings do not
+    continue from their checkpoints.
+    """
     if state.rules.stopping is None:
         return {}
-    observed = Observed(
-        trainings=state.trainings,
-        rule=state.rules.training,
-        succeeded=state.totals.succeeded,
-        stopped=state.totals.stopped,
-        goals=state.rules.goals,
-    )
-    return training_warnings(observed)
+    by_kind = {
+        "silent": _no_reports(state),
+        "last step": _other_last_step(state),
+        "unlike": _unlike_ends(state),
+        "restarted": _restarts(state),
+        "unreported": _unreported_objectives(state),
+    }
+    return {kind: text for kind, text in by_kind.items() if text}
 
 
 def _few_places(state: CampaignState) -> str:
@@ -88,8 +95,9 @@ def _not_ended(state: CampaignState, since: float) -> str:
     old = [trial for trial, run in state.running.items() if now - run.since > limit]
     if not old:
         return ""
-    shown = ", ".join(map(str, sorted(old)[:5])) + (", …" if len(old) > 5 else "")
-    return f"{plural(len(old), 'trial')} ({shown}) had no outcome for more than {duration(limit)}, {why}"
+    return (
+        f"{plural(len(old), 'trial')} ({_first_of(sorted(old))}) had no outcome for more than {duration(limit)}, {why}"
+    )
 
 
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
@@ -121,3 +129,85 @@ def _mark(state: CampaignState, since: float) -> Mark:
     under_way = sum(max(0.0, now - run.since) for run in state.running.values())
     idle = clock.idle.total + since * state.free
     return Mark(now, capacity, max(0.0, capacity - clock.busy_seconds - under_way - idle))
+
+
+def _no_reports(state: CampaignState) -> str:
+    has_reports = state.totals.stopped or state.trainings.whole.count
+    if state.totals.succeeded < _LEAST_FINISHED or has_reports:
+        return ""
+    return (
+        f"none of the {plural(state.totals.succeeded, 'finished trial')} reported a value, so early "
+        "stopping stops none: a function calls report(value, step) with steps 1, 2, …, a command "
+        "prints lines BBKB_REPORT step value"
+    )
+
+
+def _other_last_step(state: CampaignState) -> str:
+    """Return a warning if trainings end before or after the last step in the settings."""
+    rule = state.rules.training
+    last_step = None if rule is None else rule.last_step
+    furthest = state.trainings.furthest_step
+    whole = state.trainings.whole
+    if last_step is None:
+        return ""
+    remedy = "the model expects the final value there; set it to the last step of a complete training"
+    if furthest > last_step:
+        return f"trials report steps up to {furthest}, and early_stopping.last_step is {last_step}: {remedy}"
+    if whole.count >= _LEAST_FINISHED and whole.largest_step < last_step:
+        return (
+            f"{plural(whole.count, 'trial')} finished at step {whole.largest_step} or before, and "
+            f"early_stopping.last_step is {last_step}: {remedy}, and report steps from 1 on. If the "
+            "training library ends trainings itself, leave that out (early_stopping_rounds of XGBoost "
+            "and LightGBM, the callbacks early_stopping or EarlyStopping)"
+        )
+    return ""
+
+
+def _unlike_ends(state: CampaignState) -> str:
+    whole = state.trainings.whole
+    sign = state.rules.sign
+    newest = whole.newest_unlike
+    if newest is None or whole.unlike < _LEAST_FINISHED or 2 * whole.unlike <= whole.count:
+        return ""
+    reported = sign * newest.reported
+    returned = sign * newest.returned
+    return (
+        f"{whole.unlike} of {plural(whole.count, 'finished trial')} returned something unlike their "
+        f"reports (trial {newest.trial}: last reported {reported:.6g}, returned {returned:.6g}): "
+        "a trial must report the quantity that it returns, on its scale and in its direction"
+    )
+
+
+def _restarts(state: CampaignState) -> str:
+    """Return a warning about continued trials that restarted although they have checkpoints."""
+    trials = sorted(state.trainings.without_checkpoint)
+    rule = state.rules.training
+    if not trials or rule is None or not rule.has_checkpoints:
+        return ""
+    return (
+        f"{plural(len(trials), 'continued trial')} ({_first_of(trials)}) restarted at the first step: the "
+        "checkpoint in the trial's folder is missing or was not read; repeated steps take "
+        "time and provide no new information"
+    )
+
+
+def _unreported_objectives(state: CampaignState) -> str:
+    """Return a warning if trials do not report an objective, so a fixed rule stops none."""
+    standings = state.trainings.rungs.standings.values()
+    if state.rules.training is not None or state.totals.succeeded < _LEAST_FINISHED or not standings:
+        return ""
+    unknown = [
+        objective.metric
+        for index, objective in enumerate(state.rules.goals.objectives)
+        if all(standing.rewards[index] is None for standing in standings)
+    ]
+    if not unknown:
+        return ""
+    return (
+        f"trials do not report {' and '.join(unknown)}, which may still be the best at their ends, so "
+        "early stopping stops none: report all objectives at each step, or use rule: model"
+    )
+
+
+def _first_of(trials: Sequence[int]) -> str:
+    return ", ".join(map(str, trials[:_MOST_SHOWN])) + (", …" if len(trials) > _MOST_SHOWN else "")

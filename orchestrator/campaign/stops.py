@@ -1,36 +1,165 @@
-"""The campaign's decisions about trainings: whether a running one is stopped, its next limit, and
-whether stopped ones may be continued."""
+"""The decisions about trainings in steps: whether a running one is stopped, and why, the step at
+which its worker ends it, and whether stopped ones may be continued."""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 
 from orchestrator.bandit.results import Turn
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.trainings.rule import EarlyStopping, StopCause
-from orchestrator.campaign.trainings.starts import (
-    LARGEST_SHARE_OF_STARTS,
-    SHARE_OF_STARTS,
-    first_reliable_pause,
-)
+from orchestrator.campaign.trainings.end_of_budget import Completes, EndOfBudget, Hopeless
+from orchestrator.campaign.trainings.rungs import StoppingRule
+
+# the least correlation between the values at a reliable pause and the final ones
+LEAST_RELIABILITY = 1 / 3
+# the share of the steps so far that trials may use on their way to the first pause
+SHARE_OF_STARTS = 1 / 3
+# the largest share if the first pauses are not reliable, so that the values there tell little
+LARGEST_SHARE_OF_STARTS = 1 / 2
+
+
+class StopCause(StrEnum):
+    """The cause for stopping a trial before its end. Logs contain these texts."""
+
+    FIRST_TRAINING = "short first training"
+    WORSE_THAN_OTHERS = "worse than other trials at this step"
+    PAUSE = "paused: the model chooses which trial goes on"
+    POPULATION = "paused: compared with the other members of the population"
+    FORECAST = "its expected end is worse than the best one"
+    FINISH = "the rest of the budget is for the best trials"
+    SPENT = "the rest of the budget completes no training"
+
+
+# the texts that are displayed in place of those in logs
+_DISPLAYED: Mapping[str, str] = {
+    StopCause.PAUSE: "paused: the model chooses which trials continue",
+    StopCause.FINISH: "the remaining budget is for the best trials",
+    StopCause.SPENT: "the remaining budget completes no training",
+}
+
+
+def stop_words(cause: str) -> tuple[str, str]:
+    """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
+    is_pause = cause in (StopCause.PAUSE, StopCause.POPULATION)
+    word = "paused" if is_pause else "stopped early"
+    shown = _DISPLAYED.get(cause, cause)
+    return word, cause and f": {shown.removeprefix(f'{word}: ')}"
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
-    """Return why the running `trial` is stopped after its reports in `state`; None: not stopped."""
-    if trial not in state.running:
+    """Return why the running `trial` is stopped after its reports in `state`.
+
+    Returns:
+        None if the trial continues; it always does at its last step.
+    """
+    stopping = state.rules.stopping
+    rule = state.rules.training
+    last_step = None if rule is None else rule.last_step
+    if stopping is None or trial not in state.running or state.trainings.is_at_end(trial, last_step):
         return None
-    return _early_stopping(state).cause_of_stop(
-        state.trainings,
-        trial,
-        lambda trial: state.trainings.is_hopeless(trial, state.hopes),
-        state.end_of_budget,
-    )
+    at_rung = _cause_at_rung(state, stopping, trial)
+    if rule is None:
+        return at_rung
+    if (at_end := _cause_at_end_of_budget(state.end_of_budget, trial)) is not None:
+        return at_end
+    if _is_first_training(state, trial):
+        return _cause_of_first_training(state, trial, rule.first_steps)
+    if _ends_itself(state, trial):
+        return None
+    if at_rung is not None or not _trusts_forecast(state, trial):
+        return at_rung
+    return StopCause.FORECAST if state.trainings.is_hopeless(trial, state.hopes) else None
 
 
 def step_limit(state: CampaignState, trial: int) -> int | None:
-    """Return the step at which a worker ends the next attempt of `trial`; None if unlimited."""
-    return _early_stopping(state).step_limit(state.trainings, trial, state.end_of_budget)
+    """Return the step at which a worker ends the next attempt of `trial` without being told to.
+
+    It is the end of a short first training, or the trial's next pause. A stop known before the
+    attempt starts then costs no further step, however slow the campaign is.
+
+    Returns:
+        None if the attempt ends only when it completes or is stopped by the campaign.
+    """
+    stopping = state.rules.stopping
+    rule = state.rules.training
+    if stopping is None or rule is None:
+        return None
+    if _is_first_training(state, trial):
+        return rule.first_steps
+    is_compared = bool(stopping.share)
+    if is_compared or _ends_itself(state, trial):
+        return None
+    pause = stopping.step_of_next_rung(max(state.trainings.step(trial), _first_pause(state) - 1))
+    return pause if pause < (state.training_end or math.inf) else None
 
 
 def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     """Return why a worker ended the running `trial` at its `step_limit`."""
-    return _early_stopping(state).cause_at_limit(state.trainings, trial)
+    if state.rules.training is None:
+        return None
+    return StopCause.FIRST_TRAINING if _is_first_training(state, trial) else _pause(state)
+
+
+def _is_first_training(state: CampaignState, trial: int) -> bool:
+    rule = state.rules.training
+    return rule is not None and rule.is_first_training(trial, trial in state.trainings.continued)
+
+
+def _pause(state: CampaignState) -> StopCause:
+    return StopCause.POPULATION if state.rules.is_population else StopCause.PAUSE
+
+
+def _ends_itself(state: CampaignState, trial: int) -> bool:
+    """Return whether `trial` is trained to its end, whatever its values."""
+    rule = state.rules.training
+    is_witness = rule is not None and rule.is_witness(trial)
+    is_completing = trial in state.trainings.completing or trial in state.end_of_budget.trials
+    return is_witness or is_completing or trial == _pathfinder(state)
+
+
+def _trusts_forecast(state: CampaignState, trial: int) -> bool:
+    """Return whether the forecast of `trial` may stop it now.
+
+    A continued trial is not stopped by its forecast before its next pause. Otherwise it would be
+    stopped after one step and continued again.
+    """
+    trainings = state.trainings
+    return trial not in trainings.continued and trainings.step(trial) > _unreliable_steps(state)
+
+
+def _cause_at_rung(state: CampaignState, rule: StoppingRule, trial: int) -> StopCause | None:
+    if not state.trainings.rungs.stops(rule, trial):
+        return None
+    if rule.share:
+        return StopCause.WORSE_THAN_OTHERS
+    return _pause(state) if state.trainings.step(trial) >= _first_pause(state) else None
+
+
+def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:
+    match plan:
+        case Completes(trials, stops_others=True) if trial not in trials:
+            return StopCause.FINISH
+        case Hopeless(out_of_reach) if trial in out_of_reach:
+            return StopCause.SPENT
+    return None
+
+
+def _cause_of_first_training(state: CampaignState, trial: int, steps: int) -> StopCause | None:
+    curve = state.trainings.curves.get(trial)
+    is_done = curve is not None and _is_nearest_report(curve.steps, steps)
+    return StopCause.FIRST_TRAINING if is_done else None
+
+
+def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
+    """Return whether the last of `steps` has reached `target` or is closer to it than the next.
+
+    The distance to the next report is assumed to be that from the previous one.
+    """
+    if not steps:
+        return False
+    at = steps[-1]
+    before = steps[-2] if len(steps) > 1 else 0
+    return at >= target or target - at < abs(2 * at - before - target)
 
 
 def turn_of_stopped_trials(state: CampaignState) -> Turn:
@@ -51,7 +180,7 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     used = state.totals.chosen * first_pause
     if rule.restarts or 0 < used < SHARE_OF_STARTS * steps:
         return Turn.NEW_FIRST
-    is_unreliable = _unreliable_steps(state, first_pause) > 0
+    is_unreliable = _unreliable_steps(state) > 0
     return Turn.PAUSED_FIRST if is_unreliable and used > LARGEST_SHARE_OF_STARTS * steps else Turn.BY_BOUND
 
 
@@ -68,23 +197,27 @@ def _first_pause(state: CampaignState) -> int:
     return first_reliable_pause(rules.stopping, rule.last_step, dict(learned.steps))
 
 
-def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
+def _unreliable_steps(state: CampaignState) -> int:
     """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
     rules = state.rules
     if rules.stopping is None or rules.training is None or not rules.training.bounds_starts:
         return 0
+    first_pause = _first_pause(state)
     return first_pause - 1 if first_pause > rules.stopping.step_of_next_rung(0) else 0
 
 
-def _early_stopping(state: CampaignState) -> EarlyStopping:
-    first_pause = _first_pause(state)
-    return EarlyStopping(
-        state.rules.stopping,
-        state.rules.training,
-        first_pause,
-        _unreliable_steps(state, first_pause),
-        _pathfinder(state),
-    )
+def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mapping[int, float]) -> int:
+    """Return the step of the first reliable pause of `rule`; `last_step` if no pause is reliable.
+
+    Args:
+        rule: the pauses.
+        last_step: the end of a training.
+        reliability: step → correlation; a pause that it does not contain counts as reliable.
+    """
+    pause = rule.step_of_next_rung(0)
+    while pause < last_step and reliability.get(pause, 1.0) < LEAST_RELIABILITY:
+        pause = rule.step_of_next_rung(pause)
+    return min(pause, last_step)
 
 
 def _pathfinder(state: CampaignState) -> int | None:

@@ -15,7 +15,7 @@ from orchestrator.campaign.endings import StopReason
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.failures import FailureGroups
 from orchestrator.campaign.status import Status
-from orchestrator.campaign.trainings.rule import stop_words
+from orchestrator.campaign.stops import stop_words
 from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.history.status_text import (

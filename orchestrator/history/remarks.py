@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from orchestrator.campaign.trainings.rule import stop_words
+from orchestrator.campaign.stops import stop_words
 from orchestrator.history.fold import History
 from orchestrator.history.rows import TrialRow
 from orchestrator.wording import plural

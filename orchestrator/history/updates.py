@@ -7,7 +7,7 @@ from typing import Any
 from orchestrator.campaign import events
 from orchestrator.campaign.endings import RunState
 from orchestrator.campaign.same_fields import same_fields
-from orchestrator.campaign.trainings.rule import stop_words
+from orchestrator.campaign.stops import stop_words
 from orchestrator.campaign.transitions import damage_error
 from orchestrator.errors import UserError
 from orchestrator.history.rows import RESULT_FIELDS, AttemptRow, SessionRow, TrialRow, TrialStatus

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from orchestrator.campaign.goals import VALUE
-from orchestrator.campaign.trainings.rule import stop_words
+from orchestrator.campaign.stops import stop_words
 from orchestrator.history.fold import History
 from orchestrator.history.remarks import training_remark
 from orchestrator.history.rows import TrialRow

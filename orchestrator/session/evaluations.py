@@ -6,8 +6,7 @@ from objectives.objective import Candidates
 from orchestrator.campaign.commands import Dispatch, GiveUp, QueuedAttempt
 from orchestrator.campaign.events import TrialsDispatched
 from orchestrator.campaign.state import is_running
-from orchestrator.campaign.stops import cause_at_limit, step_limit, stop_cause
-from orchestrator.campaign.trainings.rule import StopCause
+from orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from orchestrator.session.outcome_events import event_of
 from orchestrator.session.outputs import with_output
 from orchestrator.session.problem import TRIALS, Problem

@@ -3,7 +3,7 @@
 import logging
 
 from orchestrator.campaign import events
-from orchestrator.campaign.trainings.rule import stop_words
+from orchestrator.campaign.stops import stop_words
 from orchestrator.wording import duration, noun_and_numbers, plural
 
 _LOGGER = logging.getLogger("bbkb.session")

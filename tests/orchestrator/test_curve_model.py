@@ -26,8 +26,7 @@ from orchestrator.campaign.events import (
     TrialStopped,
 )
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import stop_cause
-from orchestrator.campaign.trainings.rule import StopCause
+from orchestrator.campaign.stops import StopCause, stop_cause
 from orchestrator.errors import ConfigError
 from orchestrator.session.build import build
 from orchestrator.session.problem import Problem

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from orchestrator.campaign.commands import Ask, Dispatch, GiveUp
 from orchestrator.campaign.policy import decide
-from orchestrator.campaign.trainings.rule import StopCause
+from orchestrator.campaign.stops import StopCause
 from orchestrator.session.computations import Choice, Ending, Search
 from orchestrator.session.evaluations import Evaluations
 from orchestrator.session.problem import replay

@@ -8,7 +8,7 @@ import pytest
 from orchestrator.campaign import events
 from orchestrator.campaign.endings import SessionOutcome, StopReason
 from orchestrator.campaign.rules import Rules
-from orchestrator.campaign.trainings.rule import StopCause
+from orchestrator.campaign.stops import StopCause
 from orchestrator.session.event_lines import log_event
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}

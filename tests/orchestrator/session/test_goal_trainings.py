@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from bbkb import Constraint, Objective, Range
 from orchestrator.api import Result, tune
 from orchestrator.campaign.events import ModelRefreshed, TrialStopped
-from orchestrator.campaign.trainings.rule import StopCause
+from orchestrator.campaign.stops import StopCause
 from orchestrator.cli.main import app
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify

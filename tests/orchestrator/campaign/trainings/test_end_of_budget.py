@@ -16,10 +16,9 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import stop_cause
+from orchestrator.campaign.stops import StopCause, stop_cause
 from orchestrator.campaign.trainings.end_of_budget import Enough
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
-from orchestrator.campaign.trainings.rule import StopCause
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, success
 from tests.orchestrator.campaign.training_logs import END, opened, paused, refreshed, reports, started, stop
 from workers.messages import FailureKind

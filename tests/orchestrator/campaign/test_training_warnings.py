@@ -1,5 +1,4 @@
-"""Tests of orchestrator/campaign/trainings/warnings.py: reports that early stopping cannot use are
-named, and others are not."""
+"""Warnings about trainings: reports that early stopping cannot use are named, and others are not."""
 
 from collections.abc import Sequence
 from dataclasses import replace
