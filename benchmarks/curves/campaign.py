@@ -267,7 +267,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     the first one after its first stop."""
     parts = build(settings)
     settings = with_training(settings, parts.objective)
-    run = create_run(settings, parts, None)
+    run = create_run(settings, parts)
     store = EventStore(run.store_url)
     try:
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))

@@ -18,8 +18,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.running.coordinator.cluster import connect, disconnect
 from orchestrator.running.launch import launch
 from orchestrator.session.build import build
-from orchestrator.session.first_events import first_events
-from orchestrator.session.open import open_session
+from orchestrator.session.open import create_run, open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
@@ -48,9 +47,7 @@ def _settings(folder: Path, strategy: Answer, evaluations: int, workers: Mapping
 
 
 def _new_run(settings: Settings) -> runs.Run:
-    parts = build(settings)
-    events = first_events(settings, parts.problem.candidates, parts.description)
-    return runs.create(settings, events, "benchmark")
+    return create_run(settings, build(settings))
 
 
 @contextmanager

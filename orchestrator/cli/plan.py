@@ -16,7 +16,7 @@ from orchestrator.display.live import assignments
 from orchestrator.display.terminal import say
 from orchestrator.session.build import Parts
 from orchestrator.session.executors import unenforced_limits
-from orchestrator.session.first_events import first_events
+from orchestrator.session.open import first_events
 from orchestrator.session.problem import BEGIN, replay
 from orchestrator.session.resources import missing_program
 from orchestrator.session.rules import goals_of
@@ -180,10 +180,7 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
 def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> list[int]:
     """Return the arms that a run would evaluate first, at most one for each worker."""
     problem = parts.problem
-    events = first_events(
-        settings, problem.candidates, parts.description, existing=existing_results, enqueued=parts.enqueued
-    )
-    progress = replay(problem, events)
+    progress = replay(problem, first_events(settings, parts, existing_results))
     model = progress.model
     existing = progress.campaign.existing_observations
     if existing:

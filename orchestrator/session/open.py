@@ -1,25 +1,34 @@
 """Creates runs and opens sessions: claims the campaign, rebuilds its state, starts the executor."""
 
+import hashlib
 import json
 import logging
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from objectives.objective import Candidates
 from orchestrator import logs
 from orchestrator.bandit.blas import limit_threads
 from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import CampaignCreated, ExistingTaken, SessionOpened
+from orchestrator.campaign.events import (
+    BatchChosen,
+    CampaignCreated,
+    Event,
+    ExistingTaken,
+    PickedTrial,
+    SessionOpened,
+)
 from orchestrator.campaign.status import Status
 from orchestrator.errors import RunError
 from orchestrator.session.build import Parts, build
 from orchestrator.session.driver import Driver
 from orchestrator.session.executors import EXECUTORS, Request, unenforced_limits
-from orchestrator.session.first_events import digest, first_events
 from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import check_trial_folders, prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
@@ -39,22 +48,56 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("bbkb.session")
 
 
-def create_run(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> Run:
-    """Return the folder of a new run, whose log contains the first events. `existing_results` is
-    the result of `existing`.
+def create_run(settings: Settings, parts: Parts, existing: ExistingTaken | None = None) -> Run:
+    """Return the folder of a new run, whose log contains the first events. `existing` is the result
+    of `known_results.existing`.
 
     Raises RunError or StoreError as `store.runs.create` does.
     """
-    optimum = parts.optimum(settings.objective.direction == "maximize")
-    events = first_events(
-        settings,
-        parts.problem.candidates,
+    return runs.create(settings, first_events(settings, parts, existing), began=shlex.join(sys.argv))
+
+
+def first_events(settings: Settings, parts: Parts, existing: ExistingTaken | None = None) -> list[Event]:
+    """Return the first events of a log: the creation of the campaign, the `existing` results, and
+    the choice of the enqueued arms."""
+    candidates = parts.problem.candidates
+    created = CampaignCreated(
+        time=time.time(),
+        name=settings.name,
+        seed=settings.seed,
+        arms=len(candidates),
+        candidates_digest=_digest(candidates),
         objective=parts.description,
-        optimum=optimum,
-        existing=existing_results,
-        enqueued=parts.enqueued,
+        optimum=parts.optimum(settings.objective.direction == "maximize"),
+        settings=settings.resolved(),
+        rules=rules_of(settings),
     )
-    return runs.create(settings, events, began=shlex.join(sys.argv))
+    events: list[Event] = [created] if existing is None else [created, existing]
+    if parts.enqueued:
+        picks = tuple(
+            PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm))
+            for trial, arm in enumerate(parts.enqueued)
+        )
+        chosen = BatchChosen(
+            time=created.time,
+            round=0,
+            picks=picks,
+            reason="enqueued in the campaign file",
+            seconds=0.0,
+            limit=len(picks),
+            is_enqueued=True,
+        )
+        events.append(chosen)
+    return events
+
+
+def _digest(candidates: Candidates) -> str:
+    """Return the SHA-256 digest of the candidates' features and parameters."""
+    sha = hashlib.sha256(candidates.features.reshape(-1).data)  # avoids a copy of all candidates
+    for name, column in candidates.columns.items():
+        sha.update(name.encode())
+        sha.update(column.tobytes() if column.dtype != object else repr(column.tolist()).encode())
+    return sha.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -191,7 +234,7 @@ def _opening(progress: Progress, executor: Executor, writer: Writer, settings: S
 def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
     """Raise RunError if candidates or objective differ from those in the log, because the results
     would belong to another problem."""
-    if created.candidates_digest != digest(parts.problem.candidates):
+    if created.candidates_digest != _digest(parts.problem.candidates):
         raise RunError(
             f"the candidates of {run.folder} differ from those at its start: its table or data folder has changed; "
             f"restore the old file, or start a new run"

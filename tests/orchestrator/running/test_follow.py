@@ -20,10 +20,10 @@ from orchestrator.errors import BbkbError
 from orchestrator.running import follow as following
 from orchestrator.running.follow import SessionEnd, follow
 from orchestrator.session.build import build
-from orchestrator.session.first_events import first_events
+from orchestrator.session.open import create_run
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.lease import Identity, take
-from orchestrator.store.runs import Run, create, open_run
+from orchestrator.store.runs import Run, open_run
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[3]
@@ -214,7 +214,7 @@ def test_watch_waits_for_a_restarting_actor_before_it_reports_no_holder(tmp_path
     settings = from_mapping(
         {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, "runs": str(tmp_path)}
     )
-    run = create(settings, first_events(settings, build(settings).problem.candidates, ""), "test")
+    run = create_run(settings, build(settings))
     now, messages = [0.0], list[str]()
     with run.store() as store:
         gone = replace(Identity.of_this_process(), pid=2**30)  # more than any process's number

@@ -26,8 +26,9 @@ from orchestrator.campaign.events import (
 )
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
-from orchestrator.session.first_events import first_events
+from orchestrator.session.build import build
 from orchestrator.session.known_results import existing
+from orchestrator.session.open import create_run
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs
 from tests.orchestrator.campaign.short_logs import dispatch, opening
@@ -206,7 +207,8 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
             "budget": {"evaluations": 3},
         }
     )
-    new_run = runs.create(settings, first_events(settings, grid(), ""), "")
+    parts = build(settings)
+    new_run = create_run(settings, replace(parts, problem=replace(parts.problem, candidates=grid())))
     with new_run.store() as store:
         store.claim(new_run.name, "test").append(evaluations(settings.resolved()) if events is None else events)
     return new_run

@@ -17,13 +17,11 @@ from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.history.fold import fold
 from orchestrator.session.build import build
-from orchestrator.session.first_events import first_events
-from orchestrator.session.open import open_session
+from orchestrator.session.open import create_run, open_session
 from orchestrator.session.problem import Problem, Progress, advance, begin_progress
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping, load
 from orchestrator.settings.model import Settings
-from orchestrator.store import runs
 from orchestrator.store.runs import Run
 from orchestrator.store.verify import verify
 
@@ -62,10 +60,7 @@ def campaign(tmp_path: Path) -> Make:
 
 def run_session(settings: Settings) -> Run:
     """The run after one session."""
-    parts = build(settings)
-    run = runs.create(
-        settings, first_events(settings, parts.problem.candidates, parts.description, enqueued=parts.enqueued), "a test"
-    )
+    run = create_run(settings, build(settings))
     assert open_session(run, settings).run().outcome == "finished"
     return run
 

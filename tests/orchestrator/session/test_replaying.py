@@ -11,11 +11,10 @@ from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, Mo
 from orchestrator.cli.main import app
 from orchestrator.errors import UserError
 from orchestrator.session.build import build
-from orchestrator.session.first_events import first_events
-from orchestrator.session.open import open_session
+from orchestrator.session.open import create_run, open_session
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping
-from orchestrator.store.runs import Run, create
+from orchestrator.store.runs import Run
 
 
 @pytest.fixture(params=["async", "batch"])
@@ -32,8 +31,7 @@ def run(tmp_path: Path, request: Any) -> Run:
             "runs": str(tmp_path),
         }
     )
-    parts = build(settings)
-    created = create(settings, first_events(settings, parts.problem.candidates, parts.description), "test")
+    created = create_run(settings, build(settings))
     open_session(created, settings).run()
     return created
 

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from objectives.objective import Candidates
 from orchestrator.errors import RunError
-from orchestrator.session.build import build
-from orchestrator.session.first_events import first_events
+from orchestrator.session.build import Parts, build
+from orchestrator.session.open import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
@@ -38,43 +37,43 @@ def change(settings: Settings, **keys: Any) -> Settings:
 
 
 @pytest.fixture
-def candidates(settings: Settings) -> Candidates:
-    return build(settings).problem.candidates
+def parts(settings: Settings) -> Parts:
+    return build(settings)
 
 
-def start(settings: Settings, candidates: Candidates, began: str = "a test") -> runs.Run:
-    return runs.create(settings, first_events(settings, candidates, ""), began)
+def start(settings: Settings, parts: Parts, began: str = "a test") -> runs.Run:
+    return runs.create(settings, first_events(settings, parts), began)
 
 
-def test_find_returns_a_named_run_that_has_begun(settings: Settings, candidates: Candidates) -> None:
+def test_find_returns_a_named_run_that_has_begun(settings: Settings, parts: Parts) -> None:
     assert runs.find(settings) is None
-    begun = start(settings, candidates)
+    begun = start(settings, parts)
     assert begun.folder == Path(settings.runs).resolve() / str(settings.run)
     assert runs.find(settings) == begun == runs.open_run(begun.folder)
     assert runs.find(change(settings, run=None)) is None
 
 
-def test_create_rejects_an_existing_named_run(settings: Settings, candidates: Candidates) -> None:
-    start(settings, candidates)
+def test_create_rejects_an_existing_named_run(settings: Settings, parts: Parts) -> None:
+    start(settings, parts)
     begun = runs.find(settings)
     assert begun is not None
     before = begun.settings_file.read_bytes()
     with pytest.raises(RunError, match=r"is in .* already"):
-        start(change(settings, seed=7), candidates)
+        start(change(settings, seed=7), parts)
     assert begun.settings_file.read_bytes() == before
 
 
-def test_create_reuses_a_named_folder_without_a_log(settings: Settings, candidates: Candidates) -> None:
+def test_create_reuses_a_named_folder_without_a_log(settings: Settings, parts: Parts) -> None:
     (Path(settings.runs) / str(settings.run)).mkdir(parents=True)
     assert runs.find(settings) is None
-    assert len(start(settings, candidates).events()) == 1
+    assert len(start(settings, parts).events()) == 1
 
 
 def test_find_returns_a_campaign_in_a_database_without_its_folder(
-    settings: Settings, candidates: Candidates, tmp_path: Path, database_url: str
+    settings: Settings, parts: Parts, tmp_path: Path, database_url: str
 ) -> None:
     settings = change(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
-    start(settings, candidates)
+    start(settings, parts)
     run = runs.find(change(settings, runs=str(tmp_path / "elsewhere")))
     assert run is not None
     assert run.folder == tmp_path / "elsewhere" / str(settings.run)
@@ -84,33 +83,31 @@ def test_find_returns_a_campaign_in_a_database_without_its_folder(
     assert len(run.events()) == 1
 
 
-def test_create_rejects_a_link_as_the_runs_folder(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
+def test_create_rejects_a_link_as_the_runs_folder(settings: Settings, parts: Parts, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     named, root = change(settings, run="one"), Path(settings.runs)
     root.mkdir(exist_ok=True)
     (root / "one").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(RunError, match="one must not be a link"):
-        start(named, candidates)
+        start(named, parts)
     assert not list((tmp_path / "elsewhere").iterdir())
     (root / "two").symlink_to(root / "two")
     with pytest.raises(RunError, match="is a link to itself"):
-        start(change(settings, run="two"), candidates)
+        start(change(settings, run="two"), parts)
     with pytest.raises(RunError, match="is a link to itself"):
         runs.open_run(root / "two")
 
 
-def test_create_reports_a_folder_that_cannot_be_created(
-    settings: Settings, candidates: Candidates, tmp_path: Path
-) -> None:
+def test_create_reports_a_folder_that_cannot_be_created(settings: Settings, parts: Parts, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"cannot be created .*: set `runs:`"):
-        start(change(settings, runs=str(tmp_path / "file")), candidates)
+        start(change(settings, runs=str(tmp_path / "file")), parts)
 
 
 def test_create_makes_private_files_and_leaves_nothing_after_an_error(
-    settings: Settings, candidates: Candidates, monkeypatch: pytest.MonkeyPatch
+    settings: Settings, parts: Parts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun = start(change(settings, run=None), candidates)
+    begun = start(change(settings, run=None), parts)
     assert stat.S_IMODE(begun.folder.stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in begun.folder.iterdir()} == {0o600}
 
@@ -119,22 +116,22 @@ def test_create_makes_private_files_and_leaves_nothing_after_an_error(
 
     monkeypatch.setattr(os, "fsync", raise_disk_full)
     with pytest.raises(RunError, match=r"cannot be written: No space left on device; free some space"):
-        start(change(settings, run=None, name="other"), candidates)
+        start(change(settings, run=None, name="other"), parts)
     assert [path.name for path in Path(settings.runs).iterdir()] == [begun.folder.name]
 
 
-def test_renamed_folder_keeps_its_campaign(settings: Settings, candidates: Candidates, tmp_path: Path) -> None:
-    begun = start(change(settings, run=None), candidates)
+def test_renamed_folder_keeps_its_campaign(settings: Settings, parts: Parts, tmp_path: Path) -> None:
+    begun = start(change(settings, run=None), parts)
     renamed = runs.open_run(begun.folder.rename(tmp_path / "renamed"))
     assert renamed.name == begun.name
     assert len(renamed.events()) == 1
 
 
-def test_run_writes_and_shows_no_password(settings: Settings, candidates: Candidates, database_url: str) -> None:
+def test_run_writes_and_shows_no_password(settings: Settings, parts: Parts, database_url: str) -> None:
     complete = database_url.replace("postgresql://tester@", "postgresql://tester:hunter2@")
     with_password = change(settings, store=complete)
     begun = "bbkb run x.yaml --set store=postgresql://tester:hunter2@db/results"
-    run = start(with_password, candidates, begun)
+    run = start(with_password, parts, begun)
     written = [path.read_bytes() for path in run.folder.iterdir()]
     with run.store() as store:
         written += [row.body.encode() for row in store.rows(run.name, 0)]

@@ -12,8 +12,8 @@ from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import StoreError
-from orchestrator.session.first_events import first_events
-from orchestrator.session.open import open_session
+from orchestrator.session.build import build
+from orchestrator.session.open import create_run, open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store import runs, snapshots
 from tests.orchestrator.store.raw import change
@@ -100,10 +100,7 @@ def test_session_writes_a_snapshot_at_its_end(tmp_path: Path) -> None:
             "runs": str(tmp_path),
         }
     )
-    from orchestrator.session.build import build
-
-    parts = build(settings)
-    new_run = runs.create(settings, first_events(settings, parts.problem.candidates, parts.description), "test")
+    new_run = create_run(settings, build(settings))
     open_session(new_run, settings).run()
     events = new_run.events()
     with new_run.store() as store:

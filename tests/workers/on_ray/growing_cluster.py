@@ -29,10 +29,8 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.session.build import build
-from orchestrator.session.first_events import first_events
-from orchestrator.session.open import open_session
+from orchestrator.session.open import create_run, open_session
 from orchestrator.settings.loading import from_mapping
-from orchestrator.store import runs
 from orchestrator.store.runs import Run
 
 SMALL, LARGE, LEFT = 2, 6, 3  # places at the beginning, after the growth, and at the end
@@ -89,8 +87,7 @@ def _start(folder: Path) -> tuple[Run, Any]:
         }
     )
     parts = build(settings)
-    events = first_events(settings, parts.problem.candidates, parts.description)
-    run = runs.create(settings, events, "a test")
+    run = create_run(settings, parts)
     return run, open_session(run, settings)
 
 

@@ -29,10 +29,9 @@ from orchestrator.running.coordinator.starting import (
     has_stop_request,
 )
 from orchestrator.session.build import build
-from orchestrator.session.first_events import first_events
+from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings
-from orchestrator.store import runs
 from orchestrator.store.runs import Run, open_run
 from tests.waiting import is_alive, wait_until
 
@@ -105,10 +104,7 @@ def make(
     def build_run(evaluations: int, seconds: float, kind: str = "actor") -> Run:
         write_campaign(tmp_path, evaluations, seconds, kind)
         settings = load(tmp_path / "campaign.yaml")
-        parts = build(settings)
-        created.append(
-            runs.create(settings, first_events(settings, parts.problem.candidates, parts.description), "a test")
-        )
+        created.append(create_run(settings, build(settings)))
         return created[-1]
 
     yield build_run

@@ -216,7 +216,7 @@ def without_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_connection")
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ":6379", "127.0.0.1:99999"])
 def test_invalid_address_is_refused(address: str) -> None:
-    with pytest.raises(UserError, match="--address .* must be host:port"):
+    with pytest.raises(UserError, match=r"--address .* must be host:port"):
         connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
