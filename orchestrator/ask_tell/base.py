@@ -12,7 +12,7 @@ from orchestrator.ask_tell.older import Renamed
 from orchestrator.ask_tell.results import Results
 from orchestrator.ask_tell.saving import CALLS, FORMAT, Entry, Kind, dump_log, read_log, read_saved, write_saved
 from orchestrator.ask_tell.search import Search
-from orchestrator.bandit.blas import one_thread
+from orchestrator.bandit.blas import blas_threads
 from orchestrator.bandit.strategy import Posterior
 from orchestrator.campaign.trial_result import TrialResult, Trials
 from orchestrator.wording import facts_html
@@ -35,7 +35,7 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
     @functools.wraps(method)
     def wait_and_call(self: Owner, /, *args: P.args, **options: P.kwargs) -> R:
         refuse_unknown(method.__qualname__, options, arguments)
-        with self._lock, one_thread():
+        with self._lock, blas_threads(1):
             return method(self, *args, **options)
 
     return wait_and_call

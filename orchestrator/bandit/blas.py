@@ -12,7 +12,7 @@ _entrance = threading.RLock()
 
 
 def limit_threads(threads: int | None) -> threadpool_limits:
-    """Limit the threads of NumPy's and SciPy's BLAS, as a context or until the process ends.
+    """Limit the threads of NumPy's and SciPy's BLAS until the process ends.
 
     The bandit core imports SciPy's packages when it first uses them, and a limit holds for loaded
     libraries only; so a limit loads SciPy's BLAS. None: no limit.
@@ -23,14 +23,14 @@ def limit_threads(threads: int | None) -> threadpool_limits:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Limit NumPy's and SciPy's BLAS to one thread, because more threads are slower for small
-    matrices, and many times slower on a busy machine.
+def blas_threads(number: int) -> Iterator[None]:
+    """Compute with this number of threads of NumPy's and SciPy's BLAS. More than one are slower for
+    small matrices, and many times slower on a busy machine.
 
     Other threads of the program wait to enter, because the limit holds for the whole process and
     the thread that sets it must restore the earlier one.
     """
-    with _entrance, _controller().limit(limits=1, user_api="blas"):
+    with _entrance, _controller().limit(limits=number, user_api="blas"):
         yield
 
 

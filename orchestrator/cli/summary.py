@@ -134,12 +134,12 @@ def save_report(run_: runs.Run, path: Path, plotly: Path | None = None) -> Histo
     If `plotly` is a file, the report refers to it instead of containing plotly.js. Raises UserError
     if the file cannot be written.
     """
-    from orchestrator.bandit.blas import limit_threads
+    from orchestrator.bandit.blas import blas_threads
     from orchestrator.report.page import write_report  # loads plotly and scipy
 
     history = read_history(run_)
     title = run_.folder.name
     # more threads would wait for each other if the machine is busy
-    with limit_threads(1):
+    with blas_threads(1):
         write_file(path, lambda target: write_report(history, target, title, plotly))
     return history

@@ -76,6 +76,7 @@ def build(settings: Settings) -> Parts:
         limit=settings.candidates.limit,
         goals=goals_of(settings).for_strategy,
         resources=resources_of(settings, candidates),
+        threads=settings.computing.threads or 1,
     )
     return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from orchestrator.bandit.blas import blas_threads
 from orchestrator.bandit.strategy import Pick
 from orchestrator.campaign import commands, events
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
@@ -247,10 +248,12 @@ class Driver:
         self._activity = computation.activity
         campaign = self._campaign
         began = time.perf_counter()
-        self._computing.start(
-            lambda: computation.run(campaign),
-            lambda result: self._conclude(computation, result, time.perf_counter() - began),
-        )
+
+        def run() -> Any:
+            with blas_threads(self._problem.threads):
+                return computation.run(campaign)
+
+        self._computing.start(run, lambda result: self._conclude(computation, result, time.perf_counter() - began))
 
     def _conclude(self, computation: Computation, result: Any, seconds: float) -> None:
         ending = Ending(self._campaign, self._executor.now(), seconds)

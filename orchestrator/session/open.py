@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from objectives.objective import Candidates
 from orchestrator import logs
-from orchestrator.bandit.blas import limit_threads
+from orchestrator.bandit.blas import blas_threads
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import (
     BatchChosen,
@@ -108,11 +108,10 @@ class OpenSession:
     opened: SessionOpened
     heartbeat: Heartbeat
     held: ExitStack  # the resources to release at its end
-    threads: int | None = None
 
     def run(self) -> Close:
         """Work until the session ends; see `Driver.run`."""
-        with self.held, limit_threads(self.threads):
+        with self.held:
             self.heartbeat.pass_stop_requests_to(self.driver.stop)
             return self.driver.run(self.opened)
 
@@ -176,7 +175,7 @@ def open_session(
             show_seconds=show_seconds,
         )
         driver.listen(resources.enter_context(notifications(settings.notify, run, driver.status)))
-        return OpenSession(driver, opened, heartbeat, resources.pop_all(), settings.computing.threads)
+        return OpenSession(driver, opened, heartbeat, resources.pop_all())
 
 
 def _log_remarks(settings: Settings, parts: Parts) -> None:
@@ -212,7 +211,7 @@ def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, setting
     """Return both states, rebuilt from a log of the same candidates and the same objective."""
     created, events = run.stream(store)
     _check_unchanged(run, parts, created)
-    with limit_threads(settings.computing.threads):
+    with blas_threads(problem.threads):
         return replay(problem, chain((created,), events))
 
 

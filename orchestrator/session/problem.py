@@ -51,6 +51,7 @@ class Problem:
     goals: Goals = SINGLE  # the numbers of objectives and constraints
     # the resources of each trial if parameters determine them
     resources: Resources | None = None
+    threads: int = 1  # the threads of BLAS for the strategy's computations
 
     def arms(self) -> Arms:
         """Return the candidates in the format of strategies.

@@ -203,9 +203,7 @@ def _most_trials(steps: int) -> int:
 class ComputingSettings(Section):
     """Resources of the strategy's own computations."""
 
-    threads: PositiveInt | None = Field(
-        default=None, description="Threads of its matrix products; null takes those of the process, one under Ray."
-    )
+    threads: PositiveInt | None = Field(default=None, description="Threads of its matrix products; null takes one.")
     shards: PositiveInt = Field(
         default=1, description="Ray actors that share the work on very many candidates; 1 keeps them in one process."
     )

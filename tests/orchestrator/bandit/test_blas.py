@@ -1,38 +1,40 @@
-"""`one_thread` limits BLAS, and restores the earlier number of threads at the end."""
+"""`blas_threads` limits BLAS, and restores the earlier number of threads at the end."""
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+import pytest
 from threadpoolctl import threadpool_info
 
-from bbkb import Optimizer, Range
-from orchestrator.bandit.blas import limit_threads, one_thread
+from bbkb import Optimizer, Range, tune
+from orchestrator.bandit.blas import blas_threads, limit_threads
 from orchestrator.bandit.strategies.model_free import ModelFreeState
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.bandit.strategy import Decision
 
 
-def blas_threads() -> set[int]:
+def threads_now() -> set[int]:
     return {library["num_threads"] for library in threadpool_info() if library["user_api"] == "blas"}
 
 
-def test_one_thread_may_be_entered_again() -> None:
+def test_limit_may_be_entered_again() -> None:
     with limit_threads(2):
-        with one_thread():
-            with one_thread():
-                assert blas_threads() == {1}
-            assert blas_threads() == {1}
-        assert blas_threads() == {2}
+        with blas_threads(1):
+            with blas_threads(1):
+                assert threads_now() == {1}
+            assert threads_now() == {1}
+        assert threads_now() == {2}
 
 
-def test_one_thread_restores_the_threads_after_callers_in_several_threads() -> None:
+def test_limit_restores_the_threads_after_callers_in_several_threads() -> None:
     def enter_often() -> None:
         for _ in range(50):
-            with one_thread():
-                inside.add(frozenset(blas_threads()))
+            with blas_threads(1):
+                inside.add(frozenset(threads_now()))
 
     inside: set[frozenset[int]] = set()
-    program = blas_threads()
+    program = threads_now()
     in_thread(limit_threads, 2)
     try:
         threads = [threading.Thread(target=enter_often) for _ in range(4)]
@@ -41,7 +43,7 @@ def test_one_thread_restores_the_threads_after_callers_in_several_threads() -> N
         for thread in threads:
             thread.join()
         assert inside == {frozenset({1})}
-        assert blas_threads() == {2}
+        assert threads_now() == {2}
     finally:
         in_thread(limit_threads, max(program))
 
@@ -58,11 +60,16 @@ class Watching(Uniform):
     """Records the threads of BLAS at each choice."""
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:
-        seen.append(blas_threads())
+        seen.append(threads_now())
         return super().ask(state, pending, limit)
 
 
 seen: list[set[int]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen() -> None:
+    seen.clear()
 
 
 def test_optimizer_chooses_with_one_thread_and_leaves_the_threads_of_the_program() -> None:
@@ -70,4 +77,28 @@ def test_optimizer_chooses_with_one_thread_and_leaves_the_threads_of_the_program
     with limit_threads(2):
         optimizer.tell(optimizer.ask(1), [1.0])
         assert seen == [{1}]
-        assert blas_threads() == {2}
+        assert threads_now() == {2}
+
+
+@pytest.mark.parametrize("threads", [None, 3])
+def test_campaign_limits_the_threads_of_its_strategy_and_not_those_of_evaluations(
+    threads: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def evaluate(a: float) -> float:
+        assert threads_now() == {2}
+        return a
+
+    with limit_threads(2):
+        result = tune(
+            evaluate,
+            {"a": Range(0.0, 1.0)},
+            direction="minimize",
+            evaluations=3,
+            strategy=Watching(),
+            executor="inline",
+            settings={"computing": {"threads": threads}},
+        )
+    assert len(result.trials) == 3
+    assert {number for numbers in seen for number in numbers} == {threads or 1}
