@@ -70,32 +70,20 @@ __all__ = [
     "types",
 ]
 
-_HOMES = {  # imported on first use, so that `CandidateOptimizer` needs only numpy and scipy
-    "BbkbError": "orchestrator.errors",
-    "Campaign": "orchestrator.api",
-    "CampaignError": "orchestrator.errors",
-    "CandidateOptimizer": "orchestrator.ask_tell.candidates",
-    "Choice": "objectives.parameters",
-    "Constraint": "objectives.goals",
-    "ConfigError": "orchestrator.errors",
-    "EvaluationStopped": "objectives.objective",
-    "Machine": "objectives.machines",
-    "Objective": "objectives.goals",
-    "ObjectiveError": "objectives.objective",
-    "OpenTrial": "orchestrator.ask_tell.space",
-    "Optimizer": "orchestrator.ask_tell.space",
-    "Ordered": "objectives.parameters",
-    "Range": "objectives.parameters",
-    "Result": "orchestrator.api",
-    "RunError": "orchestrator.errors",
-    "StoreError": "orchestrator.errors",
-    "Submitted": "orchestrator.api",
-    "TrialResult": "orchestrator.campaign.trial_result",
-    "UserError": "orchestrator.errors",
-    "__version__": "orchestrator.version",
-    "load": "orchestrator.api",
-    "tune": "orchestrator.api",
+# module → its names, imported on first use, so that `CandidateOptimizer` needs only numpy and scipy
+_NAMES = {
+    "objectives.goals": ("Constraint", "Objective"),
+    "objectives.machines": ("Machine",),
+    "objectives.objective": ("EvaluationStopped", "ObjectiveError"),
+    "objectives.parameters": ("Choice", "Ordered", "Range"),
+    "orchestrator.api": ("Campaign", "Result", "Submitted", "load", "tune"),
+    "orchestrator.ask_tell.candidates": ("CandidateOptimizer",),
+    "orchestrator.ask_tell.space": ("OpenTrial", "Optimizer"),
+    "orchestrator.campaign.trial_result": ("TrialResult",),
+    "orchestrator.errors": ("BbkbError", "CampaignError", "ConfigError", "RunError", "StoreError", "UserError"),
+    "orchestrator.version": ("__version__",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 _MODULES = ("adapters", "integrations", "strategies", "strategy", "types")
 _FOLDER = Path(__file__).resolve().parent
 # the folder in which `import bbkb.strategy` finds its module

@@ -1,6 +1,7 @@
 """The arguments of `Campaign` and `tune`: their types, and their keys in a campaign file."""
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -10,8 +11,6 @@ import numpy as np
 from objectives.goals import Constraint, Objective
 from objectives.parameters import Parameter
 from objectives.pickled import draft_function
-from orchestrator.api.sections import CampaignSections
-from orchestrator.api.strategies import strategy_section
 from orchestrator.ask_tell.checks import (
     check_direction,
     check_goals,
@@ -21,9 +20,13 @@ from orchestrator.ask_tell.checks import (
     check_space,
 )
 from orchestrator.ask_tell.strategy import StrategyChoice
+from orchestrator.bandit.checks import check_class
+from orchestrator.bandit.strategies.presets import Calibrated
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.settings.sections import name_from
+from orchestrator.settings.strategies import dump_strategy, strategy_name
+from orchestrator.settings.typed_sections import CampaignSections
 from orchestrator.store.runs import unwritable
 from workers.executor import ExecutorName
 
@@ -70,6 +73,39 @@ def _early_stopping(rule: object) -> object:
     return {"rule": rule} if isinstance(rule, str) else rule
 
 
+def _strategy(choice: Strategy) -> Mapping[str, object]:
+    """Return a listed name, `module:Name`, a mapping, a class or an object as a mapping with `name`.
+    Raises ValueError if it is not a strategy."""
+    if isinstance(choice, Calibrated):
+        choice = choice()
+    if isinstance(choice, Mapping):
+        return choice
+    if isinstance(choice, str):
+        return {"name": choice}
+    if isinstance(choice, type):
+        return {"name": _reference(choice)}
+    _reference(type(choice))
+    return {**dump_strategy(choice), "name": _reference(type(choice))}
+
+
+def _reference(cls: type) -> str:
+    """Return the `module:Name` from which other processes can import a strategy's class. Raises
+    ValueError if they cannot, or if `cls` is not a strategy."""
+    check_class(cls, f"the strategy {cls.__qualname__} ")
+    place = f"{cls.__module__}:{cls.__qualname__}"
+    if "." in cls.__qualname__:
+        raise ValueError(f"strategy must be a class of a module's top level, got {place}: move it there")
+    if cls.__module__ != "__main__":
+        return strategy_name(cls)
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        raise ValueError(
+            f"strategy must be a class that workers can import, got {place}: write it into a file, such as mystrat.py, "
+            f"and give strategy='mystrat:{cls.__name__}'"
+        )
+    return f"{Path(file).resolve()}:{cls.__name__}"
+
+
 _KEYS: Mapping[str, _Key] = {
     "space": _Key(("space",), _space),
     "evaluations": _Key(("budget", "evaluations")),
@@ -79,7 +115,7 @@ _KEYS: Mapping[str, _Key] = {
     "hours": _Key(("budget", "hours")),
     "steps": _Key(("budget", "steps")),
     "early_stopping": _Key(("early_stopping",), _early_stopping),
-    "strategy": _Key(("strategy",), strategy_section),
+    "strategy": _Key(("strategy",), _strategy),
     "seed": _Key(("seed",)),
     "objectives": _Key(("objectives",), _objectives),
     "constraints": _Key(("constraints",), _constraints),

@@ -1,5 +1,6 @@
 """Arguments and options that several commands share."""
 
+import json
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -60,7 +61,9 @@ JsonLines = Annotated[
 Serve = Annotated[bool, typer.Option("--serve", help="Also serve the live page; its address is printed.")]
 
 
-def overrides(set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None) -> list[str]:
+def overrides(
+    set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None, run: str | None = None
+) -> list[str]:
     """Return the assignments of `--set`, followed by those of other options that are shortcuts."""
-    options = {"workers.count": workers, "log.level": log_level}
+    options = {"workers.count": workers, "log.level": log_level, "run": None if run is None else json.dumps(run)}
     return [*(set_ or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]

@@ -1,5 +1,6 @@
 """Describes a campaign before it runs, for `bbkb run --dry-run` and `bbkb validate`."""
 
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -62,8 +63,10 @@ def _goals(goals: CampaignGoals) -> str:
     return several + (f"; constraints {', '.join(map(str, goals.constraints))}" if goals.constraints else "")
 
 
-def say_existing(console: Console, settings: Settings, existing_results: ExistingTaken | None) -> None:
-    """Print the existing data and the number of configurations from earlier runs."""
+def say_remarks(console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> None:
+    """Print warnings, the existing data, and the number of configurations from earlier runs."""
+    for warning in warnings(settings, parts):
+        say(console, f"warning: {warning}")
     if existing_results is not None:
         say(console, f"existing data: {existing_results}")
     for source in of_kind(settings.known_results, BestOf):
@@ -71,85 +74,66 @@ def say_existing(console: Console, settings: Settings, existing_results: Existin
         say(console, f"earlier runs: the first {len(source.first or ())} configurations are of {names}")
 
 
-def say_warnings(console: Console, settings: Settings, parts: Parts) -> None:
-    """Print warnings about settings that are allowed but probably not intended."""
+def warnings(settings: Settings, parts: Parts) -> Iterator[str]:
+    """Yield warnings about settings that are allowed but probably not intended."""
     remarks = (
         parts.problem.candidates.remark,
         unenforced_limits(settings),
         remark_on_reports(settings, parts.training_objective),
-        _missing_program(settings),
-        _few(settings, parts),
-        _short_budget(with_training(settings, parts.training_objective)),
     )
-    for remark in filter(None, remarks):
-        say(console, f"warning: {remark}")
+    yield from filter(None, remarks)
+    if missing := missing_program(settings):
+        yield f"{missing}; each node of the cluster needs it"
+    yield from _budget_warnings(settings, parts)
     if has_password(settings.store):
-        say(
-            console,
-            "warning: the password of the store is in the campaign file. It is written nowhere else, so a resume "
-            "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL",
+        yield (
+            "the password of the store is in the campaign file. It is written nowhere else, so a resume "
+            "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL"
         )
     if settings.notify is not None and settings.notify.webhook is not None and "${" not in settings.notify.webhook:
-        say(
-            console,
-            "warning: the address in notify.webhook is written into the run's folder and its log, where a reader may "
-            "use it: write ${VAR}, and set the variable VAR on the machine of the campaign",
+        yield (
+            "the address in notify.webhook is written into the run's folder and its log, where a reader may "
+            "use it: write ${VAR}, and set the variable VAR on the machine of the campaign"
         )
-    if _learns_late(settings):
-        say(
-            console,
-            "warning: the strategy has mode: async and no field refresh_growth or refresh_overhead above 0, so it is "
-            "refreshed only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03",
+    yield from _strategy_warnings(settings)
+
+
+def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
+    """Yield a warning if the budget exceeds one evaluation for each candidate, or if a budget of
+    steps is less than one complete training."""
+    count = len(parts.problem.candidates)
+    budget = settings.budget
+    if budget.evaluations > count and parts.problem.space is None:
+        effect = (
+            "candidates are evaluated again, which gives new information only if values are noisy; set "
+            "objective.deterministic: true if they are not"
         )
-    if isinstance(settings.strategy, Sequential) and settings.workers.count > 1:
-        name = strategy_name(type(settings.strategy))
-        say(
-            console,
-            f"warning: the strategy {name} waits for each result before it chooses again, so one of the "
-            f"{settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb",
+        if settings.objective.deterministic:
+            effect = "the campaign ends when each has been evaluated"
+        yield f"the budget of {budget.evaluations:,} evaluations is above the number of candidates, {count:,}: {effect}"
+    rule = with_training(settings, parts.training_objective).early_stopping
+    last_step = rule.last_step if isinstance(rule, ModelStoppingSettings) else None
+    if last_step is not None and budget.steps is not None and budget.steps < last_step:
+        yield (
+            f"budget.steps, {budget.steps}, is less than one training, early_stopping.last_step: {last_step}: one "
+            "trial is trained, beyond the budget; a search needs the steps of ten trainings or more"
         )
 
 
-def _missing_program(settings: Settings) -> str:
-    """Return a message if this machine lacks the command's program; otherwise an empty text."""
-    missing = missing_program(settings)
-    return missing and f"{missing}; each node of the cluster needs it"
-
-
-def _learns_late(settings: Settings) -> bool:
-    """Return whether a user's strategy in async mode lacks a rule for refreshes."""
+def _strategy_warnings(settings: Settings) -> Iterator[str]:
+    """Yield a warning if a user's strategy lacks a rule for refreshes, or if workers would idle."""
     strategy = settings.strategy
     is_async = STRATEGIES.name_of(type(strategy)) is None and getattr(strategy, "mode", None) == "async"
-    return is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead"))
-
-
-def _few(settings: Settings, parts: Parts) -> str:
-    """Return a warning if the budget exceeds one evaluation for each candidate; may be empty."""
-    count = len(parts.problem.candidates)
-    budget = settings.budget.evaluations
-    if budget <= count or parts.problem.space is not None:
-        return ""
-    effect = (
-        "candidates are evaluated again, which gives new information only if values are noisy; set "
-        "objective.deterministic: true if they are not"
-    )
-    if settings.objective.deterministic:
-        effect = "the campaign ends when each has been evaluated"
-    return f"the budget of {budget:,} evaluations is above the number of candidates, {count:,}: {effect}"
-
-
-def _short_budget(settings: Settings) -> str:
-    """Return a warning if a budget of steps is less than one complete training; may be empty."""
-    rule = settings.early_stopping
-    steps = settings.budget.steps
-    if not isinstance(rule, ModelStoppingSettings) or rule.last_step is None:
-        return ""
-    if steps is None or steps >= rule.last_step:
-        return ""
-    return (
-        f"budget.steps, {steps}, is less than one training, early_stopping.last_step: {rule.last_step}: one trial is "
-        "trained, beyond the budget; a search needs the steps of ten trainings or more"
-    )
+    if is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead")):
+        yield (
+            "the strategy has mode: async and no field refresh_growth or refresh_overhead above 0, so it is "
+            "refreshed only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03"
+        )
+    if isinstance(strategy, Sequential) and settings.workers.count > 1:
+        yield (
+            f"the strategy {strategy_name(type(strategy))} waits for each result before it chooses again, so one of "
+            f"the {settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb"
+        )
 
 
 def say_plan(
@@ -158,8 +142,7 @@ def say_plan(
     """Print the plan of a run: candidates, workers, budget, store and first configurations."""
     say(console, f"{settings.name}: {describe(settings, parts)}")
     explain_space(console, settings, parts)
-    say_warnings(console, settings, parts)
-    say_existing(console, settings, existing_results)
+    say_remarks(console, settings, parts, existing_results)
     for name, text in _facts(settings, address):
         say(console, f"  {name}: {text}")
     say(console, "the first evaluations:")

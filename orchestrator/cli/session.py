@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from orchestrator.campaign.commands import Close
-from orchestrator.cli.plan import describe, say_existing, say_plan, say_warnings
+from orchestrator.cli.plan import describe, say_plan, say_remarks
 from orchestrator.cli.summary import save_report, summarize
 from orchestrator.display.terminal import EXIT_CODES, say
 from orchestrator.errors import UserError
@@ -81,8 +81,7 @@ def run_new(
         return
     new = create_run(settings, parts, existing_results)
     say(console, f"{settings.name}: {describe(settings, parts)}")
-    say_warnings(console, settings, parts)
-    say_existing(console, settings, existing_results)
+    say_remarks(console, settings, parts, existing_results)
     say(console, f"run {new.folder}")
     if tags:
         with new.store() as store:

@@ -12,25 +12,6 @@ from objectives.objective import Candidates
 from objectives.parameters import Constant, Parameter
 from objectives.space import SearchSpace
 from orchestrator.api.arguments import EarlyStopping, Executor, Space
-from orchestrator.api.sections import (
-    AshaSection,
-    BudgetSection,
-    CampaignSections,
-    CandidateSection,
-    ComputingSection,
-    ConstraintSection,
-    DataSection,
-    FromParameterSection,
-    LogSection,
-    MedianSection,
-    ModelStoppingSection,
-    NotifySection,
-    ObjectiveMetricSection,
-    ObjectiveSection,
-    SimulationSection,
-    StopWhenSection,
-    WorkerSection,
-)
 from orchestrator.ask_tell.older import Front
 from orchestrator.ask_tell.strategy import StrategyChoice
 from orchestrator.bandit.arms import Layout
@@ -61,6 +42,25 @@ from orchestrator.campaign.status import (
 )
 from orchestrator.campaign.trainings.reports import Band, Forecast
 from orchestrator.campaign.trial_result import Trials
+from orchestrator.settings.typed_sections import (
+    AshaSection,
+    BudgetSection,
+    CampaignSections,
+    CandidateSection,
+    ComputingSection,
+    ConstraintSection,
+    DataSection,
+    FromParameterSection,
+    LogSection,
+    MedianSection,
+    ModelStoppingSection,
+    NotifySection,
+    ObjectiveMetricSection,
+    ObjectiveSection,
+    SimulationSection,
+    StopWhenSection,
+    WorkerSection,
+)
 
 __all__ = [  # noqa: RUF022 (in the order of the docstring)
     "Calibrated",

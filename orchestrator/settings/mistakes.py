@@ -36,14 +36,11 @@ _RULES = {
     "enum": "must be {expected}",
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
-    "model_type": "must be a mapping",
-    "model_attributes_type": "must be a mapping",
-    "dict_type": "must be a mapping",
-    "mapping_type": "must be a mapping",
-    "dataclass_type": "must be a mapping",
-    "dataclass_exact_type": "must be a mapping",
-    "list_type": "must be a list",
-    "tuple_type": "must be a list",
+    **dict.fromkeys(
+        ("model_type", "model_attributes_type", "dict_type", "mapping_type", "dataclass_type", "dataclass_exact_type"),
+        "must be a mapping",
+    ),
+    **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
     "too_short": "must have at least {min_length} entries",
     "too_long": "must have at most {max_length} entries",
 }
@@ -51,10 +48,7 @@ _NAMED_KEYS = 4  # of a section, listed in a message
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
 # words of other programs at the top of a file → the key with the same meaning
 _MEANT_AT_TOP = {
-    **dict.fromkeys(
-        ("evaluations", "trials", "n_trials", "num_samples", "max_evals"),
-        "budget.evaluations",
-    ),
+    **dict.fromkeys(("evaluations", "trials", "n_trials", "num_samples", "max_evals"), "budget.evaluations"),
     **dict.fromkeys(("hours", "time", "max_time", "duration", "timeout"), "budget.hours"),
     **dict.fromkeys(("n_jobs", "parallelism", "concurrency", "count"), "workers.count"),
     **dict.fromkeys(("direction", "mode"), "objective.direction"),

@@ -26,24 +26,12 @@ from objectives.parameters import Parameter
 from objectives.space import SearchSpace
 from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, with_warm_start
 from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.settings import goal_sections, objective_sections, spaces, stopping_sections, worker_sections
 from orchestrator.settings.file import Plain
-from orchestrator.settings.goal_sections import (
-    ConstraintSettings,
-    ObjectiveMetricSettings,
-    direction_problems,
-    excluded_problems,
-    goal_problems,
-    with_direction,
-)
+from orchestrator.settings.goal_sections import ConstraintSettings, ObjectiveMetricSettings
 from orchestrator.settings.known_results import BestOf, Known, has_values, known_problems, of_kind
 from orchestrator.settings.mistakes import Refusal, failure
-from orchestrator.settings.objective_sections import (
-    CandidateSettings,
-    ObjectiveSettings,
-    candidate_problems,
-    objective_problems,
-    parameter_problems,
-)
+from orchestrator.settings.objective_sections import CandidateSettings, ObjectiveSettings
 from orchestrator.settings.sections import (
     BudgetSettings,
     ComputingSettings,
@@ -56,27 +44,9 @@ from orchestrator.settings.sections import (
     Tag,
     folder_of,
 )
-from orchestrator.settings.spaces import (
-    Configuration,
-    build_enqueue,
-    build_forbid,
-    build_space,
-    completed_enqueue,
-    dump_enqueue,
-    dump_forbid,
-    dump_space,
-    enqueue_problems,
-    prior_problems,
-    read_space,
-    space_problems,
-)
-from orchestrator.settings.stopping_sections import StoppingSettings, population_problems, stopping_problems
+from orchestrator.settings.stopping_sections import StoppingSettings
 from orchestrator.settings.strategies import build_strategy, dump_strategy
-from orchestrator.settings.worker_sections import (
-    WorkerSettings,
-    shard_problems,
-    trainer_problems,
-)
+from orchestrator.settings.worker_sections import WorkerSettings
 
 
 def _with_space_file(tree: Any, info: ValidationInfo) -> object:
@@ -84,7 +54,7 @@ def _with_space_file(tree: Any, info: ValidationInfo) -> object:
     file = tree.get("space") if isinstance(tree, Mapping) else None
     if not isinstance(file, str):
         return tree
-    space, forbid = read_space(file, folder_of(info))
+    space, forbid = spaces.read_space(file, folder_of(info))
     clauses = tree.get("forbid", [])
     return {**tree, "space": space, "forbid": [*clauses, *forbid] if isinstance(clauses, list | tuple) else clauses}
 
@@ -93,26 +63,26 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     objective: ObjectiveSettings | None = info.data.get("objective")
     candidates: CandidateSettings | None = info.data.get("candidates")
     if space or objective is None or candidates is None or candidates.table is not None:
-        return build_space(space)
+        return spaces.build_space(space)
     return dict(objective.own_space() or {})
 
 
 # Each check receives the sections named by its parameters, and yields the mistakes between them.
 _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     known_problems,
-    stopping_problems,
-    population_problems,
-    objective_problems,
-    direction_problems,
-    parameter_problems,
-    goal_problems,
-    excluded_problems,
-    candidate_problems,
-    enqueue_problems,
-    space_problems,
-    prior_problems,
-    shard_problems,
-    trainer_problems,
+    stopping_sections.stopping_problems,
+    stopping_sections.population_problems,
+    objective_sections.objective_problems,
+    goal_sections.direction_problems,
+    objective_sections.parameter_problems,
+    goal_sections.goal_problems,
+    goal_sections.excluded_problems,
+    objective_sections.candidate_problems,
+    spaces.enqueue_problems,
+    spaces.space_problems,
+    spaces.prior_problems,
+    worker_sections.shard_problems,
+    worker_sections.trainer_problems,
 )
 # The sections needed to complete the enqueued configurations.
 _COMPLETED = frozenset({"space", "forbid", "enqueue"})
@@ -137,17 +107,17 @@ class Settings(Section):
         default=(), strict=False, description="Bounds on metrics that the best results must satisfy."
     )
     candidates: CandidateSettings = Field(default=CandidateSettings(), description="The finite set of arms.")
-    space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(dump_space)] = Field(
+    space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(spaces.dump_space)] = Field(
         default_factory=dict,
         validate_default=True,
         description="Parameters by name, or a ConfigSpace file; else the objective's own space.",
     )
-    forbid: Annotated[tuple[Clause, ...], PlainValidator(build_forbid), PlainSerializer(dump_forbid)] = Field(
-        default=(), description="Excluded combinations of values, such as {model: svm, kernel: poly}."
+    forbid: Annotated[tuple[Clause, ...], PlainValidator(spaces.build_forbid), PlainSerializer(spaces.dump_forbid)] = (
+        Field(default=(), description="Excluded combinations of values, such as {model: svm, kernel: poly}.")
     )
-    enqueue: Annotated[tuple[Configuration, ...], PlainValidator(build_enqueue), PlainSerializer(dump_enqueue)] = Field(
-        default=(), description="Configurations to evaluate first, in this order."
-    )
+    enqueue: Annotated[
+        tuple[spaces.Configuration, ...], PlainValidator(spaces.build_enqueue), PlainSerializer(spaces.dump_enqueue)
+    ] = Field(default=(), description="Configurations to evaluate first, in this order.")
     known_results: Known = Field(
         default=(),
         strict=False,
@@ -189,7 +159,7 @@ class Settings(Section):
     @model_validator(mode="before")
     @classmethod
     def _read_space_file(cls, tree: object, info: ValidationInfo) -> object:
-        return with_direction(_with_space_file(tree, info))
+        return goal_sections.with_direction(_with_space_file(tree, info))
 
     @model_validator(mode="after")
     def _check_together(self, info: ValidationInfo) -> Self:
@@ -198,7 +168,7 @@ class Settings(Section):
         wrong |= {str(problem.keys[0]) for problem in problems}
         if self.enqueue and self.space and not wrong & _COMPLETED:
             # recorded completely, because a later version may draw other values
-            whole, mistakes = completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
+            whole, mistakes = spaces.completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
             problems += mistakes
             object.__setattr__(self, "enqueue", whole)
         if problems:
@@ -215,7 +185,7 @@ class Settings(Section):
                 yield from check(**{name: getattr(self, name) for name in names})
 
     @property
-    def first(self) -> tuple[Configuration, ...]:
+    def first(self) -> tuple[spaces.Configuration, ...]:
         """The configurations to evaluate first: the enqueued ones, then those of earlier runs."""
         taken = [
             configuration for source in of_kind(self.known_results, BestOf) for configuration in source.first or ()

@@ -15,7 +15,7 @@ from orchestrator.bandit.options import documentation_of
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
-from orchestrator.cli.plan import describe, explain_space, say_existing, say_warnings
+from orchestrator.cli.plan import describe, explain_space, say_remarks
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
@@ -49,8 +49,7 @@ def validate(
         existing_results = existing(settings, parts.problem.candidates)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
-    say_warnings(console, settings, parts)
-    say_existing(console, settings, existing_results)
+    say_remarks(console, settings, parts, existing_results)
 
 
 def schema() -> None:

@@ -1,7 +1,6 @@
 """`bbkb launch …`: scripts and manifests that start a campaign on a cluster, which the command
 writes and, if requested, submits."""
 
-import json
 import os
 import shlex
 import shutil
@@ -65,8 +64,7 @@ def slurm(
     """Write a Slurm script that runs a campaign on several nodes, through time limits and
     preemptions."""
     console = SafeConsole()
-    options = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
-    settings = load(file, options)
+    settings = load(file, overrides(set_, run=name))
     run = settings.run or settings.name
     allocation = JobResources(
         nodes=nodes,
@@ -77,7 +75,7 @@ def slurm(
         container=container and _image(container),
         exclusive=exclusive,
     )
-    arguments = [str(file.resolve()), *(part for pair in overrides(set_, None) for part in ("--set", pair))]
+    arguments = [str(file.resolve()), *(part for pair in overrides(set_) for part in ("--set", pair))]
     script = script_for(allocation, settings, arguments, run, Path(sys.executable).parent)
     path = (output or Path(f"{run}.sbatch")).resolve()
     write_file(path, lambda target: target.write_text(script.text, encoding="utf-8"))
@@ -102,10 +100,9 @@ def ray_job(
 ) -> None:
     """Print the command that runs a campaign as a Ray job, or run it."""
     console = SafeConsole()
-    options = [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])]
-    settings = load(file, options)
+    settings = load(file, overrides(set_, run=name))
     run = settings.run or settings.name
-    command = command_for(settings, file, overrides(set_, None), run, runs=runs, address=address)
+    command = command_for(settings, file, overrides(set_), run, runs=runs, address=address)
     _explain(console, reasons(settings, run))
     if submit:
         say(console, _submit_job(command))
@@ -128,7 +125,7 @@ def kuberay(
 ) -> None:
     """Write the manifests that run a campaign on Kubernetes with the KubeRay operator."""
     console = SafeConsole()
-    settings = load(file, [*overrides(set_, None), *([] if name is None else [f"run={json.dumps(name)}"])])
+    settings = load(file, overrides(set_, run=name))
     run = settings.run or settings.name
     requested = kubernetes.Pods(image=image, pods=pods, cpus=cpus, gpus=gpus, memory=memory, storage=storage)
     text = file.read_text(encoding="utf-8")

@@ -1,6 +1,5 @@
 """`bbkb run` and `bbkb resume`: the commands that run a session of a campaign."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -54,9 +53,8 @@ def run(
     With --run and --or-resume, the same command line starts a run and resumes it later.
     """
     console = console_for(quiet, as_json)
-    named = [] if name is None else [f"run={json.dumps(name)}"]
     assignments = overrides(set_, workers)
-    settings = load(file, [*overrides(set_, workers, log_level), *named])
+    settings = load(file, overrides(set_, workers, log_level, name))
     tags = check_tags(tag or ())
     check_address(settings, address)
     begun = _find_begun(settings, or_resume)

@@ -1,38 +1,26 @@
 """Hugging Face Transformers: `TrialCallback` for `transformers.Trainer`."""
 
-import os
 from pathlib import Path
 from typing import Any
 
 import torch.distributed
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from objectives.objective import Report
-from objectives.trial import Trial
+from orchestrator.public.integrations.base import CallbackTrial
 
 
-class TrialCallback(TrainerCallback):
+class TrialCallback(CallbackTrial, TrainerCallback):
     """Reports a metric from the first process after each evaluation, stops the training with
     `control.should_training_stop`, and moves the Trainer's checkpoint into the trial's folder,
     which must be on the same disk as `output_dir`. The step is the number of evaluations.
 
+    `metric` is a key of the metrics that `Trainer.evaluate` returns, such as `eval_loss`.
     A continued trial starts from `checkpoint`:
 
         Trainer(..., callbacks=[trial]).train(resume_from_checkpoint=trial.checkpoint)
     """
 
-    def __init__(self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
-        """Find the trial's checkpoint.
-
-        Args:
-            metric: a key of the metrics that `Trainer.evaluate` returns, such as `eval_loss`.
-            report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: the folder for checkpoints; None: the trial's folder, if it has one.
-        """
-        self._trial = Trial(report, folder)
-        self._metric = metric
-        self._metrics: Any = None  # the metrics of the evaluation that has not been reported yet
-        self.step, self.checkpoint = self._trial.step, self._trial.checkpoint and str(self._trial.checkpoint)
+    _metrics: Any = None  # the metrics of the evaluation that has not been reported yet
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, metrics: Any = None, **_: Any

@@ -1,38 +1,24 @@
 """Keras: `TrialCallback` for `model.fit`, with any backend."""
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from keras.callbacks import Callback
 
-from objectives.objective import Report
-from objectives.trial import Trial
+from orchestrator.public.integrations.base import CallbackTrial
 
 
-class TrialCallback(Callback):
+class TrialCallback(CallbackTrial, Callback):
     """Reports a metric at the end of each epoch, stops the training with `model.stop_training`, and
     saves the weights and the optimizer's state in the trial's folder. The step is the number of
     epochs so far.
 
+    `metric` is a key of the history of `fit`, such as `val_accuracy`.
     A continued trial loads its checkpoint when the training begins. Pass the epoch from which it
     continues to `fit`:
 
         model.fit(inputs, targets, epochs=20, initial_epoch=trial.step, callbacks=[trial])
     """
-
-    def __init__(self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
-        """Find the trial's checkpoint.
-
-        Args:
-            metric: a key of the history of `fit`, such as `val_accuracy`.
-            report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: the folder for checkpoints; None: the trial's folder, if it has one.
-        """
-        super().__init__()
-        self._trial = Trial(report, folder)
-        self._metric = metric
-        self.step = self._trial.step
 
     def on_train_begin(self, logs: Mapping[str, Any] | None = None) -> None:
         """Load the checkpoint."""

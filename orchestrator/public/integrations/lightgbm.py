@@ -2,7 +2,7 @@
 
 from lightgbm.callback import CallbackEnv, EarlyStopException
 
-from orchestrator.public.integrations.boosting import BoostedTrial
+from orchestrator.public.integrations.base import BoostedTrial
 
 
 class TrialCallback(BoostedTrial):

@@ -1,36 +1,22 @@
 """Lightning: `TrialCallback` for `lightning.pytorch.Trainer`."""
 
-import os
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from objectives.objective import Report
-from objectives.trial import Trial
+from orchestrator.public.integrations.base import CallbackTrial
 
 
-class TrialCallback(Callback):
+class TrialCallback(CallbackTrial, Callback):
     """Reports a metric at the end of each validation, stops by `trainer.should_stop`, and saves a
     checkpoint in the trial's folder. The step is the number of validations so far, not counting the
     sanity check before the training. The first process reports.
 
+    `metric` is a name that the module logs, such as `val_accuracy`.
     A continued trial starts from `checkpoint`:
 
         Trainer(max_epochs=20, callbacks=[trial]).fit(model, ckpt_path=trial.checkpoint)
     """
-
-    def __init__(self, metric: str, report: Report | None = None, folder: str | os.PathLike[str] | None = None) -> None:
-        """Find the trial's checkpoint.
-
-        Args:
-            metric: a name that the module logs, such as `val_accuracy`.
-            report: the objective's argument `report`; None in a command, whose reports are printed.
-            folder: the folder for checkpoints; None: the trial's folder, if it has one.
-        """
-        self._trial = Trial(report, folder)
-        self._metric = metric
-        self.step = self._trial.step
-        self.checkpoint = self._trial.checkpoint and str(self._trial.checkpoint)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Report in the first process, save in all, and stop all of them if the campaign stops the

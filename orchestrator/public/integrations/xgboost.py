@@ -7,7 +7,7 @@ from typing import Any
 from xgboost import collective
 from xgboost.callback import TrainingCallback
 
-from orchestrator.public.integrations.boosting import BoostedTrial
+from orchestrator.public.integrations.base import BoostedTrial
 
 
 class TrialCallback(BoostedTrial, TrainingCallback):

@@ -8,10 +8,10 @@ import pytest
 
 from bbkb import Campaign, Constraint, Objective, Range
 from orchestrator.api.arguments import Space
-from orchestrator.api.sections import CampaignSections
 from orchestrator.errors import ConfigError
 from orchestrator.settings.model import Settings
-from tests.orchestrator.api.sections_source import FILE, source
+from orchestrator.settings.typed_sections import CampaignSections
+from tests.orchestrator.settings.typed_sections_source import FILE, source
 
 SPACE: Space = {"x": Range(0.0, 1.0)}
 COMMAND = {"command": "train --x {x}"}
@@ -120,7 +120,7 @@ def test_wrong_value_is_named_by_its_key(arguments: dict[str, Any], message: str
 
 
 def test_sections_are_those_of_the_settings() -> None:
-    message = "write them again: python -m tests.orchestrator.api.sections_source"
+    message = "write them again: python -m tests.orchestrator.settings.typed_sections_source"
     assert FILE.read_text(encoding="utf-8") == source(), message
     assert set(get_type_hints(CampaignSections)) == set(Settings.model_fields) - {"space", "known_results"}
 

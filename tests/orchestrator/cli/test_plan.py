@@ -1,18 +1,16 @@
 """Tests of orchestrator/cli/plan.py: a dry run describes the later run and leaves nothing
 behind."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from rich.console import Console
 from typer.testing import CliRunner
 
 from orchestrator.api import Campaign
 from orchestrator.cli.main import app
-from orchestrator.cli.plan import first_arms, say_warnings
+from orchestrator.cli.plan import first_arms, warnings
 from orchestrator.errors import ConfigError, RunError, StoreError
 from orchestrator.session.build import build
 from orchestrator.session.known_results import existing
@@ -81,26 +79,21 @@ def test_dry_run_checks_file_folder_and_store(tmp_path: Path) -> None:
         dry_run(tmp_path, campaign(tmp_path, store=f"sqlite:///{tmp_path}/none/x.sqlite"))
 
 
-def warnings(**sections: Any) -> str:
-    settings = from_mapping(
-        {"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, **sections},
-    )
-    console = Console(file=io.StringIO(), width=300)
-    say_warnings(console, settings, build(settings))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+def warnings_of(**sections: Any) -> str:
+    settings = from_mapping({"name": "c", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, **sections})
+    return "\n".join(warnings(settings, build(settings)))
 
 
 @pytest.mark.parametrize("name", ["gp_ucb", "bkb", "igp_ucb", "expected_improvement"])
 def test_plan_warns_about_idle_workers_of_a_sequential_strategy(name: str) -> None:
-    messages = warnings(strategy={"name": name}, workers={"count": 4, "executor": "simulated"})
+    messages = warnings_of(strategy={"name": name}, workers={"count": 4, "executor": "simulated"})
     assert f"the strategy {name} waits for each result" in messages
     assert "one of the 4 workers has work" in messages
 
 
 @pytest.mark.parametrize(("name", "count"), [("gp_ucb", 1), ("bbkb", 4), ("gp_bucb", 4), ("uniform", 4)])
 def test_plan_has_no_warning_if_all_workers_have_work(name: str, count: int) -> None:
-    assert warnings(strategy={"name": name}, workers={"count": count, "executor": "simulated"}) == ""
+    assert warnings_of(strategy={"name": name}, workers={"count": count, "executor": "simulated"}) == ""
 
 
 @pytest.mark.parametrize(("growth", "is_warned"), [(0.0, True), (0.03, False)])
@@ -116,7 +109,7 @@ def test_plan_warns_about_an_asynchronous_strategy_without_refresh_rule(
         "    refresh_growth: float = 0.0\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    messages = warnings(strategy={"name": "eager_search:Eager", "refresh_growth": growth})
+    messages = warnings_of(strategy={"name": "eager_search:Eager", "refresh_growth": growth})
     assert ("add refresh_growth" in messages) == is_warned
 
 
