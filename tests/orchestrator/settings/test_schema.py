@@ -11,11 +11,11 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.settings.file import read
 from orchestrator.settings.loading import load
 from orchestrator.settings.schema import schema
+from tests.orchestrator.settings.small import SMALL
 
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))
 SCHEMA = schema()
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
-SMALL: dict[str, Any] = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}
 
 
 def test_schema_follows_draft_2020_12() -> None:

@@ -13,11 +13,11 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range
 from objectives.sampling import make_candidates
 from objectives.space import SearchSpace
-from orchestrator.errors import ConfigError
 from orchestrator.settings.loading import from_mapping, load
 from orchestrator.settings.model import Settings
 from orchestrator.settings.schema import schema
 from orchestrator.settings.spaces import build_forbid, build_space, dump_space
+from tests.orchestrator.settings.small import ErrorLines, cases
 
 HEAD = "name: x\nobjective: {command: echo 1, direction: maximize}\nbudget: {evaluations: 5}\n"
 SPACE = """space:
@@ -32,12 +32,6 @@ def settings_of(tmp_path: Path, text: str) -> Settings:
     file = tmp_path / "x.yaml"
     file.write_text(text)
     return load(file)
-
-
-def error_lines(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(ConfigError) as error:
-        settings_of(tmp_path, text)
-    return str(error.value).replace(f"{tmp_path}/", "").splitlines()
 
 
 def test_space_loads_back() -> None:
@@ -60,84 +54,87 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
     assert from_mapping(settings.resolved()) == settings
 
 
-@pytest.mark.parametrize(
-    ("tail", "message"),
-    [
-        (
-            "forbid: [{modl: svm}]\n",
-            "x.yaml:9: forbid.0.modl must name a parameter of the space (model, C, depth, share)",
-        ),
-        ("forbid:\n  - {model: svn}\n", "x.yaml:10: forbid.0.model must be one of 'svm', 'forest', got 'svn'; did you"),
-        ("forbid: {model: svm}\n", "x.yaml:9: forbid must be a list such as"),
-        ("forbid: [{share: {abov: 1}}]\n", "x.yaml:9: forbid.0: share must be compared by above, below, at_least"),
-        ("forbid: [{C: 1.0}]\n", "x.yaml:9: forbid.0.C is a range of real numbers, which no value matches"),
-        (
-            "enqueue: [{model: forest, C: 1.0}]\n",
-            "x.yaml:9: enqueue.0.C must be left out: it exists only when model is svm",
-        ),
-        ("enqueue: [{depth: 2, C: 1.0}]\n", "x.yaml:9: enqueue.0: hardly any allowed configuration"),
-        ("enqueue: [{C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
-        ("enqueue: [{model: svm, C: 1.0, share: 0.12}]\n", "x.yaml:9: enqueue.0.share must be 0 plus steps of 0.05"),
-        (
-            "enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]\n",
-            "x.yaml:9: enqueue.0.C must be left out: it exists only when model is svm",
-        ),
-        ("enqueue: [{lr: 1}]\n", "x.yaml:9: enqueue.0.lr is not a parameter of the space, which has model, C"),
-        ("enqueue: [1]\n", "x.yaml:9: enqueue.0 must be a mapping of parameters to plain values, got 1"),
-        (
-            f"enqueue: {[{'model': 'forest', 'depth': n, 'share': 1} for n in range(1, 8)]}\n",
-            "x.yaml:9: enqueue must hold at most",
-        ),
-    ],
-)
-def test_mistake_has_its_place_and_remedy(tmp_path: Path, tail: str, message: str) -> None:
-    (line,) = error_lines(tmp_path, HEAD + SPACE + tail)
-    assert line.startswith(message)
+# Sections below SPACE, in line 9 and below, and the beginning of the message.
+SECTIONS = """\
+forbid: [{modl: svm}]
+=> 9: forbid.0.modl must name a parameter of the space (model, C, depth, share)
+forbid:
+  - {model: svn}
+=> 10: forbid.0.model must be one of 'svm', 'forest', got 'svn'; did you
+forbid: {model: svm} => 9: forbid must be a list such as
+forbid: [{share: {abov: 1}}] => 9: forbid.0: share must be compared by above, below, at_least
+forbid: [{C: 1.0}] => 9: forbid.0.C is a range of real numbers, which no value matches
+enqueue: [{model: forest, C: 1.0}]
+=> 9: enqueue.0.C must be left out: it exists only when model is svm
+enqueue: [{depth: 2, C: 1.0}] => 9: enqueue.0: hardly any allowed configuration
+enqueue: [{C: 1.0, share: 0.12}] => 9: enqueue.0.share must be 0 plus steps of 0.05
+enqueue: [{model: svm, C: 1.0, share: 0.12}] => 9: enqueue.0.share must be 0 plus steps of 0.05
+enqueue: [{model: forest, C: 1.0, depth: 2, share: 1}]
+=> 9: enqueue.0.C must be left out: it exists only when model is svm
+enqueue: [{lr: 1}] => 9: enqueue.0.lr is not a parameter of the space, which has model, C
+enqueue: [1] => 9: enqueue.0 must be a mapping of parameters to plain values, got 1
+"""
+# Parameters beside `m` and `n`, which are in lines 5 and 6, and the beginning of the message.
+PARAMETERS = """\
+p: {low: false, high: true}
+=> 7: space.p must have numbers as low and high, or choices: [false, true]
+p: {low: 0, high: 1, when: {modl: svm}}
+=> 7: space.p.when.modl must name a parameter of the space (m, n, p)
+p: {low: 0, high: 1, when: {m: svn}}
+=> 7: space.p.when.m must be one of 'svm', 'knn', got 'svn'; did you
+p: {low: 0, high: 1, when: svm} => 7: space.p.when: must map parameters to values
+p: {low: 0, high: 1, lgo: true} => 7: space.p.lgo is not a known key; did you mean 'log'?
+p: {choices: [1], log: true} => 7: space.p.log is not a known key
+p: {constant: 1, low: 0} => 7: space.p
+p: {low: 0, high: 1, whn: {m: svm}} => 7: space.p.whn is not a known key; did you mean 'when'?
+p: {low: 0, high: 1, step: 0.3} => 7: space.p.high must be low plus a whole number of steps
+p: {choices: [a, b], weights: [1]}
+=> 7: space.p.weights must be one number a choice, got 1 for 2 choices
+p: {low: 0, high: 1, prior: 2} => 7: space.p.prior must be from 0 to 1, got 2
+p: {low: 0, high: 1, confidence: high}
+=> 7: space.p.confidence needs prior, the value that is expected to be good, got 'high'
+p: {low: 0, high: 1, prior: 0.5, confidence: sure}
+=> 7: space.p.confidence must be 'low', 'medium' or 'high', got
+p: {choices: [a, null], when: {m: svm}}
+=> 7: space.p.when: its parameter must not have the value null
+p: {repeat: m, space: {u: {low: 0, high: 1}}}
+=> 7: space.p.repeat must name an integer parameter of the
+p: {repeat: k, space: {u: {low: 0, high: 1}}}
+=> 7: space.p.repeat must name an integer parameter of the
+p: {repeat: n} => 7: space.p must have repeat and space only
+p: {repeat: n, space: {u: {low: 1, high: 0}}} => 7: space.p.space.u.low must be < high
+p: {repeat: n, space: {u: {low: 0, high: 1, when: {n: 2}}}}
+=> 7: space.p.space.u.when must not name n
+layer: {repeat: n, space: {units: {low: 5, high: 9}, drop: {low: 0, high: 1}}}
+layer_1_units: {low: 0, high: 1}
+=> 8: space.layer_1_units must not name a parameter layer_1_units: layer names one so already
+layer_2_drop: {low: 0, high: 1}
+layer: {repeat: n, space: {units: {low: 5, high: 9}, drop: {low: 0, high: 1}}}
+=> 8: space.layer must not name a parameter layer_2_drop: layer_2_drop names one so already
+a: {repeat: n, space: {b_2_u: {low: 0, high: 1}}}
+a_1_b: {repeat: n, space: {u: {low: 0, high: 1}}}
+=> 8: space.a_1_b must not name a parameter a_1_b_2_u: a names one so already
+"""
 
 
-@pytest.mark.parametrize(
-    ("parameter", "message"),
-    [
-        ("{low: false, high: true}", "x.yaml:6: space.p must have numbers as low and high, or choices: [false, true]"),
-        (
-            "{low: 0, high: 1, when: {modl: svm}}",
-            "x.yaml:6: space.p.when.modl must name a parameter of the space (m, p)",
-        ),
-        (
-            "{low: 0, high: 1, when: {m: svn}}",
-            "x.yaml:6: space.p.when.m must be one of 'svm', 'knn', got 'svn'; did you",
-        ),
-        ("{low: 0, high: 1, when: svm}", "x.yaml:6: space.p.when: must map parameters to values"),
-        ("{low: 0, high: 1, lgo: true}", "x.yaml:6: space.p.lgo is not a known key; did you mean 'log'?"),
-        ("{choices: [1], log: true}", "x.yaml:6: space.p.log is not a known key"),
-        ("{constant: 1, low: 0}", "x.yaml:6: space.p"),
-        ("{low: 0, high: 1, whn: {m: svm}}", "x.yaml:6: space.p.whn is not a known key; did you mean 'when'?"),
-        ("{low: 0, high: 1, step: 0.3}", "x.yaml:6: space.p.high must be low plus a whole number of steps"),
-        (
-            "{choices: [a, b], weights: [1]}",
-            "x.yaml:6: space.p.weights must be one number a choice, got 1 for 2 choices",
-        ),
-        (
-            "{low: 0, high: 1, prior: 2}",
-            "x.yaml:6: space.p.prior must be from 0 to 1, got 2",
-        ),
-        (
-            "{low: 0, high: 1, confidence: high}",
-            "x.yaml:6: space.p.confidence needs prior, the value that is expected to be good, got 'high'",
-        ),
-        (
-            "{low: 0, high: 1, prior: 0.5, confidence: sure}",
-            "x.yaml:6: space.p.confidence must be 'low', 'medium' or 'high', got",
-        ),
-        (
-            "{choices: [a, null], when: {m: svm}}",
-            "x.yaml:6: space.p.when: its parameter must not have the value null",
-        ),
-    ],
-)
-def test_mistake_in_a_parameter_has_its_place_and_remedy(tmp_path: Path, parameter: str, message: str) -> None:
-    (line,) = error_lines(tmp_path, f"{HEAD}space:\n  m: {{choices: [svm, knn]}}\n  p: {parameter}\n")
-    assert line.startswith(message), line
+@pytest.mark.parametrize(("tail", "message"), cases(SECTIONS))
+def test_mistake_has_its_place_and_remedy(error_lines: ErrorLines, tail: str, message: str) -> None:
+    (line,) = error_lines(HEAD + SPACE + tail)
+    assert line.startswith(f"x.yaml:{message}")
+
+
+def test_more_enqueued_configurations_than_evaluations_are_refused(error_lines: ErrorLines) -> None:
+    enqueue = [{"model": "forest", "depth": depth, "share": 1} for depth in range(1, 8)]
+    (line,) = error_lines(f"{HEAD}{SPACE}enqueue: {enqueue}\n")
+    assert line.startswith("x.yaml:9: enqueue must hold at most")
+
+
+@pytest.mark.parametrize(("lines", "message"), cases(PARAMETERS))
+def test_mistake_in_a_parameter_has_its_place_and_remedy(error_lines: ErrorLines, lines: str, message: str) -> None:
+    space = "".join(f"  {line}\n" for line in lines.splitlines())
+    head = f"{HEAD}space:\n  m: {{choices: [svm, knn]}}\n  n: {{low: 1, high: 3, integer: true}}\n"
+    (refusal,) = error_lines(head + space)
+    assert refusal.startswith(f"x.yaml:{message}"), refusal
 
 
 def configspace_space() -> ConfigSpace.ConfigurationSpace:
@@ -185,10 +182,12 @@ def test_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
         ("bad.json", '{"hyperparameters": [{"type": "x"}]}', "x.yaml:4: space: "),
     ],
 )
-def test_file_that_is_no_configspace_is_refused(tmp_path: Path, name: str, content: Any, message: str) -> None:
+def test_file_that_is_no_configspace_is_refused(
+    tmp_path: Path, error_lines: ErrorLines, name: str, content: Any, message: str
+) -> None:
     if content is not None:
         (tmp_path / name).write_text(content)
-    (line,) = error_lines(tmp_path, f"{HEAD}space: {name}\n")
+    (line,) = error_lines(f"{HEAD}space: {name}\n")
     assert line.startswith(message), line
 
 
@@ -232,9 +231,8 @@ def test_enqueued_configuration_is_completed_by_the_seed_and_recorded() -> None:
         Optimizer(settings.space, "maximize", enqueue=[{"rate": 7}])
 
 
-def test_prior_is_refused_if_the_strategy_does_not_use_it(tmp_path: Path) -> None:
-    tail = "space:\n  p: {low: 0, high: 1, prior: 0.5}\nstrategy: gp_ucb\n"
-    (line,) = error_lines(tmp_path, HEAD + tail)
+def test_prior_is_refused_if_the_strategy_does_not_use_it(error_lines: ErrorLines) -> None:
+    (line,) = error_lines(HEAD + "space:\n  p: {low: 0, high: 1, prior: 0.5}\nstrategy: gp_ucb\n")
     assert line.startswith("x.yaml:5: space.p.prior needs the strategy bbkb with its default preset")
 
 
@@ -272,55 +270,3 @@ def test_repeated_block_may_have_parameter_objects(tmp_path: Path) -> None:
     names = {f"layer_{place}_{name}" for place in (1, 2) for name in inner}
     assert set(Optimizer(space, "maximize").candidates.columns) == {"n", *names}
     assert set(Campaign(space_size, space, evaluations=2, direction="maximize").settings.space) == {"n", *names}
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (
-            "{repeat: m, space: {u: {low: 0, high: 1}}}",
-            "x.yaml:6: space.p.repeat must name an integer parameter of the",
-        ),
-        (
-            "{repeat: k, space: {u: {low: 0, high: 1}}}",
-            "x.yaml:6: space.p.repeat must name an integer parameter of the",
-        ),
-        ("{repeat: n}", "x.yaml:6: space.p must have repeat and space only"),
-        ("{repeat: n, space: {u: {low: 1, high: 0}}}", "x.yaml:6: space.p.space.u.low must be < high"),
-        ("{repeat: n, space: {u: {low: 0, high: 1, when: {n: 2}}}}", "x.yaml:6: space.p.space.u.when must not name n"),
-    ],
-)
-def test_mistake_in_a_block_has_its_place(tmp_path: Path, block: str, message: str) -> None:
-    (line,) = error_lines(
-        tmp_path, f"{HEAD}space:\n  m: {{choices: [1, 2]}}\n  p: {block}\n  n: {{low: 1, high: 3, integer: true}}\n"
-    )
-    assert line.startswith(message), line
-
-
-BLOCK_OF_UNITS = "layer: {repeat: n, space: {units: {low: 5, high: 9}, drop: {low: 0, high: 1}}}"
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (
-            (BLOCK_OF_UNITS, "layer_1_units: {low: 0, high: 1}"),
-            "x.yaml:6: space.layer_1_units must not name a parameter layer_1_units: layer names one so already",
-        ),
-        (
-            ("layer_2_drop: {low: 0, high: 1}", BLOCK_OF_UNITS),
-            "x.yaml:6: space.layer must not name a parameter layer_2_drop: layer_2_drop names one so already",
-        ),
-        (
-            (
-                "a: {repeat: n, space: {b_2_u: {low: 0, high: 1}}}",
-                "a_1_b: {repeat: n, space: {u: {low: 0, high: 1}}}",
-            ),
-            "x.yaml:6: space.a_1_b must not name a parameter a_1_b_2_u: a names one so already",
-        ),
-    ],
-)
-def test_name_of_both_a_block_and_another_key_is_refused(tmp_path: Path, lines: tuple[str, str], message: str) -> None:
-    space = "".join(f"  {line}\n" for line in lines)
-    (refusal,) = error_lines(tmp_path, f"{HEAD}space:\n{space}  n: {{low: 1, high: 3, integer: true}}\n")
-    assert refusal.startswith(message), refusal
