@@ -1,6 +1,5 @@
 """Tests of orchestrator/api: campaigns from Python, with any kind of function."""
 
-import functools
 import inspect
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from orchestrator.api.arguments import Space
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.errors import ConfigError, RunError, UserError
 from tests.argument_sections import missing_arguments
-from tests.orchestrator.quick import tune_here
+from tests.orchestrator.quick import LINE, tune_here
 
 REPOSITORY = Path(__file__).parents[3]
 SPACE: Space = {"x": Range(0.0, 1.0), "model": Choice(("a", "b"))}
@@ -34,15 +33,21 @@ def inline(tmp_path: Path) -> dict[str, Any]:
 def tune_small(settings: dict[str, Any], **arguments: Any) -> Result:
     """A quick campaign over a closure."""
     offset = 0.25
-    return tune(
-        lambda x, model: (x - offset) ** 2 + (model == "b"),
-        SPACE,
-        evaluations=12,
-        workers=1,
-        direction="minimize",
-        progress=False,
-        settings=settings,
-        **arguments,
+
+    def squared(x: float, model: str) -> float:
+        return (x - offset) ** 2 + (model == "b")
+
+    return campaign(settings, squared, SPACE, evaluations=12, workers=1, direction="minimize").run(
+        progress=False, **arguments
+    )
+
+
+def campaign(
+    settings: dict[str, Any], function: Any = lambda x: x, space: Space = LINE, evaluations: int = 3, **arguments: Any
+) -> Campaign:
+    """A short campaign, which maximizes unless `arguments` say otherwise."""
+    return Campaign(
+        function, space, evaluations=evaluations, settings=settings, **{"direction": "maximize", **arguments}
     )
 
 
@@ -59,15 +64,14 @@ def test_function_whose_argument_folder_has_no_default_gets_a_folder(inline: dic
     def uses_folder(x: float, folder: Path) -> float:
         return x * folder.is_dir()
 
-    result = tune(uses_folder, {"x": Range(1, 2)}, evaluations=2, direction="minimize", progress=False, settings=inline)
-    assert result.best.value is not None
-    assert result.best.value >= 1.0
+    best = campaign(inline, uses_folder, {"x": Range(1, 2)}).run(progress=False).best
+    assert best.value is not None
+    assert best.value >= 1.0
 
 
 def test_workers_that_inline_ignores_are_named_in_a_warning(inline: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match=r"inline runs one evaluation at a time.* workers\.count has no effect"):
-        tune(lambda x: x, {"x": Range(0.0, 1.0)}, evaluations=2, workers=2, direction="maximize", progress=False,
-             settings=inline)  # fmt: skip
+        campaign(inline, workers=2).run(progress=False)
 
 
 def test_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
@@ -117,15 +121,7 @@ def test_failed_trials_have_the_reason(inline: dict[str, Any]) -> None:
 
     delivered: list[TrialResult] = []
     inline["workers"]["retries"] = 0
-    tune(
-        fail_for_b,
-        SPACE,
-        direction="maximize",
-        evaluations=12,
-        progress=False,
-        settings=inline,
-        on_result=delivered.append,
-    )
+    campaign(inline, fail_for_b, SPACE, evaluations=12).run(progress=False, on_result=delivered.append)
     failed = [trial_result for trial_result in delivered if trial_result.status == "failed"]
     assert failed
     assert all(trial_result.value is None and "no b today" in trial_result.error for trial_result in failed)
@@ -133,23 +129,14 @@ def test_failed_trials_have_the_reason(inline: dict[str, Any]) -> None:
 
 def test_result_without_a_success_has_no_best(inline: dict[str, Any]) -> None:
     inline["workers"]["retries"] = 0
-    result = tune(
-        lambda x, model: float("nan"), SPACE, direction="maximize", evaluations=3, progress=False, settings=inline
-    )
+    result = campaign(inline, lambda x: float("nan")).run(progress=False)
     with pytest.raises(RunError, match=r"no evaluation has succeeded; the first one .* failed with .* nan"):
         _ = result.best
 
 
 def test_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict[str, Any]) -> None:
     space: Space = {"x": Range(0.0, 1.0), "model": Choice(("<script>", "b"))}
-    result = tune(
-        lambda x, model: float(model != "b"),
-        space,
-        direction="maximize",
-        evaluations=6,
-        progress=False,
-        settings=inline,
-    )
+    result = campaign(inline, lambda x, model: float(model != "b"), space, evaluations=6).run(progress=False)
     shown = result._repr_html_()
     assert "<script>" not in shown
     assert "best value" in shown
@@ -170,40 +157,26 @@ def test_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
 
 
 def test_campaign_file_runs_from_python_with_overrides(inline: dict[str, Any]) -> None:
-    campaign = Campaign.from_file(
-        REPOSITORY / "configs" / "branin.yaml",
-        ["workers={executor: inline}", "budget.evaluations=5", f"runs={inline['runs']}"],
-    )
-    assert "5 evaluations" in repr(campaign)
-    assert len(campaign.run(progress=False)) == 5
+    overrides = ["workers={executor: inline}", "budget.evaluations=5", f"runs={inline['runs']}"]
+    branin = Campaign.from_file(REPOSITORY / "configs" / "branin.yaml", overrides)
+    assert "5 evaluations" in repr(branin)
+    assert len(branin.run(progress=False)) == 5
 
 
 def test_wrong_setting_is_named(inline: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="did you mean 'retries'"):
-        Campaign(
-            lambda x: x,
-            {"x": Range(0, 1)},
-            direction="maximize",
-            evaluations=3,
-            settings={**inline, "workers": {"retrys": 1}},
-        )
+        campaign({**inline, "workers": {"retrys": 1}})
 
 
 def test_function_that_lacks_a_parameter_is_refused_before_anything_runs(inline: dict[str, Any]) -> None:
     with pytest.raises(ObjectiveError, match="must accept parameter 'model'"):
-        tune(lambda x: x, SPACE, direction="maximize", evaluations=3, progress=False, settings=inline)
+        campaign(inline, space=SPACE).run(progress=False)
     assert not list(Path(inline["runs"]).glob("lambda-*"))
 
 
 def test_campaign_writes_nothing_when_a_setting_is_wrong(inline: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"retries"):
-        Campaign(
-            lambda x, model: x,
-            SPACE,
-            direction="maximize",
-            evaluations=3,
-            settings={**inline, "workers": {"retries": -1}},
-        )
+        campaign({**inline, "workers": {"retries": -1}})
     assert not Path(inline["runs"]).exists()  # nothing was written
 
 
@@ -215,15 +188,15 @@ def test_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict
             return x
 
     with pytest.raises(ObjectiveError, match=r"cannot be sent to the workers.*lock"):
-        tune(lock_and_return, {"x": Range(0, 1)}, direction="maximize", evaluations=3, progress=False, settings=inline)
+        campaign(inline, lock_and_return)
 
 
 def test_function_whose_file_was_replaced_is_not_loaded(inline: dict[str, Any]) -> None:
-    campaign = Campaign(lambda x, model: x, SPACE, direction="maximize", evaluations=3, settings=inline)
+    pickled = campaign(inline)
     (file,) = Path(inline["runs"]).glob("functions/*.pkl")
     file.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(ObjectiveError, match="its content changed"):
-        campaign.run(progress=False)
+        pickled.run(progress=False)
 
 
 def test_submit_without_a_cluster_names_the_requirement(
@@ -231,11 +204,9 @@ def test_submit_without_a_cluster_names_the_requirement(
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(UserError, match=r"workers\.executor ray"):
-        Campaign(lambda x: x, {"x": Range(0, 1)}, direction="maximize", evaluations=3, settings=inline).submit()
+        campaign(inline).submit()
     with pytest.raises(UserError, match="address="):
-        Campaign(
-            lambda x: x, {"x": Range(0, 1)}, direction="maximize", evaluations=3, settings={"runs": inline["runs"]}
-        ).submit()
+        campaign({"runs": inline["runs"]}).submit()
 
 
 SCRIPT = """
@@ -275,10 +246,7 @@ def test_script_with_functions_of_its_own_runs_on_ray_and_resumes(
     ("wrong", "message"),
     [
         ({"objective": "train:f"}, "objective must be a function or a mapping, got 'train:f'; .* 'train:f'}"),
-        (
-            {"objective": None},
-            "objective must be a function or a mapping, got None; .* {'callable': 'train:objective'}",
-        ),
+        ({"objective": None}, "must be a function or a mapping, got None; .* {'callable': 'train:objective'}"),
         ({"space": [1]}, r"space must be a mapping such as .* got \[1\]; for a table of candidates give"),
         ({"space": {"x": 3}}, "must be Range, Choice, Ordered or a mapping, .* got 3"),
         ({"space": {"x": (10, 50)}}, r"or a mapping, such as Range\(0, 1\) or Choice\(\[…\]\), got \(10, 50\)"),
@@ -295,11 +263,10 @@ def test_argument_of_a_wrong_type_is_named(wrong: dict[str, Any], message: str) 
 def test_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="folder must be the path of a run's folder, got None"):
         load(cast(Any, None))
-    campaign = Campaign(lambda x: x, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=3, settings=inline)
     with pytest.raises(ValueError, match="on_result must be a function of one result, got 3"):
-        campaign.run(on_result=cast(Any, 3))
+        campaign(inline).run(on_result=cast(Any, 3))
     with pytest.raises(UserError, match=r"an address is for workers\.executor ray, got workers\.executor inline"):
-        campaign.run(address="10.0.0.1:6379")
+        campaign(inline).run(address="10.0.0.1:6379")
 
 
 @pytest.mark.parametrize("runs", ["x" * 300, "/".join(["folder" * 30] * 30), "a\0b"])
@@ -307,9 +274,8 @@ def test_folder_and_a_callback_of_a_wrong_type_are_named(inline: dict[str, Any])
 def test_impossible_folder_of_runs_is_named_before_anything_runs(
     inline: dict[str, Any], runs: str, objective: Any
 ) -> None:
-    settings = {**inline, "runs": runs}
     with pytest.raises(UserError, match=r"runs.*(too long|null byte)|too long.*runs|NUL"):
-        tune(objective, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=1, progress=False, settings=settings)
+        campaign({**inline, "runs": runs}, objective).run(progress=False)
 
 
 @pytest.mark.parametrize("path", [3, None, b"campaign.yaml", {"name": "c"}])
@@ -343,13 +309,13 @@ def test_result_has_pictures_as_plotly_figures(inline: dict[str, Any]) -> None:
 
 def test_function_needs_a_direction(inline: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match='direction is missing: write direction="minimize" for a loss'):
-        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, settings=inline)
+        campaign(inline, direction=None)
     with pytest.raises(ValueError, match=r'direction must be "minimize" or "maximize", got \'up\'$'):
-        Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction=cast(Any, "up"), settings=inline)
+        campaign(inline, direction="up")
     goals = [{"metric": "a"}, {"metric": "b", "direction": "minimize"}]
-    several = Campaign(lambda x: {"a": x, "b": x}, {"x": Range(0, 1)}, evaluations=3, objectives=goals, settings=inline)
+    several = campaign(inline, lambda x: {"a": x, "b": x}, direction=None, objectives=goals)
     assert "a maximized, b minimized" in repr(several)
-    minimized = Campaign(lambda x: x, {"x": Range(0, 1)}, evaluations=3, direction="minimize", settings=inline)
+    minimized = campaign(inline, direction="minimize")
     assert "minimized" in repr(minimized)
     assert "minimized" in repr(minimized.run(progress=False))
 
@@ -373,16 +339,7 @@ class OwnUniform(Uniform):
     ids=["name", "mapping", "reference", "object", "class"],
 )
 def test_strategy_may_have_any_form(strategy: Any, expected: dict[str, Any], tmp_path: Path) -> None:
-    campaign = Campaign(
-        lambda x: x,
-        {"x": Range(0, 1)},
-        evaluations=3,
-        direction="minimize",
-        strategy=strategy,
-        seed=7,
-        settings={"runs": str(tmp_path)},
-    )
-    resolved = campaign.settings.resolved()
+    resolved = campaign({"runs": str(tmp_path)}, strategy=strategy, seed=7).settings.resolved()
     assert resolved["seed"] == 7
     recorded = resolved["strategy"]
     assert isinstance(recorded, dict)
@@ -390,10 +347,10 @@ def test_strategy_may_have_any_form(strategy: Any, expected: dict[str, Any], tmp
 
 
 def test_strategy_is_given_once_and_must_be_valid(inline: dict[str, Any]) -> None:
-    make = functools.partial(Campaign, abs, {"x": Range(0, 1)}, evaluations=3, direction="minimize")
+    unset = {"runs": inline["runs"]}
     with pytest.raises(ValueError, match="strategy must be given once, as an argument or in settings; got both"):
-        make(strategy="uniform", settings=inline)
+        campaign(inline, strategy="uniform")
     with pytest.raises(ValueError, match="the strategy int must have the methods init, ask"):
-        make(strategy=cast(Any, int))
+        campaign(unset, strategy=int)
     with pytest.raises(ConfigError, match=r"strategy\.name must be a listed strategy .*did you mean"):
-        make(strategy="bkbb")
+        campaign(unset, strategy="bkbb")
