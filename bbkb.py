@@ -38,37 +38,12 @@ if TYPE_CHECKING:
     from orchestrator.version import __version__
 
 __all__ = [
-    "BbkbError",
-    "Campaign",
-    "CampaignError",
-    "CandidateOptimizer",
-    "Choice",
-    "ConfigError",
-    "Constraint",
-    "EvaluationStopped",
-    "Machine",
-    "Objective",
-    "ObjectiveError",
-    "OpenTrial",
-    "Optimizer",
-    "Ordered",
-    "Range",
-    "Result",
-    "RunError",
-    "StoreError",
-    "Submitted",
-    "TrialResult",
-    "UserError",
-    "__version__",
-    "adapters",
-    "integrations",
-    "load",
-    "main",
-    "strategies",
-    "strategy",
-    "tune",
-    "types",
-]
+    "BbkbError", "Campaign", "CampaignError", "CandidateOptimizer", "Choice", "ConfigError",
+    "Constraint", "EvaluationStopped", "Machine", "Objective", "ObjectiveError", "OpenTrial",
+    "Optimizer", "Ordered", "Range", "Result", "RunError", "StoreError", "Submitted", "TrialResult",
+    "UserError", "__version__", "adapters", "integrations", "load", "main", "strategies",
+    "strategy", "tune", "types",
+]  # fmt: skip
 
 # module → its names, imported on first use, so that `CandidateOptimizer` needs only numpy and scipy
 _NAMES = {
