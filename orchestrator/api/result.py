@@ -161,14 +161,10 @@ class Result:
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def dataframe(self, *, reports: bool = False) -> "pandas.DataFrame":
-        """Make a DataFrame with one row for each trial and the columns of `bbkb export`.
+        """Return the `rows` as a DataFrame. Raises ImportError if pandas is not installed.
 
         Args:
-            reports: whether to return one row for each step that a trial reported instead, with the
-                columns of `bbkb export --reports`.
-
-        Raises:
-            ImportError: if pandas is not installed.
+            reports: whether to return one row for each reported step instead, as `rows` does.
         """
         try:
             import pandas
@@ -179,31 +175,22 @@ class Result:
         return pandas.DataFrame(_columns(self._history, reports))
 
     def plot(self) -> "plotly.graph_objects.Figure":
-        """Draw all values and the best value so far, as a Plotly figure.
-
-        Raises:
-            RunError: if no trial has succeeded.
-        """
+        """Draw all values and the best value so far, as a Plotly figure. Raises
+        RunError if no trial has succeeded."""
         from orchestrator.report.notebook import course_plot  # loads scipy
 
         return course_plot(self._history)
 
     def plot_importance(self) -> "plotly.graph_objects.Figure":
-        """Draw the importance of each parameter, as a Plotly figure.
-
-        Raises:
-            RunError: if there are too few results for a model.
-        """
+        """Draw the importance of each parameter, as a Plotly figure. Raises
+        RunError if there are too few results for a model."""
         from orchestrator.report.notebook import importance_plot  # loads scipy
 
         return importance_plot(self._history)
 
     def plot_parallel(self) -> "plotly.graph_objects.Figure":
-        """Draw parallel coordinates of the parameters, as a Plotly figure.
-
-        Raises:
-            RunError: if no trial has succeeded.
-        """
+        """Draw parallel coordinates of the parameters, as a Plotly figure. Raises
+        RunError if no trial has succeeded."""
         from orchestrator.report.notebook import parallel_plot  # loads scipy
 
         return parallel_plot(self._history)

@@ -69,13 +69,13 @@ def schema() -> Schema:
     continued = definitions[ModelStoppingSettings.__name__]["properties"]
     continued["continues"] = continued["continue"]  # present in the campaign.yaml of a run
     _select_by_rule(sections["early_stopping"])
-    sections["forbid"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
-    sections["enqueue"] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
+    for name in ("forbid", "enqueue"):
+        sections[name] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
     _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "bbkb campaign file"}
     return {
         **settings,
-        **head,
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "bbkb campaign file",
         "description": "One campaign: its objective, its search and its resources.",
         "$defs": definitions,
     }
@@ -90,10 +90,9 @@ def _open_objective(section: Schema, objectives: dict[str, type], by_class: dict
     """Allow any options, which depend on the objective that the section names."""
     section["properties"]["name"]["anyOf"] = [{"enum": list(objectives)}, _REFERENCE, {"type": "null"}]
     section["properties"]["options"]["type"] = "object"
-    section["allOf"] = [
-        *(_options_when({"name": {"const": name}}, by_class[cls]) for name, cls in objectives.items()),
-        *(_options_when({key: {"type": "string"}}, by_class[cls]) for key, (cls, _, _) in EXTERNAL.items()),
-    ]
+    options = [({"name": {"const": name}}, cls) for name, cls in objectives.items()]
+    options += [({key: {"type": "string"}}, cls) for key, (cls, _, _) in EXTERNAL.items()]
+    section["allOf"] = [_when(given, {"properties": {"options": by_class[cls]}}) for given, cls in options]
 
 
 def _describe_options(definitions: dict[str, Schema], classes: Iterable[type]) -> None:
@@ -118,11 +117,8 @@ def _require_name(definition: Schema) -> None:
 
 
 def _add_name(definition: Schema, name: str) -> None:
-    definition["properties"] = {
-        "name": {"const": name, "description": f"Picks {name}."},
-        **definition.get("properties", {}),
-    }
-    definition["additionalProperties"] = False
+    picks: Schema = {"const": name, "description": f"Picks {name}."}
+    definition["properties"] = {"name": picks, **definition.get("properties", {})}
     if name != DEFAULT_STRATEGY:
         definition["required"] = ["name", *definition.get("required", [])]
 
@@ -131,7 +127,6 @@ def _without(definition: Schema, field: str) -> None:
     """Remove the keys of the section `objective` from the options."""
     del definition["properties"][field]
     definition["required"] = [name for name in definition.get("required", []) if name != field]
-    definition["additionalProperties"] = False
 
 
 def _strategy(by_name: dict[str, Schema]) -> Schema:
@@ -139,12 +134,11 @@ def _strategy(by_name: dict[str, Schema]) -> Schema:
     at its option, not as the failure of every strategy."""
     listed: Schema = {"enum": list(by_name), "description": "The name of a listed strategy."}
     named = [
-        {"if": {"properties": {"name": {"const": name}}, "required": ["name"]}, "then": options}
+        _when({"name": {"const": name}}, options, is_default=name == DEFAULT_STRATEGY)
         for name, options in by_name.items()
     ]
-    default = {"if": {"not": {"required": ["name"]}}, "then": by_name[DEFAULT_STRATEGY]}
     name = {"anyOf": [listed, _REFERENCE]}
-    with_options = {"type": "object", "properties": {"name": name}, "allOf": [*named, default]}
+    with_options = {"type": "object", "properties": {"name": name}, "allOf": named}
     return {"if": {"type": "string"}, "then": name, "else": with_options}
 
 
@@ -177,20 +171,12 @@ def _select_by_rule(section: Schema) -> None:
     section["type"] = ["object", "null"]
     section["properties"] = {"rule": {"enum": list(rules), "description": "The rule that stops trials."}}
     section["allOf"] = [
-        {
-            "if": {
-                "type": "object",
-                "properties": {"rule": {"const": rule}},
-                "required": [] if rule == "model" else ["rule"],
-            },
-            "then": {"$ref": reference},
-        }
+        _when({"rule": {"const": rule}}, {"$ref": reference}, is_default=rule == "model")
         for rule, reference in rules.items()
     ]
 
 
-def _options_when(condition: Schema, options: Schema) -> Schema:
-    return {
-        "if": {"properties": condition, "required": list(condition)},
-        "then": {"properties": {"options": options}},
-    }
+def _when(given: Schema, then: Schema, is_default: bool = False) -> Schema:
+    """Return an alternative for objects whose properties `given` have these schemas. The default
+    also applies if they are missing."""
+    return {"if": {"type": "object", "properties": given, "required": [] if is_default else list(given)}, "then": then}

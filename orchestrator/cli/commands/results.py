@@ -135,16 +135,21 @@ def _aligned(rows: Sequence[Sequence[str]]) -> Text:
     return Text("\n").join([Text(header, "bold"), *map(Text, lines)])
 
 
+def _active(parameters: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in parameters.items() if value is not None}
+
+
 def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
-    # some are inactive
-    active = {name: value for name, value in parameters.items() if value is not None}
-    match format_:
-        case BestFormat.JSON:
-            return json.dumps(active)
-        case BestFormat.ARGS:
-            return shlex.join(part for name, value in active.items() for part in _arguments(name, str(value)))
-        case BestFormat.YAML:
-            return yaml.safe_dump(active, sort_keys=False, allow_unicode=True).rstrip()
+    active = _active(parameters)
+    if format_ is BestFormat.ARGS:
+        return shlex.join(part for name, value in active.items() for part in _arguments(name, str(value)))
+    return _dump(active, format_)
+
+
+def _dump(plain: object, format_: BestFormat) -> str:
+    if format_ is BestFormat.JSON:
+        return json.dumps(plain)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
 
 
 def _arguments(name: str, value: str) -> tuple[str, ...]:
@@ -157,15 +162,10 @@ def _front_text(state: CampaignState, format_: BestFormat) -> str:
         return "\n".join(_format(member.parameters, format_) for member in state.results.front.ordered)
     names = [objective.metric for objective in state.rules.goals.objectives]
     front = [
-        {
-            "objectives": dict(zip(names, member.values, strict=True)),
-            "parameters": {name: value for name, value in member.parameters.items() if value is not None},
-        }
+        {"objectives": dict(zip(names, member.values, strict=True)), "parameters": _active(member.parameters)}
         for member in state.results.front.ordered
     ]
-    if format_ is BestFormat.JSON:
-        return json.dumps(front)
-    return yaml.safe_dump(front, sort_keys=False, allow_unicode=True).rstrip()
+    return _dump(front, format_)
 
 
 def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str]]:

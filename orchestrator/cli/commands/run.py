@@ -5,21 +5,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.cli.arguments import (
-    Address,
-    CampaignFile,
-    JsonLines,
-    LogLevelOption,
-    OrResume,
-    Overrides,
-    Quiet,
-    RunFolder,
-    RunName,
-    Serve,
-    Tags,
-    Workers,
-    overrides,
-)
+from orchestrator.cli import arguments
+from orchestrator.cli.arguments import overrides
 from orchestrator.display.console import console_for
 from orchestrator.display.terminal import say
 from orchestrator.errors import RunError, UserError
@@ -33,17 +20,17 @@ from workers.messages import FailureKind
 
 
 def run(
-    file: CampaignFile,
-    set_: Overrides = None,
-    workers: Workers = None,
-    address: Address = None,
-    name: RunName = None,
-    or_resume: OrResume = False,
-    log_level: LogLevelOption = None,
-    serve: Serve = False,
-    quiet: Quiet = False,
-    as_json: JsonLines = False,
-    tag: Tags = None,
+    file: arguments.CampaignFile,
+    set_: arguments.Overrides = None,
+    workers: arguments.Workers = None,
+    address: arguments.Address = None,
+    name: arguments.RunName = None,
+    or_resume: arguments.OrResume = False,
+    log_level: arguments.LogLevelOption = None,
+    serve: arguments.Serve = False,
+    quiet: arguments.Quiet = False,
+    as_json: arguments.JsonLines = False,
+    tag: arguments.Tags = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, and write nothing.")
     ] = False,
@@ -89,21 +76,21 @@ def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
 
 
 def resume(
-    folder: RunFolder,
+    folder: arguments.RunFolder,
     config: Annotated[
         Path | None, typer.Option("--config", help="Campaign file with new budget, workers and computing.")
     ] = None,
-    set_: Overrides = None,
-    workers: Workers = None,
-    address: Address = None,
+    set_: arguments.Overrides = None,
+    workers: arguments.Workers = None,
+    address: arguments.Address = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Evaluate trials that failed again.")] = False,
     kind: Annotated[
         list[FailureKind] | None, typer.Option(help="With --retry-failed: only failures of this kind; repeatable.")
     ] = None,
-    log_level: LogLevelOption = None,
-    serve: Serve = False,
-    quiet: Quiet = False,
-    as_json: JsonLines = False,
+    log_level: arguments.LogLevelOption = None,
+    serve: arguments.Serve = False,
+    quiet: arguments.Quiet = False,
+    as_json: arguments.JsonLines = False,
 ) -> None:
     """Continue a run: finished results are kept, interrupted evaluations are repeated.
 
