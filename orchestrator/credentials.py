@@ -59,13 +59,11 @@ def resolve_url(url: str, environment: Mapping[str, str] = os.environ) -> "sa.UR
     import sqlalchemy as sa
     from sqlalchemy.exc import SQLAlchemyError
 
-    if "://" in url:
-        try:
-            parsed = sa.make_url(url)
-        except (SQLAlchemyError, ValueError):
-            return _without_hidden(sa.make_url(in_environment(url, environment)))
-        return _without_hidden(_with_variables(parsed, environment))
-    return _without_hidden(sa.make_url(in_environment(url, environment)))
+    try:
+        parsed = sa.make_url(url)
+    except (SQLAlchemyError, ValueError):  # a variable is the whole URL, or its port
+        return _without_hidden(sa.make_url(in_environment(url, environment)))
+    return _without_hidden(_with_variables(parsed, environment))
 
 
 def mistake_in_url(url: str) -> str:
@@ -168,14 +166,14 @@ def _with_variables(url: "sa.URL", environment: Mapping[str, str]) -> "sa.URL":
         return None if text is None else in_environment(text, environment)
 
     query = {
-        key: tuple(in_environment(item, environment) for item in value)
-        if isinstance(value, tuple)
-        else in_environment(value, environment)
+        key: in_environment(value, environment)
+        if isinstance(value, str)
+        else tuple(in_environment(item, environment) for item in value)
         for key, value in url.query.items()
     }
     password = None if url.password is None else str(url.password)
-    parts = [expand(part) for part in (url.username, password, url.host)]
-    return url.create(url.drivername, parts[0], parts[1], parts[2], url.port, expand(url.database), query)
+    user, host, database = map(expand, (url.username, url.host, url.database))
+    return url.create(url.drivername, user, expand(password), host, url.port, database, query)
 
 
 def _without_hidden(url: "sa.URL") -> "sa.URL":

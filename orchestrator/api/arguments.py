@@ -4,7 +4,7 @@ import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -41,36 +41,34 @@ EarlyStopping: TypeAlias = Literal["model", "median", "asha"] | Mapping[str, obj
 FurtherSettings: TypeAlias = CampaignSections | Mapping[str, object]
 
 
-class _Key(NamedTuple):
-    """The key of an argument in a campaign file."""
-
-    keys: tuple[str, ...]
-    convert: Callable[[Any], object] = lambda value: value
-
-
-def _direction(direction: object) -> object:
-    check_direction(direction)
-    return direction
+_KEYS = {  # arguments whose key is in a section of the campaign file, or has another name
+    "evaluations": ("budget", "evaluations"),
+    "steps": ("budget", "steps"),
+    "hours": ("budget", "hours"),
+    "direction": ("objective", "direction"),
+    "executor": ("workers", "executor"),
+    "workers": ("workers", "count"),
+}
 
 
-def _space(space: object) -> object:
-    return dict(check_space(space, "give {} and settings={'candidates': {'table': 'candidates.csv'}}"))
-
-
-def _objectives(goals: object) -> object:
-    return check_goals(goals, "objectives", "[Objective('accuracy')]") or None
-
-
-def _constraints(goals: object) -> object:
-    return check_goals(goals, "constraints", "[Constraint('memory_gb', at_most=4)]") or None
-
-
-def _known_results(sources: object) -> object:
-    return check_mappings(sources, "known_results", "[{'table': 'results.csv'}]") or None
-
-
-def _early_stopping(rule: object) -> object:
-    return {"rule": rule} if isinstance(rule, str) else rule
+def _converted(name: str, value: Any) -> object:
+    """Return an argument as in a campaign file; None if it is empty. Raises ValueError."""
+    match name:
+        case "space":
+            return dict(check_space(value, "give {} and settings={'candidates': {'table': 'candidates.csv'}}"))
+        case "direction":
+            check_direction(value)
+        case "objectives":
+            return check_goals(value, name, "[Objective('accuracy')]") or None
+        case "constraints":
+            return check_goals(value, name, "[Constraint('memory_gb', at_most=4)]") or None
+        case "known_results":
+            return check_mappings(value, name, "[{'table': 'results.csv'}]") or None
+        case "strategy":
+            return _strategy(value)
+        case "early_stopping" if isinstance(value, str):
+            return {"rule": value}
+    return value
 
 
 def _strategy(choice: Strategy) -> Mapping[str, object]:
@@ -106,25 +104,6 @@ def _reference(cls: type) -> str:
     return f"{Path(file).resolve()}:{cls.__name__}"
 
 
-_KEYS: Mapping[str, _Key] = {
-    "space": _Key(("space",), _space),
-    "evaluations": _Key(("budget", "evaluations")),
-    "direction": _Key(("objective", "direction"), _direction),
-    "executor": _Key(("workers", "executor")),
-    "workers": _Key(("workers", "count")),
-    "hours": _Key(("budget", "hours")),
-    "steps": _Key(("budget", "steps")),
-    "early_stopping": _Key(("early_stopping",), _early_stopping),
-    "strategy": _Key(("strategy",), _strategy),
-    "seed": _Key(("seed",)),
-    "objectives": _Key(("objectives",), _objectives),
-    "constraints": _Key(("constraints",), _constraints),
-    "known_results": _Key(("known_results",), _known_results),
-    "name": _Key(("name",)),
-    "run": _Key(("run",)),
-}
-
-
 def settings_of(
     objective: Function | Mapping[str, object], settings: FurtherSettings | None = None, /, **arguments: object
 ) -> Settings:
@@ -146,8 +125,8 @@ def settings_of(
     check_mapping(tree.get("objective", {}), "settings['objective']", "{'deterministic': True}")
     for name, value in arguments.items():
         plain = value.item() if isinstance(value, np.generic) else value
-        if plain is not None and (converted := _KEYS[name].convert(plain)) is not None:
-            _insert(tree, _KEYS[name].keys, converted, name)
+        if plain is not None and (converted := _converted(name, plain)) is not None:
+            _insert(tree, _KEYS.get(name, (name,)), converted, name)
     tree.setdefault("name", _name_of(objective))
     if "budget" not in tree:
         raise ValueError("evaluations is missing: write evaluations=20, the number of trials")

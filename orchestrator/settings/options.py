@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
@@ -137,14 +137,6 @@ def alternatives(annotation: object) -> dict[str, type]:
     return {name: member for member in classes for name in _names(member)}
 
 
-def _dataclass_or_none(annotation: object) -> type | None:
-    """Return the dataclass without a `name` in a union with None, such as `Model | None`."""
-    members = [member for member in _members(annotation) if member is not NoneType]
-    only = members[0] if len(members) == 1 else None
-    is_unnamed = isinstance(only, type) and dataclasses.is_dataclass(only) and not _names(only)
-    return only if is_unnamed and isinstance(only, type) else None
-
-
 def _members(annotation: object) -> tuple[object, ...]:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
@@ -167,9 +159,9 @@ def _names(member: object) -> tuple[str, ...]:
 
 def _build_value(annotation: object, value: object) -> object:
     choices = alternatives(annotation)
-    unnamed = _dataclass_or_none(annotation)
-    if isinstance(value, Mapping) and unnamed is not None:
-        return build(unnamed, value)
+    members = [member for member in _members(annotation) if member is not NoneType]
+    if isinstance(value, Mapping) and not choices and len(members) == 1 and dataclasses.is_dataclass(members[0]):
+        return build(cast(type, members[0]), value)  # such as `Model | None`
     if choices and isinstance(value, str):
         example = value if value in choices else next(iter(choices))
         raise failure([Refusal((), f"must be a mapping such as {{name: {example}}}", excerpt(value))])

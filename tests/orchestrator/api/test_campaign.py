@@ -109,7 +109,7 @@ def test_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, Any])
 
     with pytest.raises(LookupError, match="trial 0"):
         tune_small(inline, on_result=refuse)
-    (folder,) = Path(inline["runs"]).glob("lambda-*")
+    (folder,) = Path(inline["runs"]).glob("squared-*")
     assert len(load(folder)) == 12
 
 
