@@ -16,16 +16,12 @@ from orchestrator.bandit.model.model import model_of, scores_among
 from orchestrator.bandit.pulls import bounded
 from orchestrator.bandit.strategy import EstimatesRewards, Recommends
 from orchestrator.campaign.hypervolume import Point, with_point
-from orchestrator.campaign.trial_result import TrialResult, Trials
+from orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
 
 
 class Results:
-    """The trials of a search; the best one and the front are determined with the model.
-
-    Args:
-        search: the search.
-        noun: the word for a value in messages.
-    """
+    """The trials of a search; the best one and the front are determined with the model. Messages
+    call a value `noun`."""
 
     def __init__(self, search: Search, noun: str) -> None:
         self._search = search
@@ -48,11 +44,8 @@ class Results:
 
     @property
     def best(self) -> TrialResult:
-        """The recommended trial. Raises ValueError if there is none.
-
-        It is the arm with the largest mean reward, unless the strategy recommends a different one
-        because rewards are noisy.
-        """
+        """The recommended trial: the arm with the largest mean reward, unless the strategy recommends
+        a different one because rewards are noisy. Raises ValueError if there is none."""
         if not self._goals.is_single:
             return self._first_of_front("best")
         self._check_any("best")
@@ -128,20 +121,18 @@ class Results:
         return scores_among(pulls, model_of(self._search.strategy), rewards)
 
     def _trial(self, result: ArmResult) -> TrialResult:
-        goals = self._goals
-        failed = result.value is None
-        metrics: Mapping[str, float] = {}
-        is_feasible = None
-        if result.value is not None and not goals.is_single:
-            metrics = {goals.objectives[0].metric: result.value, **result.metrics}
-            is_feasible = goals.feasibility(result.value, result.metrics)
-        return SearchResult(
-            trial=result.trial,
-            parameters=self._parameters(result.arm),
-            value=result.value,
-            status="failed" if failed else "succeeded",
-            metrics=metrics,
-            is_feasible=is_feasible,
+        parameters = self._parameters(result.arm)
+        if result.value is None:
+            return SearchResult(
+                trial=result.trial, parameters=parameters, value=None, status="failed"
+            )  # fmt: skip
+        return trial_result(
+            result,
+            self._goals,
+            SearchResult,
+            parameters=parameters,
+            status="succeeded",
+            is_feasible=self._goals.feasibility(result.value, result.metrics),
         )
 
     def _member(self, arm: int, rewards: Point) -> TrialResult:
@@ -150,11 +141,11 @@ class Results:
         pairs = zip(self._goals.objectives, rewards, strict=True)
         values = {objective.metric: objective.sign * reward for objective, reward in pairs}
         results = self._results_of(arm)
-        names = dict.fromkeys(goal.metric for goal in self._goals.constraints) if results else ()
+        names = [goal.metric for goal in self._goals.constraints if goal.metric not in values]
         further = {
             name: fmean(bounded([each.metrics[name] for each in results]))
             for name in names
-            if name not in values
+            if results
         }  # fmt: skip
         return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values | further)
 

@@ -45,13 +45,16 @@ class TrialResult:
     evaluations: int = 1
 
 
-def trial_result(source: object, goals: CampaignGoals, **others: object) -> TrialResult:
-    """Return a trial with its fields from `source`, a row of the history or the last event of an
-    attempt, and with `others`. With several goals, its metrics begin with the first objective."""
+def trial_result(
+    source: object, goals: CampaignGoals, cls: type[TrialResult] = TrialResult, **others: object
+) -> TrialResult:
+    """Return a trial, a `cls`, with its fields from `source`, such as a row of the history or the
+    last event of an attempt, and with `others`. With several goals, its metrics begin with the first
+    objective."""
     known = {"value": None, "metrics": {}, **same_fields(source, TrialResult), **others}
     has_first = known["value"] is not None and not goals.is_single
     first = {goals.objectives[0].metric: known["value"]} if has_first else {}
-    return TrialResult(**{**known, "metrics": {**first, **known["metrics"]}})
+    return cls(**{**known, "metrics": {**first, **known["metrics"]}})
 
 
 class Trials(tuple[TrialResult, ...]):
