@@ -24,8 +24,7 @@ picks, as many as results are likely to arrive during a computation.
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 from orchestrator.bandit.strategy import is_grown
 from orchestrator.campaign import commands
@@ -33,7 +32,7 @@ from orchestrator.campaign.closing import close_complete, close_stopped
 from orchestrator.campaign.endings import Phase, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Hopeless
+from orchestrator.campaign.trainings.end_of_budget import Hopeless
 
 MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
 _BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
@@ -44,21 +43,7 @@ _LEAST_QUEUE = 8
 _SHORT_SECONDS = 0.05
 
 
-@dataclass(slots=True)
-class _View:
-    """The input of one decision."""
-
-    state: CampaignState
-    now: float  # only for the budget of hours and for deadlines
-    plan: EndOfBudget = ENOUGH  # while the session dispatches
-
-    @property
-    def is_hopeless(self) -> bool:
-        """Whether the remaining budget cannot complete any trial."""
-        return isinstance(self.plan, Hopeless)
-
-
-_Rule = Callable[[_View], commands.Command | None]
+_Rule = Callable[[CampaignState, float], commands.Command | None]
 
 
 def decide(state: CampaignState, now: float) -> commands.Command:
@@ -68,87 +53,76 @@ def decide(state: CampaignState, now: float) -> commands.Command:
         state: the state of the campaign.
         now: the executor's time in seconds, used only for the budget of hours and for deadlines.
     """
-    if state.session.phase is Phase.RUNNING:
-        return _first(RUNNING, _View(state, now, state.end_of_budget))
-    return _first(STOPPING, _View(state, now))
-
-
-def _first(rules: Iterable[_Rule], view: _View) -> commands.Command:
-    """Return the command of the first rule that returns one."""
+    rules = RUNNING if state.session.phase is Phase.RUNNING else STOPPING
     for rule in rules:
-        if (command := rule(view)) is not None:
+        if (command := rule(state, now)) is not None:
             return command
     raise AssertionError("the last rule always has a command")
 
 
-def _stop(view: _View) -> commands.Command | None:
+def _stop(state: CampaignState, now: float) -> commands.Command | None:
     """Stop if a budget is spent, the target is reached, or all evaluations fail."""
-    reason = _stop_reason(view)
+    reason = _stop_reason(state, now)
     return commands.Stop(reason) if reason else None
 
 
-def _dispatch(view: _View) -> commands.Command | None:
+def _dispatch(state: CampaignState, now: float) -> commands.Command | None:
     """Dispatch queued attempts to free slots."""
-    state = view.state
     room = min(_room(state), state.unspent)
-    if not room or view.is_hopeless or state.results.existing.not_learned is not None:
+    if not room or _is_hopeless(state) or state.results.existing.not_learned is not None:
         return None
-    waiting = (attempt for attempt in _queue(view) if attempt.not_before <= view.now)
+    waiting = (attempt for attempt in _queue(state) if attempt.not_before <= now)
     ready = tuple(itertools.islice(waiting, room))
     return commands.Dispatch(ready) if ready else None
 
 
-def _wait_for_computation(view: _View) -> commands.Command | None:
+def _wait_for_computation(state: CampaignState, now: float) -> commands.Command | None:
     """Wait for the strategy: it computes one thing at a time."""
-    return _wait(view) if view.state.computation else None
+    return _wait(state, now) if state.computation else None
 
 
-def _replace_members(view: _View) -> commands.Command | None:
+def _replace_members(state: CampaignState, _now: float) -> commands.Command | None:
     """Remove the checkpoints of trials that new members of the population have replaced."""
-    trainings = view.state.trainings
+    trainings = state.trainings
     replaced = (copied.replaces for copied in trainings.population.copied.values())
     trials = tuple(trial for trial in replaced if trial in trainings.paused)
     return commands.RemoveCheckpoints(trials) if trials else None
 
 
-def _give_up_budget(view: _View) -> commands.Command | None:
+def _give_up_budget(state: CampaignState, now: float) -> commands.Command | None:
     """If the remaining budget cannot complete any trial, learn the last results and stop."""
-    state = view.state
-    if not view.is_hopeless:
+    if not _is_hopeless(state):
         return None
     if state.finished and state.rules.strategy.is_asynchronous:
         return _learn(state)
-    return _wait(view) if state.running else commands.Stop(StopReason.STEPS_SPENT)
+    return _wait(state, now) if state.running else commands.Stop(StopReason.STEPS_SPENT)
 
 
-def _begin(view: _View) -> commands.Command | None:
+def _begin(state: CampaignState, _now: float) -> commands.Command | None:
     """Learn existing results before any trial is chosen."""
-    state = view.state
     return None if state.results.existing.not_learned is None else commands.Begin(state.existing_observations)
 
 
-def _grow(view: _View) -> commands.Command | None:
+def _grow(state: CampaignState, _now: float) -> commands.Command | None:
     """Append the candidates that the strategy requested."""
-    state = view.state
     return commands.Grow(state.pending) if state.refresh.wants_growth and state.remaining else None
 
 
-def _complete(view: _View) -> commands.Command | None:
+def _complete(state: CampaignState, now: float) -> commands.Command | None:
     """Use the last part of the budget to continue stopped trials to their end.
 
     If a refresh is due, it comes first, because its results may change this choice.
     """
-    trials = _trials_to_complete(view)
-    if not trials and not view.plan.trials:
+    trials = _trials_to_complete(state)
+    if not trials and not state.end_of_budget.trials:
         return None
-    if view.state.finished and _is_learning_due(view.state):
-        return _learn(view.state)
-    return commands.Finish(trials) if trials else _wait(view) or _close(view)
+    if state.finished and _is_learning_due(state):
+        return _learn(state)
+    return commands.Finish(trials) if trials else _wait(state, now) or _close(state, now)
 
 
-def _learn_everything(view: _View) -> commands.Command | None:
+def _learn_everything(state: CampaignState, _now: float) -> commands.Command | None:
     """Learn a whole batch, or the last results, so that the final model contains all of them."""
-    state = view.state
     if state.running or state.backlog or not state.finished:
         return None
     is_batch_open = state.batch.is_open and not state.batch.stalled
@@ -156,14 +130,13 @@ def _learn_everything(view: _View) -> commands.Command | None:
     return None if has_more else _learn(state)
 
 
-def _refresh_or_ask(view: _View) -> commands.Command | None:
+def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None:
     """In asynchronous mode, let the strategy learn or choose if more picks are needed."""
-    state = view.state
     if not state.rules.strategy.is_asynchronous:
         return None
     room = _room(state)
     backlog = _backlog_size(state)
-    queued = sum(attempt.not_before <= view.now for attempt in state.backlog)
+    queued = sum(attempt.not_before <= now for attempt in state.backlog)
     picks = min(room + backlog - queued, state.remaining)
     is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
     if picks <= 0 or is_backlog_full:
@@ -173,52 +146,49 @@ def _refresh_or_ask(view: _View) -> commands.Command | None:
     return None if state.batch.stalled else commands.Ask(state.pending, picks)
 
 
-def _ask_for_batch(view: _View) -> commands.Command | None:
+def _ask_for_batch(state: CampaignState, _now: float) -> commands.Command | None:
     """In batch mode, ask for a batch after the previous one, or for its next part in time."""
-    state = view.state
     if state.rules.strategy.is_asynchronous or state.batch.stalled or not state.remaining:
         return None
     is_busy = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
     return None if is_busy else commands.Ask(state.pending, min(state.remaining, MOST_PICKS))
 
 
-def _wait(view: _View) -> commands.Command | None:
+def _wait(state: CampaignState, now: float) -> commands.Command | None:
     """Wait for an outcome or a computation, or until a queued attempt may be retried.
 
     Attempts past their deadline are cancelled first.
     """
-    state = view.state
     may_dispatch = state.session.phase is Phase.RUNNING and bool(state.backlog) and state.unspent
     if not (state.running or state.computation or may_dispatch):
         return None
-    if (overdue := _overdue(state, view.now)) is not None:
+    if (overdue := _overdue(state, now)) is not None:
         return overdue
     if state.running or state.computation or not state.backlog:
         return commands.Await()
-    later = [attempt.not_before for attempt in state.backlog if attempt.not_before > view.now]
-    return commands.Pause(min(later, default=view.now) - view.now)
+    later = [attempt.not_before for attempt in state.backlog if attempt.not_before > now]
+    return commands.Pause(min(later, default=now) - now)
 
 
-def _learn_last_results(view: _View) -> commands.Command | None:
+def _learn_last_results(state: CampaignState, _now: float) -> commands.Command | None:
     """Learn the results that arrived after a budget was spent, for the recommendation.
 
     Part of a batch is not learned, because a resume could not continue the same batch.
     """
-    state = view.state
     is_spent = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
     is_learned = state.finished and is_spent and state.rules.strategy.is_asynchronous
     return commands.Tell(tuple(state.finished)) if is_learned else None
 
 
-def _close_stopped(view: _View) -> commands.Command | None:
+def _close_stopped(state: CampaignState, _now: float) -> commands.Command | None:
     """Close a stopped session."""
-    reason = view.state.session.stop_reason
-    return None if reason is None else close_stopped(view.state, reason)
+    reason = state.session.stop_reason
+    return None if reason is None else close_stopped(state, reason)
 
 
-def _close(view: _View) -> commands.Command:
+def _close(state: CampaignState, _now: float) -> commands.Command:
     """Close a session that has no work left."""
-    return close_complete(view.state)
+    return close_complete(state)
 
 
 # The first rule that returns a command decides.
@@ -253,31 +223,34 @@ def _learn(state: CampaignState) -> commands.Command:
     return commands.Tell(tuple(state.finished))
 
 
-def _trials_to_complete(view: _View) -> tuple[int, ...]:
+def _is_hopeless(state: CampaignState) -> bool:
+    """Return whether the remaining budget cannot complete any trial."""
+    return isinstance(state.end_of_budget, Hopeless)
+
+
+def _trials_to_complete(state: CampaignState) -> tuple[int, ...]:
     """Return the stopped trials to complete now, at most one for each free slot.
 
     The remaining budget is reserved for these trials. After the last evaluation has begun, they are
     all trials that may still become the best.
     """
-    state = view.state
-    trials = view.plan.trials
+    trials = state.end_of_budget.trials
     rule = state.rules.training
     paused = state.trainings.paused
     if rule is None or not rule.continues or not paused:
         return ()
     if not trials and not state.remaining:
         trials = tuple(state.trainings.best_unfinished((), state.hopes))
-    free = _room(state) - sum(1 for _ in _queue(view))
+    free = _room(state) - sum(1 for _ in _queue(state))
     return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
 
 
-def _queue(view: _View) -> Iterator[commands.QueuedAttempt]:
+def _queue(state: CampaignState) -> Iterator[commands.QueuedAttempt]:
     """Yield the queued attempts that may be dispatched.
 
     If the remaining budget is reserved, these are only the attempts of the reserved trials.
     """
-    state = view.state
-    trials = view.plan.trials
+    trials = state.end_of_budget.trials
     if not trials:
         return iter(state.backlog)
     allowed = state.trainings.completing.union(trials)
@@ -339,33 +312,31 @@ def _is_refresh_cheap(state: CampaignState) -> bool:
     return seconds <= rules.refresh_overhead * (state.clock.last_time - state.refresh.time)
 
 
-def _stop_reason(view: _View) -> StopReason | None:
-    state = view.state
+def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
     rules = state.rules
     best = state.results.best
     session = state.session
     if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
         return StopReason.TARGET_REACHED
-    elapsed = state.clock.elapsed_seconds + max(0.0, view.now - state.clock.last_time)
+    elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
     if rules.seconds is not None and elapsed >= rules.seconds:
         return StopReason.TIME_SPENT
     are_steps_spent = rules.steps is not None and state.trainings.steps.total >= rules.steps
-    if are_steps_spent and not _completes_first(view):
+    if are_steps_spent and not _completes_first(state):
         return StopReason.STEPS_SPENT
     if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
         return StopReason.EVERYTHING_FAILS
     return state.results.gains.stop_reason(rules.stop_when, state.totals.ended, state.session.slots)
 
 
-def _completes_first(view: _View) -> bool:
+def _completes_first(state: CampaignState) -> bool:
     """Return whether the first trial is still to be completed, which may exceed a budget of steps.
 
     A session does not try this with an unlimited number of failing trials.
     """
-    state = view.state
     failures = state.rules.retries.failures_before_giving_up
     is_hopeful = not state.totals.succeeded and state.session.failed < failures
-    return is_hopeful and bool(view.plan.trials)
+    return is_hopeful and bool(state.end_of_budget.trials)
 
 
 def _overdue(state: CampaignState, now: float) -> commands.GiveUp | None:
