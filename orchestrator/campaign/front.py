@@ -7,10 +7,12 @@ equal results, the first one is kept.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import lru_cache
 
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.hypervolume import hypervolume, is_as_good
+
+_hypervolume = lru_cache(64)(hypervolume)  # every status requests the same one
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,4 @@ class Front:
         """Return the front's hypervolume; None if no result is feasible yet."""
         if not self.members:
             return None
-        reference = self.reference(goals)
-        if reference not in self._volumes:
-            self._volumes[reference] = hypervolume([member.rewards for member in self.members], reference)
-        return self._volumes[reference]
-
-    @cached_property
-    def _volumes(self) -> dict[tuple[float, ...], float]:
-        """Cached hypervolumes by reference point: every status requests the same one."""
-        return {}
+        return _hypervolume(tuple(member.rewards for member in self.members), self.reference(goals))

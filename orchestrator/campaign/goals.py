@@ -5,6 +5,7 @@ Pure values, read from the resolved campaign file. `value` is the metric name of
 return value. The recorded value of a result is always the metric of the first objective.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -28,8 +29,13 @@ class ObjectiveGoal:
         """The factor that turns a value into a reward, which is maximized."""
         return 1.0 if self.is_maximized else -1.0
 
+    @property
+    def direction(self) -> str:
+        """The direction in a campaign file."""
+        return "maximize" if self.is_maximized else "minimize"
+
     def __str__(self) -> str:
-        return f"{self.metric} {'maximized' if self.is_maximized else 'minimized'}"
+        return f"{self.metric} {self.direction}d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +48,8 @@ class ConstraintGoal:
 
     def margin(self, value: float) -> float:
         """Return the margin of `value` inside the constraint: at least 0 if the constraint holds."""
-        margins = [] if self.at_most is None else [self.at_most - value]
-        return min([*margins, value - self.at_least] if self.at_least is not None else margins)
+        above = math.inf if self.at_least is None else value - self.at_least
+        return above if self.at_most is None else min(self.at_most - value, above)
 
     @property
     def bounds(self) -> str:
@@ -82,15 +88,10 @@ class CampaignGoals:
 
     def plain(self) -> dict[str, Any]:
         """Return the campaign file's sections that `of` reads, apart from its objective."""
-        directions = {True: "maximize", False: "minimize"}
         return {
             "objectives": [
-                {
-                    "metric": objective.metric,
-                    "direction": directions[objective.is_maximized],
-                    "reference": objective.reference,
-                }
-                for objective in self.objectives
+                {"metric": goal.metric, "direction": goal.direction, "reference": goal.reference}
+                for goal in self.objectives
             ],
             "constraints": [asdict(constraint) for constraint in self.constraints],
         }
@@ -148,8 +149,6 @@ class CampaignGoals:
 
     def order(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return the sort key of a result, its rewards: the best result has the largest key."""
-        if len(self.objectives) == 1:
-            return (self.objectives[0].sign * value,)
         return self.rewards(self.values(value, metrics))
 
     def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:

@@ -2,11 +2,12 @@
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.health import warnings, warnings_of_trainings
+from orchestrator.campaign.same_fields import same_fields
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.campaign.trainings.reports import Forecast
 
@@ -72,13 +73,14 @@ class BestStatus:
     """The best value on the user's scale; before it, all fields except `direction` are empty."""
 
     direction: str  # of the value: "maximized" or "minimized"
-    value: float | None
-    trial: int | None
-    arm: int | None
-    parameters: Mapping[str, object]
-    metrics: Mapping[str, float]  # the metrics of the other objectives and of constraints
-    origin: str  # "trial 12", or "existing data: earlier.csv"; then `trial` is None
-    recommended: Recommendation | None  # set if the best value may be due to noise
+    value: float | None = None
+    trial: int | None = None
+    arm: int | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    # the metrics of the other objectives and of constraints
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    origin: str = ""  # "trial 12", or "existing data: earlier.csv"; then `trial` is None
+    recommended: Recommendation | None = None  # set if the best value may be due to noise
 
     @property
     def text(self) -> str:
@@ -252,13 +254,8 @@ def _best_status(state: CampaignState) -> BestStatus:
     best = state.best_known
     return BestStatus(
         direction="maximized" if state.rules.is_maximized else "minimized",
-        value=None if best is None else best.value,
-        trial=None if best is None else best.trial,
-        arm=None if best is None else best.arm,
-        parameters={} if best is None else best.parameters,
-        metrics={} if best is None else best.metrics,
-        origin="" if best is None else best.origin,
         recommended=state.refresh.recommended,
+        **({} if best is None else same_fields(best, BestStatus)),
     )
 
 

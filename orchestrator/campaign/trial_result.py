@@ -46,7 +46,7 @@ class TrialResult:
 
 
 def trial_result(
-    source: object, goals: CampaignGoals, cls: type[TrialResult] = TrialResult, **others: object
+    source: object, goals: CampaignGoals, cls: type[TrialResult] = TrialResult, /, **others: object
 ) -> TrialResult:
     """Return a trial, a `cls`, with its fields from `source`, such as a row of the history or the
     last event of an attempt, and with `others`. With several goals, its metrics begin with the first

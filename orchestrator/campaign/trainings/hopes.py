@@ -22,22 +22,15 @@ class Hopes:
         Even its optimistic forecast violates a constraint, is worse than the best value, or, with
         several objectives, is dominated by a result.
         """
-        if self._is_infeasible(forecast):
-            return True
         optimistic = self._optimistic(forecast)
-        if len(optimistic) == 1:
-            return self.best is not None and optimistic[0] < self._sign * self.best
-        rewards = (member.rewards for member in self.front.members)
-        return any(is_as_good(one, optimistic) and one != optimistic for one in rewards)
+        best = (one for one in self._best_rewards if one != optimistic)
+        return self._is_infeasible(forecast) or any(is_as_good(one, optimistic) for one in best)
 
     def are_left(self, forecast: Forecast) -> bool:
         """Return whether a trial may improve the results."""
-        if self._is_infeasible(forecast):
-            return False
         optimistic = self._optimistic(forecast)
-        if len(optimistic) == 1:
-            return self.best is None or optimistic[0] > self._sign * self.best
-        return not any(is_as_good(member.rewards, optimistic) for member in self.front.members)
+        is_known = any(is_as_good(one, optimistic) for one in self._best_rewards)
+        return not (self._is_infeasible(forecast) or is_known)
 
     def promise(self, forecast: Forecast) -> Point:
         """Return numbers by which the most promising trial is the largest one.
@@ -64,6 +57,12 @@ class Hopes:
     @property
     def _sign(self) -> float:
         return self.goals.objectives[0].sign
+
+    @property
+    def _best_rewards(self) -> list[Point]:
+        if len(self.goals.objectives) > 1:
+            return [member.rewards for member in self.front.members]
+        return [] if self.best is None else [(self._sign * self.best,)]
 
     def _is_infeasible(self, forecast: Forecast) -> bool:
         return any(band.high < 0.0 for band in forecast.further[len(self.goals.objectives) - 1 :])
