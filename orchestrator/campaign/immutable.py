@@ -131,6 +131,11 @@ def _cached_properties(cls: type) -> tuple[str, ...]:
     return tuple(name for name, value in vars(cls).items() if isinstance(value, cached_property))
 
 
+def no_items() -> Mapping[K, T]:
+    """Return an empty read-only mapping."""
+    return MappingProxyType({})
+
+
 def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
     """Return a read-only copy of `mapping` with these items added or replaced."""
     changed = _copy(mapping)
@@ -138,13 +143,14 @@ def with_items(mapping: Mapping[K, T], items: Mapping[K, T]) -> Mapping[K, T]:
     return MappingProxyType(changed)
 
 
-def without(mapping: Mapping[K, T], key: K) -> Mapping[K, T]:
-    """Return a read-only copy of `mapping` without `key`, or `mapping` itself if it does not
-    contain the key."""
-    if key not in mapping:
+def without(mapping: Mapping[K, T], *keys: K) -> Mapping[K, T]:
+    """Return a read-only copy of `mapping` without `keys`, or `mapping` itself if it contains none
+    of them."""
+    if mapping.keys().isdisjoint(keys):
         return mapping
     changed = _copy(mapping)
-    del changed[key]
+    for key in keys:
+        changed.pop(key, None)
     return MappingProxyType(changed)
 
 

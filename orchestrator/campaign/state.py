@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 
 from orchestrator.bandit.results import Observation
 from orchestrator.campaign.attempts import Best, EndedAttempt, RunningAttempt
@@ -18,7 +17,7 @@ from orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
 from orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from orchestrator.campaign.events import Computed, ExistingTaken, Recommendation
 from orchestrator.campaign.front import Front
-from orchestrator.campaign.immutable import ImmutableQueue
+from orchestrator.campaign.immutable import ImmutableQueue, no_items
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.rules import AttemptFailures, Rules
 from orchestrator.campaign.stop_when import Gains
@@ -155,9 +154,9 @@ class Failures:
     """Failures that affect further attempts."""
 
     # open trial → its failed attempts
-    by_trial: Mapping[int, AttemptFailures] = field(default_factory=lambda: MappingProxyType({}))
+    by_trial: Mapping[int, AttemptFailures] = field(default_factory=no_items)
     # arm → number of workers that its attempts have lost in a row
-    workers_lost: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    workers_lost: Mapping[int, int] = field(default_factory=no_items)
     quarantined: tuple[int, ...] = ()  # arms that have killed too many workers
 
     def of_trial(self, trial: int) -> AttemptFailures:
@@ -189,7 +188,7 @@ class CampaignState:
     # Each open trial is in exactly one of `backlog` and `running`.
     # in the order of dispatch
     backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)
-    running: Mapping[int, RunningAttempt] = field(default_factory=lambda: MappingProxyType({}))  # by trial
+    running: Mapping[int, RunningAttempt] = field(default_factory=no_items)  # by trial
     finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
     failures: Failures = field(default_factory=Failures)
     # the trainings in steps

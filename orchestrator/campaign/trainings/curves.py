@@ -3,18 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
 
 from orchestrator.bandit.results import TrialCurve
-from orchestrator.campaign.immutable import replace
+from orchestrator.campaign.immutable import no_items, replace, with_items, without
 from orchestrator.campaign.trainings.contest import Standing
 from orchestrator.campaign.trainings.hopes import Hopes
 from orchestrator.campaign.trainings.population import Copied, Population
 from orchestrator.campaign.trainings.reports import Forecast, StepRewards
 from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from orchestrator.campaign.trainings.steps import Steps
-
-V = TypeVar("V")
 
 # A returned value differs in kind from a report if it is more than twice or less than half as
 # large. The same quantity on other rows, or with averaged weights, differs by less. A loss instead
@@ -105,11 +102,11 @@ class Trainings:
     """The facts about all trainings of a campaign or of an optimizer."""
 
     # the curves of trials that are running, are paused, or ended after the newest refresh
-    curves: Mapping[int, TrialCurve] = field(default_factory=lambda: MappingProxyType({}))
+    curves: Mapping[int, TrialCurve] = field(default_factory=no_items)
     # stopped trials that can be continued
-    paused: Mapping[int, PausedTrial] = field(default_factory=lambda: MappingProxyType({}))
+    paused: Mapping[int, PausedTrial] = field(default_factory=no_items)
     # the forecasts of running and paused trials, from the newest refresh
-    forecasts: Mapping[int, Forecast] = field(default_factory=lambda: MappingProxyType({}))
+    forecasts: Mapping[int, Forecast] = field(default_factory=no_items)
     # the curves that the current or newest refresh learns
     learned: LearnedCurves = field(default_factory=LearnedCurves)
     continued: frozenset[int] = frozenset()  # trials that were continued at least once
@@ -147,7 +144,7 @@ class Trainings:
             return self
         return replace(
             self,
-            curves=MappingProxyType({**self.curves, **changed}),
+            curves=with_items(self.curves, changed),
             furthest_step=furthest_step,
             without_checkpoint=self.without_checkpoint | without_checkpoint,
         )
@@ -186,14 +183,14 @@ class Trainings:
             rungs = rungs.after_result(trial, Standing.of(rewards, objectives))
         return replace(
             self,
-            curves=MappingProxyType({**self.curves, trial: curve.end_with(rewards)}),
+            curves=with_items(self.curves, {trial: curve.end_with(rewards)}),
             whole=self.whole.after(curve, reward, single),
             rungs=rungs,
         )
 
     def after_pause(self, trial: int, paused: PausedTrial) -> "Trainings":
         """Return a copy after `trial` was stopped so that it can be continued."""
-        return replace(self, paused=MappingProxyType({**self.paused, trial: paused}))
+        return replace(self, paused=with_items(self.paused, {trial: paused}))
 
     def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
         """Return a copy after these paused trials were queued again.
@@ -204,7 +201,7 @@ class Trainings:
         """
         return replace(
             self,
-            paused=_without(self.paused, trials),
+            paused=without(self.paused, *trials),
             continued=self.continued.union(trials),
             completing=self.completing.union(trials if is_completing else ()),
             rungs=self.rungs.after_continuing(trials),
@@ -240,18 +237,16 @@ class Trainings:
             rungs = rungs.without(trial)
         return replace(
             self,
-            paused=_without(self.paused, trials),
-            curves=_without(self.curves, set(trials) - unlearned),
-            forecasts=_without(self.forecasts, trials),
+            paused=without(self.paused, *trials),
+            curves=without(self.curves, *(set(trials) - unlearned)),
+            forecasts=without(self.forecasts, *trials),
             removed=self.removed.union(trials),
             rungs=rungs,
         )
 
     def after_failure(self, trial: int) -> "Trainings":
         """Return a copy after the final failure of `trial`."""
-        if trial not in self.curves:
-            return self
-        return replace(self, curves=_without(self.curves, (trial,)))
+        return replace(self, curves=without(self.curves, trial)) if trial in self.curves else self
 
     def start_refresh(self) -> "Trainings":
         """Return a copy that stores the curves which the starting refresh will learn."""
@@ -272,7 +267,7 @@ class Trainings:
         ended = {trial for trial in trials if trial not in self.paused and not self._is_open(trial)}
         return replace(
             self,
-            curves=_without(self.curves, ended),
+            curves=without(self.curves, *ended),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
             population=self.population.after_pauses(saved) if is_population else self.population,
         )
@@ -356,8 +351,3 @@ class Trainings:
             return [forecast.trial for forecast in sorted(hopeful, key=hopes.promise, reverse=True)]
         reported = [curve for trial, curve in curves.items() if trial in candidates and curve.steps]
         return [curve.trial for curve in sorted(reported, key=lambda curve: -curve.rewards[-1])]
-
-
-def _without(mapping: Mapping[int, V], trials: Iterable[int]) -> Mapping[int, V]:
-    removed = set(trials)
-    return MappingProxyType({trial: value for trial, value in mapping.items() if trial not in removed})

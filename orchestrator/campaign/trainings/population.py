@@ -2,9 +2,8 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
-from orchestrator.campaign.immutable import replace, with_items
+from orchestrator.campaign.immutable import no_items, replace, with_items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +24,9 @@ class Population:
     """The saved checkpoints and the ancestry of a population; empty with other strategies."""
 
     # new trial → its origin, kept forever
-    copied: Mapping[int, Copied] = field(default_factory=lambda: MappingProxyType({}))
+    copied: Mapping[int, Copied] = field(default_factory=no_items)
     # trial → step and reward of the newest pause that the strategy has learned
-    saved: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
+    saved: Mapping[int, tuple[int, float]] = field(default_factory=no_items)
 
     def after_copy(self, trial: int, copied: Copied) -> "Population":
         """Return a copy with the origin of a new trial."""

@@ -21,9 +21,9 @@ import bisect
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Self
 
+from orchestrator.campaign.immutable import no_items, with_items, without
 from orchestrator.campaign.trainings.contest import Standing, is_among_best
 
 _MEDIAN_GROWTH = 1.25
@@ -100,15 +100,15 @@ class StoppingRule:
 class Rungs:
     """The rewards of all trials at each rung, ascending, and the last rung of each open trial."""
 
-    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=no_items)
     # trial → index of its last rung, and its reward there
-    last_rungs: Mapping[int, tuple[int, float]] = field(default_factory=lambda: MappingProxyType({}))
+    last_rungs: Mapping[int, tuple[int, float]] = field(default_factory=no_items)
     # trial → its best reward so far
-    best: Mapping[int, float] = field(default_factory=lambda: MappingProxyType({}))
+    best: Mapping[int, float] = field(default_factory=no_items)
     # with several objectives or constraints: rung → trial → its standing there
-    contests: Mapping[int, Mapping[int, Standing]] = field(default_factory=lambda: MappingProxyType({}))
+    contests: Mapping[int, Mapping[int, Standing]] = field(default_factory=no_items)
     # open trial → its best rewards and margins so far
-    standings: Mapping[int, Standing] = field(default_factory=lambda: MappingProxyType({}))
+    standings: Mapping[int, Standing] = field(default_factory=no_items)
 
     def after_goals(self, rule: StoppingRule, trial: int, step: int, reported: Standing) -> "Rungs":
         """Return a copy with this report of `trial` on several objectives or constraints."""
@@ -116,23 +116,23 @@ class Rungs:
         standing = reported if before is None else before.after(reported)
         first = standing.rewards[0]
         at_rung = self.after(rule, trial, step, -math.inf if first is None else first)
-        after = replace(at_rung, standings=MappingProxyType({**self.standings, trial: standing}))
+        after = replace(at_rung, standings=with_items(self.standings, {trial: standing}))
         rung = rule.rung(step)
         if not rule.share or rung is None or at_rung.last_rungs is self.last_rungs:
             return after
-        there = MappingProxyType({**self.contests.get(rung, {}), trial: standing})
-        return replace(after, contests=MappingProxyType({**self.contests, rung: there}))
+        there = with_items(self.contests.get(rung, {}), {trial: standing})
+        return replace(after, contests=with_items(self.contests, {rung: there}))
 
     def after_result(self, trial: int, result: Standing) -> "Rungs":
         """Return a copy in which the result of the ended `trial` completes its standings."""
         contests = {
-            rung: MappingProxyType({**there, trial: there[trial].completed(result)})
+            rung: with_items(there, {trial: there[trial].completed(result)})
             for rung, there in self.contests.items()
             if trial in there
         }
         if not contests:
             return self
-        return replace(self, contests=MappingProxyType({**self.contests, **contests}))
+        return replace(self, contests=with_items(self.contests, contests))
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
         """Return a copy with this report of `trial`, which counts only once at a rung.
@@ -149,8 +149,8 @@ class Rungs:
         index = bisect.bisect_left(there, reward)
         return replace(
             with_best,
-            rewards=MappingProxyType({**self.rewards, rung: (*there[:index], reward, *there[index:])}),
-            last_rungs=MappingProxyType({**self.last_rungs, trial: (rung, reward)}),
+            rewards=with_items(self.rewards, {rung: (*there[:index], reward, *there[index:])}),
+            last_rungs=with_items(self.last_rungs, {trial: (rung, reward)}),
         )
 
     def after_continuing(self, trials: Iterable[int]) -> "Rungs":
@@ -160,24 +160,21 @@ class Rungs:
         }  # fmt: skip
         if not excused:
             return self
-        return replace(self, last_rungs=MappingProxyType({**self.last_rungs, **excused}))
+        return replace(self, last_rungs=with_items(self.last_rungs, excused))
 
     def without(self, trial: int) -> "Rungs":
         """Return a copy without the ended `trial`; its rewards at the rungs are kept."""
         if trial not in self.best:
             return self
-        last_rungs = {other: at for other, at in self.last_rungs.items() if other != trial}
-        best = {other: reward for other, reward in self.best.items() if other != trial}
-        standings = {other: at for other, at in self.standings.items() if other != trial}
         return replace(
             self,
-            last_rungs=MappingProxyType(last_rungs),
-            best=MappingProxyType(best),
-            standings=MappingProxyType(standings),
+            last_rungs=without(self.last_rungs, trial),
+            best=without(self.best, trial),
+            standings=without(self.standings, trial),
         )
 
     def _with_best(self, trial: int, reward: float) -> "Rungs":
-        return replace(self, best=MappingProxyType({**self.best, trial: reward}))
+        return replace(self, best=with_items(self.best, {trial: reward}))
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
         """Return whether `trial` should be stopped at its last rung."""

@@ -7,7 +7,8 @@ first steps twice.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+
+from orchestrator.campaign.immutable import no_items, with_items, without
 
 # The largest number of distinct steps to store. A training that reports more of them is assumed to
 # report at every step.
@@ -19,7 +20,7 @@ class Steps:
     """The steps of ended trials, and of open trials that have reported."""
 
     ended: int = 0  # the sum over all ended trials
-    open: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))  # trial → largest step
+    open: Mapping[int, int] = field(default_factory=no_items)  # trial → largest step
     distinct: frozenset[int] = frozenset()  # the first `_MOST_DISTINCT` steps at which any trial reported
 
     @property
@@ -29,14 +30,14 @@ class Steps:
 
     def after_reports(self, reports: Iterable[tuple[int, int]]) -> "Steps":
         """Return a copy with these reports (trial, step) of open trials."""
-        largest = dict(self.open)
+        largest: dict[int, int] = {}
         new: set[int] = set()
         for trial, step in reports:
-            largest[trial] = max(step, largest.get(trial, 0))
+            largest[trial] = max(step, largest.get(trial, 0), self.open.get(trial, 0))
             if step not in self.distinct and len(self.distinct) + len(new) < _MOST_DISTINCT:
                 new.add(step)
         distinct = self.distinct | new if new else self.distinct
-        return replace(self, open=MappingProxyType(largest), distinct=distinct)
+        return replace(self, open=with_items(self.open, largest), distinct=distinct)
 
     def until_next_report(self, step: int) -> int:
         """Return the number of steps between `step` and a trial's next report.
@@ -55,11 +56,10 @@ class Steps:
         """Return a copy in which `trials`, which had ended at these steps, are open again."""
         again = {trial: max(1, step) for trial, step in trials.items()}
         ended = self.ended - sum(again.values())
-        return replace(self, ended=ended, open=MappingProxyType({**self.open, **again}))
+        return replace(self, ended=ended, open=with_items(self.open, again))
 
     def after_end(self, trial: int, reports: Iterable[tuple[int, float]] = ()) -> "Steps":
         """Return a copy after the end of `trial`, whose last attempt reported (step, value)."""
         last = max((step for step, _ in reports), default=0)
-        still_open = {other: steps for other, steps in self.open.items() if other != trial}
         ended = self.ended + max(1, last, self.open.get(trial, 0))
-        return replace(self, ended=ended, open=MappingProxyType(still_open))
+        return replace(self, ended=ended, open=without(self.open, trial))
