@@ -15,12 +15,7 @@ from objectives.objective import Candidates, ObjectiveError
 from orchestrator.ask_tell.learner import GROW, Learner
 from orchestrator.ask_tell.memory import ENQUEUED, PENDING, TOLD, ArmResult, MemoryCampaign
 from orchestrator.bandit.growing import Grows
-from orchestrator.bandit.strategy import (
-    AnyStrategy,
-    Choose,
-    StrategyState,
-    refresh_growth,
-)
+from orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState, refresh_growth
 from orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
 from orchestrator.campaign.events import (
     CandidatesGrown,

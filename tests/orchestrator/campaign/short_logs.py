@@ -115,5 +115,7 @@ def asynchronous(*events: Event, slots: int = 2, evaluations: int = 20, **strate
     return fold(session(slots=slots, evaluations=evaluations, strategy=options), *events)
 
 
-def refresh(*trials: int, time: float = 2.0) -> ModelRefreshed:
-    return ModelRefreshed(time=time, round=1, trials=trials, dictionary_size=1, record={}, seconds=0.0)
+def refresh(*trials: int, time: float = 2.0, round_: int = 1, **fields: Any) -> ModelRefreshed:
+    return ModelRefreshed(
+        time=time, round=round_, trials=trials, dictionary_size=1, record={}, seconds=0.0, **fields
+    )  # fmt: skip

@@ -16,15 +16,9 @@ from orchestrator.campaign.commands import (
     Tell,
 )
 from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import (
-    ModelRefreshed,
-    SessionClosed,
-    StopRequested,
-)
+from orchestrator.campaign.events import SessionClosed, StopRequested
 from orchestrator.campaign.policy import MOST_PICKS, decide
-from orchestrator.campaign.rules import (
-    Rules,
-)
+from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.state import CampaignState, Session, Totals
 from orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import (
@@ -34,6 +28,7 @@ from tests.orchestrator.campaign.short_logs import (
     failure,
     fold,
     fold_from,
+    refresh,
     session,
     success,
 )
@@ -104,7 +99,7 @@ def test_existing_data_are_learned_first_without_cost(direction: str, sign: floa
     assert decide(state, 0.0) == Begin(
         (Observation(0, sign * 2.0, is_existing=True), Observation(1, sign * -1.0, is_existing=True))
     )
-    begun = apply(state, ModelRefreshed(time=0.0, round=1, trials=(), dictionary_size=2, record={}, seconds=0.0))
+    begun = apply(state, refresh(time=0.0))
     assert decide(begun, 0.0) == Ask(pending=(), limit=10)
     assert (begun.totals, begun.results.best, begun.results.existing.not_learned) == (Totals(), None, None)
     assert (begun.results.existing.count, begun.results.existing.unmatched) == (2, 3)

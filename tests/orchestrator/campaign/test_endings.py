@@ -4,10 +4,10 @@ import pytest
 
 from orchestrator.campaign.commands import Await, Close, Dispatch, QueuedAttempt, Stop, Tell
 from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import Event, ModelRefreshed, SessionClosed, StopRequested
+from orchestrator.campaign.events import Event, SessionClosed, StopRequested
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.transitions import apply
-from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, session, success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, refresh, session, success
 from workers.messages import FailureKind
 
 
@@ -40,8 +40,9 @@ def test_last_results_of_a_spent_budget_are_learned() -> None:
     assert decide(state, now=3600.0) == Await()
     state = apply(state, success(1, time=3650.0))
     assert decide(state, now=3650.0) == Tell(tuple(state.finished))
-    refreshed = ModelRefreshed(time=3651.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=1.0)
-    assert decide(apply(state, refreshed), now=3651.0) == Close(SessionOutcome.FINISHED, "time budget spent")
+    assert decide(apply(state, refresh(0, 1, time=3651.0)), now=3651.0) == Close(
+        SessionOutcome.FINISHED, "time budget spent"
+    )
 
 
 @pytest.mark.parametrize("reason", [StopReason.TIME_SPENT, StopReason.STEPS_SPENT])
@@ -102,7 +103,6 @@ def test_failing_campaign_stops_with_the_first_cause() -> None:
 def test_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
     state = fold(
         session(slots=1), batch(0, [5]), dispatch((0, 1)), success(0),
-        ModelRefreshed(time=1.0, round=1, trials=(0,), dictionary_size=1, record={}, seconds=0.0),
-        batch(1, [], reason="no arm is left"),
+        refresh(0, time=1.0), batch(1, [], reason="no arm is left"),
     )  # fmt: skip
     assert decide(state, now=1.0) == Close(SessionOutcome.FINISHED, "no arm is left")

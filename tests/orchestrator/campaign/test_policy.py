@@ -5,18 +5,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.commands import (
-    Ask,
-    Await,
-    Dispatch,
-    FinishedTrial,
-    QueuedAttempt,
-    Tell,
-)
-from orchestrator.campaign.events import (
-    ComputingBegan,
-    Event,
-)
+from orchestrator.campaign.commands import Ask, Await, Dispatch, FinishedTrial, QueuedAttempt, Tell
+from orchestrator.campaign.events import ComputingBegan, Event
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.status import idle_seconds
 from orchestrator.campaign.transitions import apply

@@ -5,17 +5,9 @@ import functools
 from collections.abc import Sized
 from dataclasses import replace
 
-from orchestrator.campaign.commands import (
-    Dispatch,
-    QueuedAttempt,
-)
+from orchestrator.campaign.commands import Dispatch, QueuedAttempt
 from orchestrator.campaign.endings import StopReason
-from orchestrator.campaign.events import (
-    Event,
-    ModelRefreshed,
-    PlacesChanged,
-    StopRequested,
-)
+from orchestrator.campaign.events import Event, PlacesChanged, StopRequested
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState, is_running
 from orchestrator.campaign.transitions import apply
@@ -24,6 +16,7 @@ from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
     fold,
+    refresh,
     session,
     success,
 )
@@ -49,8 +42,7 @@ def test_state_keeps_no_entry_of_a_trial_that_was_learned() -> None:
     for trial in range(200):
         for event in (batch(trial, [3]), dispatch((trial, 1)), success(trial)):
             state = apply(state, event)
-        refresh = ModelRefreshed(time=1.0, round=trial + 1, trials=(trial,), dictionary_size=1, record={}, seconds=0.0)
-        state = apply(state, refresh)
+        state = apply(state, refresh(trial, time=1.0, round_=trial + 1))
         entries.append({name: len(value) for name, value in vars(state).items() if isinstance(value, Sized)})
     assert state.totals.succeeded == state.totals.chosen == 200
     assert entries[-1] == entries[99]

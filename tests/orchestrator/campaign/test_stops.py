@@ -6,11 +6,7 @@ import numpy as np
 import pytest
 
 from orchestrator.bandit.results import Turn
-from orchestrator.campaign.events import (
-    ContinuedTrial,
-    ReportsArrived,
-    TrialsContinued,
-)
+from orchestrator.campaign.events import ReportsArrived
 from orchestrator.campaign.learned import LearnedModel
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import (
@@ -24,7 +20,7 @@ from orchestrator.campaign.stops import (
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from orchestrator.campaign.trainings.rungs import StoppingRule
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, fold_from, opening, success
-from tests.orchestrator.campaign.training_logs import END, opened, paused, refreshed, reports, started, stop
+from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
 from workers.messages import FailureKind
 
 PAUSES = (4, 7, 13, 26)
@@ -55,14 +51,12 @@ def test_trial_with_a_checkpoint_pauses_half_way_at_any_rank() -> None:
 
 def test_step_limit_is_the_next_pause() -> None:
     rule = opened(1000, first_trials=1, first_steps=4)
-    state = fold(rule, batch(0, [7, 8]))
+    state = fold(rule, batch(0, [10, 11]))
     assert [step_limit(state, trial) for trial in (0, 1)] == [4, 5]
     state = fold_from(state, dispatch((0, 1), (1, 1)), reports(0, 0.5, 4), stop(0, 0.5, 4))
-    again = ContinuedTrial(trial=0, arm=7, attempt=1, parameters={})
-    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="promising")), 0) == 5
+    assert step_limit(fold_from(state, continued(0)), 0) == 5
     state = fold_from(state, reports(1, 0.9, 6), stop(1, 0.9, 6))  # stopped a step late: its pause at 5 is over
-    again = ContinuedTrial(trial=1, arm=8, attempt=1, parameters={})
-    assert step_limit(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="promising")), 1) is None
+    assert step_limit(fold_from(state, continued(1)), 1) is None
 
 
 def test_step_limit_is_none_for_witnesses_and_completing_trials() -> None:
@@ -93,18 +87,16 @@ def test_one_trial_does_not_pause_until_the_last_step_is_known() -> None:
 
 
 def test_trial_is_not_paused_twice_at_a_step_reported_with_its_end() -> None:
-    state = fold(opened(1000), batch(0, [7]), dispatch((0, 1)), reports(0, 0.9, 4))
+    state = fold(opened(1000), batch(0, [10]), dispatch((0, 1)), reports(0, 0.9, 4))
     ended = replace(stop(0, 0.9, 5), reports=((5, 0.9),))
-    again = ContinuedTrial(trial=0, arm=7, attempt=1, parameters={})
-    events = (TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((0, 2)))
+    events = (continued(0), dispatch((0, 2)))
     state = fold_from(state, ended, *events, reports(0, 0.9, 6, attempt=2, first=6))
     assert stop_cause(state, 0) is None
 
 
 def test_continued_trial_runs_from_its_pause_to_its_end() -> None:
-    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
     before = fold(opened(1000), *started(0.1, 0.5, 0.9), reports(2, 0.9, 5, first=5), stop(2, 0.9, 5))
-    events = (TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((2, 2)))
+    events = (continued(2), dispatch((2, 2)))
     for until in (9, END):
         state = fold_from(before, *events, reports(2, 0.9, until, attempt=2, first=6))
         assert stop_cause(state, 2) is None
@@ -112,9 +104,8 @@ def test_continued_trial_runs_from_its_pause_to_its_end() -> None:
 
 def test_forecast_stops_new_trials_but_not_continued_ones() -> None:
     poor = [Forecast(trial=trial, mean=0.1, low=0.0, high=0.2) for trial in range(2)]
-    again = ContinuedTrial(trial=1, arm=11, attempt=1, parameters={})
     before = fold(opened(1000), *started(0.1, 0.1, 0.9), success(2, 0.9), stop(1, 0.1, 4), refreshed(*poor))
-    state = fold_from(before, TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((1, 2)))
+    state = fold_from(before, continued(1), dispatch((1, 2)))
     assert [stop_cause(state, trial) for trial in range(2)] == [StopCause.FORECAST, None]
     paused_again = fold_from(state, reports(1, 0.1, 5, attempt=2, first=5))
     assert stop_cause(paused_again, 1) is StopCause.PAUSE

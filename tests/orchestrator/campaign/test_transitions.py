@@ -1,7 +1,6 @@
 """Any course of a campaign: random batches, orders of return, failures, crashes and adoptions."""
 
 import random
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -13,7 +12,7 @@ from orchestrator.campaign.events import BatchChosen, ComputingBegan, Event, Mod
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import TRANSITIONS, apply
-from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, session, success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, refresh, session, success
 from workers.messages import FailureKind
 
 MOST_TURNS = 2000
@@ -74,21 +73,13 @@ class Course:
                     )
                 )
             case Tell():
-                self._compute("refreshing", self._refresh(finished.trial for finished in command.finished))
+                trials = (finished.trial for finished in command.finished)
+                round_ = self.state.refresh.round + 1
+                self._compute("refreshing", refresh(*trials, time=self._now, round_=round_))
             case Await():
                 self._end_any_attempt()
             case Stop():
                 self._record(StopRequested(time=self._now, reason=command.reason))
-
-    def _refresh(self, trials: Iterable[int]) -> ModelRefreshed:
-        return ModelRefreshed(
-            time=self._now,
-            round=self.state.refresh.round + 1,
-            trials=tuple(trials),
-            dictionary_size=1,
-            record={},
-            seconds=0.0,
-        )
 
     def _compute(self, what: Literal["choosing", "refreshing"], result: BatchChosen | ModelRefreshed) -> None:
         self._record(ComputingBegan(time=self._now, what=what))

@@ -1,17 +1,19 @@
 """Events of short campaigns whose trials report values at steps, and the states that they fold to."""
 
-from typing import Any
+from typing import Any, Literal
 
 from orchestrator.campaign.events import (
+    ContinuedTrial,
     Event,
     ModelRefreshed,
     ReportsArrived,
     SessionOpened,
+    TrialsContinued,
     TrialStopped,
 )
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, settings_of
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, refresh, settings_of
 
 END = 10
 
@@ -51,7 +53,11 @@ def paused(*values: float, **rule: Any) -> CampaignState:
     return fold(opened(**rule), *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values)))
 
 
+def continued(*trials: int, reason: Literal["promising", "finish"] = "promising") -> TrialsContinued:
+    """The first attempts of these trials are continued."""
+    again = (ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={}) for trial in trials)
+    return TrialsContinued(time=2.0, trials=tuple(again), reason=reason)
+
+
 def refreshed(*forecasts: Forecast) -> ModelRefreshed:
-    return ModelRefreshed(
-        time=2.0, round=1, trials=(), dictionary_size=1, record={}, seconds=0.0, forecasts=forecasts
-    )  # fmt: skip
+    return refresh(forecasts=forecasts)

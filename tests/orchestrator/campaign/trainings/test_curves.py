@@ -3,19 +3,13 @@
 from dataclasses import replace
 
 from orchestrator.campaign.commands import Ask, RemoveCheckpoints, Tell
-from orchestrator.campaign.events import (
-    CheckpointsRemoved,
-    ComputingBegan,
-    ContinuedTrial,
-    ModelRefreshed,
-    TrialsContinued,
-)
+from orchestrator.campaign.events import CheckpointsRemoved, ComputingBegan
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.trainings.reports import Forecast
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, success
-from tests.orchestrator.campaign.training_logs import opened, paused, refreshed, started, stop
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, refresh, success
+from tests.orchestrator.campaign.training_logs import continued, opened, paused, refreshed, started, stop
 
 
 def keeps_one(*values: float, stalled: bool = False) -> CampaignState:
@@ -44,14 +38,13 @@ def test_strategy_learns_removed_checkpoints_before_it_chooses() -> None:
     state = fold_from(state, removed, again)
     command = decide(state, 3.0)
     assert isinstance(command, Tell)
-    learned = ModelRefreshed(time=4.0, round=2, trials=(3,), dictionary_size=1, record={}, seconds=0.0)
-    state = fold_from(state, ComputingBegan(time=3.5, what="refreshing"), learned)
+    began = ComputingBegan(time=3.5, what="refreshing")
+    state = fold_from(state, began, refresh(3, time=4.0, round_=2))
     assert isinstance(decide(state, 4.0), Ask)
 
 
 def test_last_gain_is_not_in_the_future_after_trials_continue() -> None:
     """A continued trial does not count as ended any more."""
     state = fold_from(paused(0.1, 0.5, 0.9, steps=None), batch(3, [20]), dispatch((3, 1)), success(3, 1.0))
-    again = [ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={}) for trial in range(3)]
-    continued = fold_from(state, TrialsContinued(time=2.0, trials=tuple(again), reason="finish"))
-    assert [status_of("run", campaign, 2.0).model.last_gain for campaign in (state, continued)] == [0, 0]
+    again = fold_from(state, continued(0, 1, 2, reason="finish"))
+    assert [status_of("run", campaign, 2.0).model.last_gain for campaign in (state, again)] == [0, 0]

@@ -6,21 +6,14 @@ import pytest
 
 from orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, Stop, Tell
 from orchestrator.campaign.endings import StopReason
-from orchestrator.campaign.events import (
-    ComputingBegan,
-    ContinuedTrial,
-    Event,
-    ModelRefreshed,
-    ReportsArrived,
-    TrialsContinued,
-)
+from orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import StopCause, stop_cause
 from orchestrator.campaign.trainings.end_of_budget import Enough
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, success
-from tests.orchestrator.campaign.training_logs import END, opened, paused, refreshed, reports, started, stop
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
+from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
 from workers.messages import FailureKind
 
 
@@ -91,12 +84,11 @@ def test_campaign_stops_if_its_remaining_steps_complete_no_trial() -> None:
     assert reserved(state) == ()  # 18 are used, and each of both trials needs 6 more
     assert stop_cause(state, 2) is StopCause.SPENT
     assert isinstance(decide(state, 2.0), Tell)  # the results of the ended trials may change that
-    learned = ModelRefreshed(time=2.0, round=1, trials=(0, 1), dictionary_size=1, record={}, seconds=0.0)
     state = fold_from(state, batch(3, [20]), ComputingBegan(time=2.0, what="refreshing"))
     assert isinstance(decide(state, 2.0), Await)  # nothing else is begun meanwhile
-    state = fold_from(state, learned)
+    state = fold_from(state, refresh(0, 1))
     assert isinstance(decide(state, 3.0), Await)  # trial 2 is stopped at its next report, or ends
-    state = fold_from(state, stop(2, 0.5, 4), replace(learned, trials=(2,)))
+    state = fold_from(state, stop(2, 0.5, 4), refresh(2))
     assert decide(state, 4.0) == Stop(StopReason.STEPS_SPENT)
 
 
@@ -111,11 +103,10 @@ def test_no_trial_starts_that_the_remaining_steps_cannot_complete(left: int, pla
 
 def test_running_trial_within_reach_continues_before_it_has_a_forecast() -> None:
     poor = [Forecast(trial=1, mean=0.5, low=0.4, high=0.6)]
-    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
     state = fold_from(
         after_a_whole_training(26, 0.9, 0.5),
         *(stop(1, 0.9, 4), reports(2, 0.5, 5, first=5), stop(2, 0.5, 5)),
-        *(TrialsContinued(time=2.0, trials=(again,), reason="promising"), dispatch((2, 2))),
+        *(continued(2), dispatch((2, 2))),
         *(refreshed(*poor), reports(2, 0.5, 9, attempt=2, first=6)),
     )
     assert reserved(state) == ()  # 23 are used, and trial 1 needs 6 more
@@ -133,8 +124,7 @@ def test_spent_budget_completes_a_paused_trial_if_none_has_finished(last_step: i
     state = paused(0.1, 0.9, 0.5, steps=12, last_step=last_step)
     for attempt, trial in enumerate((1, 2)):
         assert decide(state, 2.0) == Finish((trial,))
-        again = ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={})
-        state = fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="finish"))
+        state = fold_from(state, continued(trial, reason="finish"))
         assert isinstance(decide(state, 2.0), Dispatch)
         state = fold_from(state, dispatch((trial, 2)), reports(trial, 0.5, 5 + attempt, 2, first=5))
         assert stop_cause(state, trial) is None
@@ -149,10 +139,9 @@ def test_spent_budget_ends_a_session_in_which_many_trials_fail() -> None:
     failures = state.rules.retries.failures_before_giving_up
     for trial in range(39, 39 - failures, -1):
         assert decide(state, 2.0) == Finish((trial,))
-        again = ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={})
         state = fold_from(
             state,
-            TrialsContinued(time=2.0, trials=(again,), reason="finish"),
+            continued(trial, reason="finish"),
             dispatch((trial, 2)),
             failure(trial, FailureKind.ERROR, True, attempt=2),
         )
@@ -160,11 +149,10 @@ def test_spent_budget_ends_a_session_in_which_many_trials_fail() -> None:
 
 
 def test_spent_budget_stops_all_but_completing_trials() -> None:
-    again = ContinuedTrial(trial=1, arm=11, attempt=1, parameters={})
     state = fold_from(
         after_a_whole_training(22, 0.5, 0.9),
         stop(1, 0.5, 4),
-        TrialsContinued(time=2.0, trials=(again,), reason="finish"),
+        continued(1, reason="finish"),
         dispatch((1, 2)),
         reports(2, 0.9, 8, first=5),
     )
@@ -190,8 +178,7 @@ def test_steps_before_the_next_reports_are_not_available() -> None:
 def test_queued_trials_wait_while_the_budget_is_reserved_for_others() -> None:
     state = fold_from(paused(0.1, 0.5, 0.9, steps=18), batch(3, [20, 21]))
     assert decide(state, 2.0) == Finish((2,))
-    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
-    state = fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="finish"))
+    state = fold_from(state, continued(2, reason="finish"))
     sent = decide(state, 2.0)
     assert isinstance(sent, Dispatch)
     assert [assignment.trial for assignment in sent.assignments] == [2]
@@ -201,8 +188,7 @@ def test_queued_trials_wait_while_the_budget_is_reserved_for_others() -> None:
 def test_completing_trial_overtakes_the_queue() -> None:
     state = fold_from(paused(0.9, steps=10), batch(1, [20, 21, 22]))
     assert decide(state, 2.0) == Finish((0,))
-    again = ContinuedTrial(trial=0, arm=10, attempt=1, parameters={})
-    sent = decide(fold_from(state, TrialsContinued(time=2.0, trials=(again,), reason="finish")), 2.0)
+    sent = decide(fold_from(state, continued(0, reason="finish")), 2.0)
     assert isinstance(sent, Dispatch)
     assert [assignment.trial for assignment in sent.assignments] == [0]
 
@@ -235,11 +221,10 @@ def test_forecasts_decide_which_trial_is_completed() -> None:
 def test_diverged_trial_is_not_completed(value: float) -> None:
     forecasts = refreshed(*(Forecast(trial=trial, mean=trial, low=trial - 1, high=trial + 1) for trial in range(3)))
     before = paused(0.1, 0.5, 0.9, steps=18)
-    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
     diverged = fold_from(
         before,
         forecasts,
-        TrialsContinued(time=2.0, trials=(again,), reason="promising"),
+        continued(2),
         dispatch((2, 2)),
         reports(2, value, 5, attempt=2, first=5),
     )
@@ -249,10 +234,9 @@ def test_diverged_trial_is_not_completed(value: float) -> None:
 
 
 def test_completing_trial_is_kept_when_another_one_looks_better() -> None:
-    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
     state = fold_from(
         paused(0.1, 0.5, 0.9, steps=18),
-        TrialsContinued(time=2.0, trials=(again,), reason="finish"),
+        continued(2, reason="finish"),
         dispatch((2, 2)),
         reports(2, 0.8, 6, attempt=2),
         refreshed(Forecast(trial=0, mean=1.0, low=0.9, high=1.1), Forecast(trial=2, mean=0.9, low=0.8, high=1.0)),
@@ -262,9 +246,8 @@ def test_completing_trial_is_kept_when_another_one_looks_better() -> None:
 
 
 def test_steps_of_a_trial_continued_from_its_checkpoint_count_once() -> None:
-    again = ContinuedTrial(trial=2, arm=12, attempt=1, parameters={})
     events = (
-        TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((2, 2)), reports(2, 0.9, 6, attempt=2),
+        continued(2, reason="finish"), dispatch((2, 2)), reports(2, 0.9, 6, attempt=2),
     )  # fmt: skip
     assert fold_from(paused(0.1, 0.5, 0.9, steps=60), *events).trainings.steps.total == 4 + 4 + 6
     assert fold_from(paused(0.1, 0.5, 0.9, steps=60, continues="anew"), *events).trainings.steps.total == 4 + 4 + 4 + 6
