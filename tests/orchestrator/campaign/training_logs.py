@@ -1,6 +1,6 @@
 """Events of short campaigns whose trials report values at steps, and the states that they fold to."""
 
-from typing import Any, Literal
+from typing import Any
 
 from orchestrator.campaign.events import (
     ContinuedTrial,
@@ -53,9 +53,9 @@ def paused(*values: float, **rule: Any) -> CampaignState:
     return fold(opened(**rule), *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values)))
 
 
-def continued(*trials: int, reason: Literal["promising", "finish"] = "promising") -> TrialsContinued:
+def continued(*trials: int, reason: Any = "promising") -> TrialsContinued:
     """The first attempts of these trials are continued."""
-    again = (ContinuedTrial(trial=trial, arm=10 + trial, attempt=1, parameters={}) for trial in trials)
+    again = [ContinuedTrial(trial=one, arm=10 + one, attempt=1, parameters={}) for one in trials]
     return TrialsContinued(time=2.0, trials=tuple(again), reason=reason)
 
 

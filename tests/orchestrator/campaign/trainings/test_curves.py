@@ -46,5 +46,5 @@ def test_strategy_learns_removed_checkpoints_before_it_chooses() -> None:
 def test_last_gain_is_not_in_the_future_after_trials_continue() -> None:
     """A continued trial does not count as ended any more."""
     state = fold_from(paused(0.1, 0.5, 0.9, steps=None), batch(3, [20]), dispatch((3, 1)), success(3, 1.0))
-    again = fold_from(state, continued(0, 1, 2, reason="finish"))
-    assert [status_of("run", campaign, 2.0).model.last_gain for campaign in (state, again)] == [0, 0]
+    for campaign in (state, fold_from(state, continued(0, 1, 2, reason="finish"))):
+        assert status_of("run", campaign, 2.0).model.last_gain == 0
