@@ -13,12 +13,9 @@ import queue
 import signal
 import subprocess
 import threading
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from enum import StrEnum
 from http.client import HTTPException
 from pathlib import Path
 
@@ -38,131 +35,91 @@ _MOST_STALLS = 10  # the largest number of stall notifications in a session
 _LONGEST = 500  # characters of a failure's message, and of a command's error output
 
 
-class NotificationReason(StrEnum):
-    """The reason for a notification."""
-
-    ENDED = "ended"
-    FAILURE = "failure"
-    STALLED = "stalled"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notification:
-    """One notification. `text` is a complete sentence."""
-
-    reason: NotificationReason
-    campaign: str
-    run: str
-    text: str
-
-    @property
-    def plain(self) -> dict[str, str]:
-        """The fields by name."""
-        return {"text": self.text, "event": self.reason.value, "campaign": self.campaign, "run": self.run}
-
-    def as_json(self) -> str:
-        """Return the JSON object for a command or a webhook. Chat servers show `text`."""
-        return json.dumps(self.plain)
-
-
 class Notifier:
-    """Sends a session's notifications. `take` and `close` never raise. Any thread may call
-    `take`."""
+    """Sends a session's notifications. `take` never raises, and any thread may call it."""
 
     def __init__(self, settings: NotifySettings, run: Run, status: Callable[[], Status]) -> None:
         self._settings = settings
         self._run = run
         self._status = status
         self._stall_seconds = settings.stalled_minutes * 60.0
-        self._sent: set[NotificationReason] = set()
+        self._sent: set[str] = set()
         self._stalls = 0
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()  # None ends the thread
-        self._thread = threading.Thread(target=self._live, name="notify", daemon=True)
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
 
-    def take(self, event: Event) -> None:
-        """Receive an event of the campaign, and send a notification if the event requires one."""
-        if isinstance(event, AttemptEnded | SessionClosed):
+    def take(self, event: Event | None) -> None:
+        """Receive an event of the campaign, and send a notification if the event requires one. None
+        ends `live`."""
+        if event is None or isinstance(event, AttemptEnded | SessionClosed):
             self._events.put(event)
 
-    def start(self) -> None:
-        """Start the thread that sends notifications and detects a stall."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """Wait at most `END_SECONDS` for the notification that is being sent."""
-        self._events.put(None)
-        self._thread.join(END_SECONDS)
-        if self._thread.is_alive():
-            _LOGGER.error("the last notification was not delivered within %s", duration(END_SECONDS))
-
-    def _live(self) -> None:
-        progressed = time.monotonic()
+    def live(self) -> None:
+        """Send notifications and detect stalls until the session has ended."""
         while True:
-            seconds_left = self._stall_seconds - (time.monotonic() - progressed)
-            try:
-                event = self._events.get(timeout=max(0.0, seconds_left))
+            try:  # every event in the queue is progress
+                event = self._events.get(timeout=self._stall_seconds)
             except queue.Empty:
-                progressed = time.monotonic()
                 self._report_stall()
                 continue
             if event is None:
-                text = f"ended without an outcome, see run.log; {_summary(self._status())}"
-                return self._send(NotificationReason.ENDED, text)
-            progressed = time.monotonic()
+                return self._send("ended", f"ended without an outcome, see run.log; {_summary(self._status())}")
             self._note(event)
 
     def _note(self, event: Event) -> None:
-        self._sent.discard(NotificationReason.STALLED)
+        self._sent.discard("stalled")
         if isinstance(event, SessionClosed):
-            self._send(NotificationReason.ENDED, f"{event.outcome}: {event.reason}; {_summary(self._status())}")
+            self._send("ended", f"{event.outcome}: {event.reason}; {_summary(self._status())}")
         elif isinstance(event, TrialFailed) and event.failure != FailureKind.CANCELLED:
             failure = f"trial {event.trial} failed ({event.failure}): {event.message[:_LONGEST]}"
-            self._send(NotificationReason.FAILURE, f"first failed evaluation: {failure}")
+            self._send("failure", f"first failed evaluation: {failure}")
 
     def _report_stall(self) -> None:
         self._stalls += 1
         if self._stalls <= _MOST_STALLS:
             waited = duration(self._stall_seconds)
-            self._send(NotificationReason.STALLED, f"no evaluation has ended for {waited}; {_summary(self._status())}")
+            self._send("stalled", f"no evaluation has ended for {waited}; {_summary(self._status())}")
 
-    def _send(self, reason: NotificationReason, text: str) -> None:
+    def _send(self, reason: str, text: str) -> None:
         if reason in self._sent:
             return
         self._sent.add(reason)
         name = self._run.name
-        notification = Notification(
-            reason=reason, campaign=name, run=str(self._run.folder), text=f"bbkb campaign {name}: {text}"
-        )
+        notice = {
+            "text": f"bbkb campaign {name}: {text}",
+            "event": reason,
+            "campaign": name,
+            "run": str(self._run.folder),
+        }
         for send, target in ((run_command, self._settings.command), (post, self._settings.webhook)):
             if target is not None:
                 try:
-                    send(target, notification)
+                    send(target, notice)
                 except (OSError, ValueError, HTTPException, UnsetVariableError, subprocess.SubprocessError) as error:
-                    _LOGGER.error("the notification %r was not delivered: %s", reason.value, _reason(error))
+                    _LOGGER.error("the notification %r was not delivered: %s", reason, _reason(error))
                 else:
-                    _LOGGER.info("notification sent: %s", notification.text)
+                    _LOGGER.info("notification sent: %s", notice["text"])
 
 
-def run_command(command: str, notification: Notification) -> None:
+def run_command(command: str, notice: Mapping[str, str]) -> None:
     """Run a shell command in the run's folder, with the notification as JSON on its standard input
     and in BBKB_EVENT, BBKB_TEXT, BBKB_CAMPAIGN and BBKB_RUN.
 
     Raises subprocess.SubprocessError if the command fails or takes longer than `SEND_SECONDS`; in
     the second case its process group is killed.
     """
-    variables = {f"BBKB_{name.upper()}": value for name, value in notification.plain.items()}
+    variables = {f"BBKB_{name.upper()}": value for name, value in notice.items()}
     process = subprocess.Popen(
         ["/bin/sh", "-c", command],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         env={**os.environ, **variables},
-        cwd=notification.run if Path(notification.run).is_dir() else "/",
+        cwd=notice["run"] if Path(notice["run"]).is_dir() else "/",
         start_new_session=True,
     )
     with process:
         try:
-            _, complaint = process.communicate(notification.as_json().encode(), timeout=SEND_SECONDS)
+            _, complaint = process.communicate(json.dumps(notice).encode(), timeout=SEND_SECONDS)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             raise
@@ -171,8 +128,9 @@ def run_command(command: str, notification: Notification) -> None:
         raise subprocess.SubprocessError(f"the command ended with exit code {process.returncode}: {message}")
 
 
-def post(url: str, notification: Notification) -> None:
-    """Send the notification as JSON to a URL. `${VAR}` in the URL is replaced by the environment variable.
+def post(url: str, notice: Mapping[str, str]) -> None:
+    """Send the notification as JSON to a URL, in which `${VAR}` is an environment variable. Chat
+    servers show `text`.
 
     Raises OSError or HTTPException if the server does not accept it, ValueError if the URL is not
     an http address, UnsetVariableError if the variable is not set.
@@ -181,7 +139,7 @@ def post(url: str, notification: Notification) -> None:
     if not address.startswith(("https://", "http://")):
         raise ValueError("notify.webhook must be an http or https address")
     request = urllib.request.Request(
-        address, notification.as_json().encode(), {"Content-Type": "application/json", "User-Agent": "bbkb"}
+        address, json.dumps(notice).encode(), {"Content-Type": "application/json", "User-Agent": "bbkb"}
     )
     with urllib.request.build_opener(_NoRedirects).open(request, timeout=SEND_SECONDS):
         pass
@@ -206,11 +164,15 @@ def notifications(
         yield lambda _event: None
         return
     notifier = Notifier(settings, run, status)
-    notifier.start()
+    thread = threading.Thread(target=notifier.live, name="notify", daemon=True)
+    thread.start()
     try:
         yield notifier.take
     finally:
-        notifier.close()
+        notifier.take(None)
+        thread.join(END_SECONDS)
+        if thread.is_alive():
+            _LOGGER.error("the last notification was not delivered within %s", duration(END_SECONDS))
 
 
 def _reason(error: Exception) -> str:
