@@ -13,19 +13,16 @@ log. Times are on the executor's clock.
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-from orchestrator.campaign.events import (
-    CampaignCreated,
-    Event,
-)
+from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.history.tables import History
 from orchestrator.history.updates import record
 from orchestrator.settings.from_log import read_recorded
 
-__all__ = ["History", "advance", "begin", "fold", "fold_tables"]
+__all__ = ["History", "advance", "begin", "fold"]
 
 
 def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None = None) -> History:
@@ -37,33 +34,16 @@ def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None =
         state: the campaign's state from a snapshot, if there is one. The first `stored` events then
             need not be applied again, which saves half of the time.
     """
-    iterator, history = _begin_log(events)
+    iterator = iter(events)
+    created = next(iterator, None)
+    if not isinstance(created, CampaignCreated):
+        raise ValueError("the log does not begin with the creation of a campaign: it is empty or is not a bbkb log")
+    history = begin(created)
     if state is not None:
         for event in itertools.islice(iterator, max(0, stored - 1)):
             record(history, event)
         history.campaign = state
     return functools.reduce(advance, iterator, history)
-
-
-def fold_tables(events: Iterable[Event]) -> History:
-    """Return the tables of a whole log without totals, in half of the time of `fold`.
-
-    `campaign`, and every property derived from it, keep the value after the log's first event.
-    Raises the errors of `fold`.
-    """
-    iterator, history = _begin_log(events)
-    for event in iterator:
-        record(history, event)
-    return history
-
-
-def _begin_log(events: Iterable[Event]) -> tuple[Iterator[Event], History]:
-    """Return the events after the first one, and the history after the first one."""
-    iterator = iter(events)
-    created = next(iterator, None)
-    if not isinstance(created, CampaignCreated):
-        raise ValueError("the log does not begin with the creation of a campaign: it is empty or is not a bbkb log")
-    return iterator, begin(created)
 
 
 def begin(created: CampaignCreated) -> History:

@@ -1,11 +1,9 @@
 """Reads a run's log and notes into a history, for all commands that display a run."""
 
 import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import chain
 
-from orchestrator.history.fold import History, fold, fold_tables
+from orchestrator.history.fold import History, fold
 from orchestrator.store import snapshots
 from orchestrator.store.runs import Run
 
@@ -15,31 +13,16 @@ def read_history(run: Run) -> History:
 
     Raises RunError if the run has no log, and StoreError if the log cannot be read.
     """
-    with run.store() as store, _without_collection():
-        created, events = run.stream(store)
-        position, state = snapshots.load(store, run.name)
-        # one event at a time, because a list of all events would double the memory
-        history = fold(chain((created,), events), position, state if position else None)
-        history.notes = store.notes(run.name)
-    return history
-
-
-def read_tables(run: Run) -> History:
-    """Return the run's tables and notes without totals. Raises the errors of `read_history`."""
-    with run.store() as store, _without_collection():
-        created, events = run.stream(store)
-        history = fold_tables(chain((created,), events))
-        history.notes = store.notes(run.name)
-    return history
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Disable the cycle collector, which would take a quarter of the time: rows form no cycles."""
-    is_enabled = gc.isenabled()
-    gc.disable()
+    is_collecting = gc.isenabled()
+    gc.disable()  # the cycle collector would take a quarter of the time: rows form no cycles
     try:
-        yield
+        with run.store() as store:
+            created, events = run.stream(store)
+            position, state = snapshots.load(store, run.name)
+            # one event at a time, because a list of all events would double the memory
+            history = fold(chain((created,), events), position, state if position else None)
+            history.notes = store.notes(run.name)
     finally:
-        if is_enabled:
+        if is_collecting:
             gc.enable()
+    return history

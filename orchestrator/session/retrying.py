@@ -2,14 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from orchestrator.campaign.events import Event, ReopenedTrial, TrialsReopened
+from orchestrator.campaign.events import ReopenedTrial, TrialsReopened
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
-from orchestrator.history.fold import fold_tables
+from orchestrator.history.reading import read_history
+from orchestrator.history.tables import History
 from orchestrator.settings.model import Settings
-from orchestrator.store import snapshots
 from orchestrator.store.lease import take
 from orchestrator.store.runs import Run
 from workers.messages import FailureKind
@@ -17,7 +17,7 @@ from workers.messages import FailureKind
 EVERY_KIND = frozenset(FailureKind)
 
 
-def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
+def failed_trials(history: History, kinds: Collection[FailureKind] = EVERY_KIND) -> tuple[ReopenedTrial, ...]:
     """Return the trials whose last attempt failed with one of `kinds`, sorted by index."""
     failed = (
         ReopenedTrial(
@@ -28,7 +28,7 @@ def failed_trials(events: Iterable[Event], kinds: Collection[FailureKind] = EVER
             parameters=row.parameters,
             step=max(1, row.training.last_step),
         )
-        for row in fold_tables(events).trials
+        for row in history.trials
         if row.status == "failed"
     )
     return tuple(trial for trial in failed if FailureKind(trial.failure) in kinds)
@@ -44,8 +44,9 @@ def reopen(run: Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_
         store = resources.enter_context(run.store())
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         resources.callback(writer.release)
-        failed = failed_trials(store.read(run.name), kinds)
-        _, state = snapshots.current(run, store)
+        history = read_history(run)
+        failed = failed_trials(history, kinds)
+        state = history.campaign
         if failed:
             reopened = TrialsReopened(time=state.clock.last_time, trials=failed)
             writer.append([reopened])

@@ -17,7 +17,7 @@ from orchestrator.history.export import Format as TableFormat
 from orchestrator.history.export import Table
 from orchestrator.history.export import export as export_rows
 from orchestrator.history.fold import History
-from orchestrator.history.reading import read_history, read_tables
+from orchestrator.history.reading import read_history
 from orchestrator.interop import trackers
 from orchestrator.interop.optuna_study import to_optuna
 from orchestrator.store import runs
@@ -69,7 +69,7 @@ def export(
     if existing and reports:
         raise UserError("--existing and --reports cannot be combined: each writes a separate table")
     table: Table = "reports" if reports else "existing" if existing else "trials"
-    parts = export_rows(read_tables(run), _TABLES[format_], table, safe)
+    parts = export_rows(read_history(run), _TABLES[format_], table, safe)
     if output is not None:
         write_file(Path(output), lambda path: files.write_parts(path, parts, is_private=False))
         return

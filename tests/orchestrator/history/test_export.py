@@ -29,7 +29,7 @@ from orchestrator.errors import UserError
 from orchestrator.history import export as exporting
 from orchestrator.history.columns import FIRST, LAST
 from orchestrator.history.export import Format, Table, trial_columns
-from orchestrator.history.fold import History, fold, fold_tables
+from orchestrator.history.fold import History, fold
 from orchestrator.store.versions import rules_of_version_2
 from tests.histories import history_of
 from tests.orchestrator.campaign.short_logs import created, dispatch, opening
@@ -92,12 +92,6 @@ def test_export_has_one_row_per_trial_in_the_order_of_choice(history: History) -
     assert [int(row["trial"]) for row in read_csv(export(history, "csv"))] == expected
     assert [row["trial"] for row in json.loads(export(history, "json"))] == expected
     assert pq.read_table(io.BytesIO(export(history, "parquet")))["trial"].to_pylist() == expected
-
-
-@pytest.mark.parametrize("format_", get_args(Format))
-def test_export_of_tables_equals_the_export_of_the_whole_history(format_: Format) -> None:
-    events = SyntheticLog(trials=60, failure_share=0.3, sessions=3).events()
-    assert export(fold_tables(events), format_) == export(fold(events), format_)
 
 
 def test_json_export_round_trips_numbers_and_texts_with_null_for_unknown_values(history: History) -> None:

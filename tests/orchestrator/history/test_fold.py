@@ -14,6 +14,7 @@ from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import (
     CampaignCreated,
     ContinuedTrial,
+    Event,
     ReportsArrived,
     SessionClosed,
     SessionOpened,
@@ -25,7 +26,7 @@ from orchestrator.campaign.status import status_of
 from orchestrator.campaign.trainings.reports import StepReport
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import ConfigError, StoreError
-from orchestrator.history.fold import advance, begin, fold, fold_tables
+from orchestrator.history.fold import History, advance, begin, fold
 from orchestrator.history.status_text import as_plain
 from orchestrator.report.summary import summary_cards
 from orchestrator.settings.from_log import read_recorded
@@ -158,11 +159,16 @@ def test_fold_rejects_a_log_that_does_not_begin_with_a_campaign() -> None:
         fold([])
 
 
+def fold_after_snapshot(events: list[Event]) -> History:
+    """Return the history whose totals come from a snapshot of the log's end."""
+    return fold(events, len(events), CampaignState())
+
+
 def test_fold_reports_an_event_that_cannot_follow_as_damage() -> None:
     events = [
         replace(event, trial=10**6) if isinstance(event, TrialSucceeded) else event for event in SyntheticLog().events()
     ]
-    for read in (fold, fold_tables):
+    for read in (fold, fold_after_snapshot):
         with pytest.raises(StoreError, match=r"TrialSucceeded of trial 1000000 at .* cannot follow .*`bbkb verify`"):
             read(events)
 
@@ -174,7 +180,7 @@ def test_fold_accepts_or_rejects_a_log_with_a_missing_or_moved_event(log: Synthe
     taken = later.pop(data.draw(st.integers(0, len(later) - 1))) if later else created
     for place in data.draw(st.lists(st.integers(0, len(later)), max_size=2)):
         later.insert(place, taken)
-    for read in (fold, fold_tables):
+    for read in (fold, fold_after_snapshot):
         with contextlib.suppress(StoreError):
             assert read([created, *later]).position == 1 + len(later)
 
@@ -229,6 +235,6 @@ def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> 
             TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((0, 2)),
             ReportsArrived(time=3.0, reports=(StepReport(0, 2, step, 0.5),)),
         )  # fmt: skip
-        return fold_tables(events).trials[0].training.has_restarted
+        return fold_after_snapshot([*events]).trials[0].training.has_restarted
 
     assert [has_restarted_at(step) for step in (1, 2, 3, 4)] == [True, True, False, False]

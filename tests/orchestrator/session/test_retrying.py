@@ -116,7 +116,7 @@ def test_retry_takes_failures_of_the_named_kinds_only(run: Run) -> None:
 
 def test_steps_of_a_reopened_trial_count_once(tmp_path: Path) -> None:
     run = run_with_failures(tmp_path, "bbkb", objective=REPORTING, setting="budget.steps=99")
-    assert len(failed_trials(run.events())) == 4
+    assert len(failed_trials(fold(run.events()))) == 4
     bbkb("resume", str(run.folder), "--retry-failed")
     status = fold(run.events()).status()
     assert (status.trials.succeeded, status.budget.steps) == (10, 20)
@@ -126,7 +126,7 @@ def test_reopened_trial_runs_after_the_death_of_the_process(run: Run) -> None:
     count, state = reopen(run, load(run.settings_file))
     assert (count, state.totals.failed, len(state.backlog)) == (6, 0, 6)
     assert verify_run(run).problems == ()
-    assert failed_trials(run.events()) == ()
+    assert failed_trials(fold(run.events())) == ()
     bbkb("resume", str(run.folder))
     assert fold(run.events()).status().trials.succeeded == 10
 
@@ -146,9 +146,10 @@ def test_trial_that_fails_in_the_retry_is_failed_again(run: Run) -> None:
     (run.folder.parents[1] / "broken").touch()
     bbkb("resume", str(run.folder), "--retry-failed")
     events = run.events()
-    assert fold(events).status().trials.failed == 6
-    assert {trial.attempt for trial in failed_trials(events)} == {2}
-    assert len(failed_trials(events, {FailureKind.ERROR})) == 4
+    history = fold(events)
+    assert history.status().trials.failed == 6
+    assert {trial.attempt for trial in failed_trials(history)} == {2}
+    assert len(failed_trials(history, {FailureKind.ERROR})) == 4
     ended = [event for event in events if isinstance(event, TrialFailed | TrialSucceeded)]
     assert len(ended) == 4 + 2 * 6
     assert sum(isinstance(event, TrialsReopened) for event in events) == 1
