@@ -9,12 +9,12 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import cast
 
 import sqlalchemy as sa
 
 from orchestrator.campaign.events import Event
 from orchestrator.errors import HeldError
-from orchestrator.store.claims import Claims
 from orchestrator.store.event_log import EventLog
 from orchestrator.store.migrations import bring_up_to_date
 from orchestrator.store.notes import Note
@@ -23,7 +23,7 @@ from orchestrator.store.store import Holding, Stop
 from orchestrator.store.tables import CAMPAIGNS, HOLDERS, NOTES, SNAPSHOTS
 
 
-class EventStore(EventLog, Claims):
+class EventStore(EventLog):
     """A database of campaigns: events, holders, snapshots and notes."""
 
     def claim(
@@ -58,6 +58,51 @@ class EventStore(EventLog, Claims):
             holding = asdict(Holding(row.epoch, holder, identity, now, now))
             connection.execute(HOLDERS.insert(), {"campaign": campaign, "settings": settings, **holding})
         return Writer(self, campaign, epoch=row.epoch, length=row.length)
+
+    def holding(self, campaign: str) -> Holding:
+        """Return the current holder of the campaign. Raises RunError if the campaign does not exist."""
+        with self._reading() as connection:
+            row = self._row(connection, campaign)
+            if not sa.inspect(connection).has_table(HOLDERS.name):
+                return Holding(row.epoch)  # a database of an older version
+            query = sa.select(*(HOLDERS.c[name] for name in Holding.__slots__)).where(HOLDERS.c.campaign == campaign)
+            holder = connection.execute(query).one_or_none()
+        return Holding(row.epoch) if holder is None else Holding(*holder)
+
+    def claimed_settings(self, campaign: str) -> str:
+        """Return the campaign file of the newest claim as JSON; empty if the claim has none."""
+        with self._reading() as connection:
+            query = sa.select(HOLDERS.c.settings).where(HOLDERS.c.campaign == campaign)
+            return connection.execute(query).scalar_one_or_none() or ""
+
+    def ask_to_stop(self, campaign: str, epoch: int, stop: Stop) -> bool:
+        """Store a stop request for the holder of this epoch, who reads it with the next heartbeat.
+
+        Return False if the epoch no longer has a holder.
+        """
+        mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch) & (HOLDERS.c.holder != "")
+        with self._writing() as connection:
+            return connection.execute(HOLDERS.update().where(mine).values(stop=stop)).rowcount == 1
+
+    def beat(self, campaign: str, epoch: int) -> Stop:
+        """Record a heartbeat of the holder of this epoch, and return the pending stop request.
+
+        Raises FencedError if another process has taken over.
+        """
+        mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch)
+        beaten = HOLDERS.update().where(mine).values(beats=HOLDERS.c.beats + 1, last_beat=time.time())
+        with self._writing() as connection:
+            if connection.execute(beaten).rowcount != 1:
+                raise self._fenced_error(connection, campaign, epoch)
+            return cast(Stop, connection.execute(sa.select(HOLDERS.c.stop).where(mine)).scalar_one())
+
+    def release(self, campaign: str, epoch: int) -> None:
+        """Release the claim of this epoch. Do nothing if another process has taken over."""
+        mine = (HOLDERS.c.campaign == campaign) & (HOLDERS.c.epoch == epoch)
+        with self._writing() as connection:
+            connection.execute(
+                HOLDERS.update().where(mine).values(holder="", identity="", stop="", last_beat=time.time())
+            )
 
     def save_snapshot(self, campaign: str, snapshot: Snapshot) -> None:
         """Replace the snapshot of the log. Losing a snapshot costs only time."""
