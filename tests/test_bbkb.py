@@ -145,7 +145,7 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
         KnowsParameters,
         find_objective,
     ]
-    faces += [launch.launch, launch.watch, launch.Remote]
+    faces += [launch.launch, launch.watch]
     for exported_object in (
         *(exported_object for exported_object in exported if callable(exported_object)),
         *faces,

@@ -3,11 +3,14 @@ submitted it."""
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from orchestrator.api.result import Result, result_of
 from orchestrator.campaign.status import Status
-from orchestrator.running.launch import Remote
 from orchestrator.store.runs import Run
+
+if TYPE_CHECKING:  # it imports Ray
+    from orchestrator.running.coordinator.remote import RemoteSession
 
 _LOOK_SECONDS = 1.0
 
@@ -23,7 +26,7 @@ class Submitted:
         session: its session, in the coordinator.
     """
 
-    def __init__(self, run: Run, session: Remote) -> None:
+    def __init__(self, run: Run, session: "RemoteSession") -> None:
         self._run = run
         self._session = session
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from orchestrator import logs
-from orchestrator.campaign.status import Status
 from orchestrator.display.live import View, view
 from orchestrator.running.coordinator.environment import named_cluster
 from orchestrator.running.ray_start import connect_for
@@ -27,6 +26,7 @@ from workers.limits import HostInterruptError
 if TYPE_CHECKING:  # it imports Ray
     from orchestrator.running.coordinator.cluster import Cluster
     from orchestrator.running.coordinator.head_node import LateDashboard
+    from orchestrator.running.coordinator.remote import RemoteSession
 
 _LOGGER = logging.getLogger("bbkb.cluster")
 _REDRAW_SECONDS = 0.25
@@ -36,33 +36,6 @@ _STARTING = "starting Ray on this machine"
 _PATIENCE_SECONDS = 10.0  # the time that an immediate stop may take
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and the reason
-
-
-class Remote(Protocol):
-    """A session in another process (`orchestrator.running.coordinator.remote.RemoteSession`)."""
-
-    def wait(self, seconds: float) -> bool:
-        """Return whether the session has ended.
-
-        Args:
-            seconds: how long to wait for the end.
-        """
-
-    def status(self) -> Status | None:
-        """Return a snapshot of the status; None while the session is being built."""
-
-    def stop(self, now: bool) -> None:
-        """Request a stop.
-
-        Args:
-            now: cancel running evaluations instead of draining them.
-        """
-
-    def result(self) -> Outcome:
-        """Return the outcome of the session."""
-
-    def end(self) -> None:
-        """Kill the session immediately."""
 
 
 def launch(
@@ -144,7 +117,7 @@ def _run_here(run: Run, settings: Settings, shown: View, parts: Parts | None) ->
     return close.outcome, close.reason
 
 
-def watch(session: Remote, shown: View, dashboard: "LateDashboard | None" = None) -> Outcome:
+def watch(session: "RemoteSession", shown: View, dashboard: "LateDashboard | None" = None) -> Outcome:
     """Show a session in another process until its end. The first interrupt stops it cleanly, the
     second immediately.
 
