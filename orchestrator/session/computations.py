@@ -2,7 +2,8 @@
 
 A computation has two halves. `run` computes; it may run in a background thread while the campaign
 receives results, so it reads only values that do not change. `conclude` runs in the loop's thread
-when `run` has returned, and turns the result into events and a new `Search`.
+when `run` has returned, and turns the result into events and a new `Search`. It receives the
+campaign at the end of the computation, the executor's time, and the seconds that it took.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,21 +47,8 @@ class Search:
     pool: Pool
 
 
-@dataclass(frozen=True)
-class Conclusion:
-    """The events that record a computation, in order, and the search after it."""
-
-    events: tuple[Event, ...]
-    search: Search
-
-
-@dataclass(frozen=True)
-class Ending:
-    """The campaign at the end of a computation, the executor's time, and the seconds it took."""
-
-    campaign: CampaignState
-    now: float
-    seconds: float
+# The events that record a computation, in order, and the search after it
+Conclusion = tuple[tuple[Event, ...], Search]
 
 
 @dataclass(frozen=True)
@@ -76,26 +64,25 @@ class Choice:
         """Return the strategy's decision."""
         return self.search.problem.strategy.ask(self.search.model, self.command.pending, self.command.limit)
 
-    def conclude(self, result: Decision, ending: Ending) -> Conclusion:
+    def conclude(self, result: Decision, campaign: CampaignState, now: float, seconds: float) -> Conclusion:
         """Record the new trials, and the stopped trials that the strategy continues or replaces."""
         picks = result.picks if isinstance(result, Choose) else ()
         prospect = result.prospect if isinstance(result, Choose) else None
         new_picks = tuple(pick for pick in picks if pick.trial is None)
         continued = tuple(pick for pick in picks if pick.trial is not None)
-        campaign = ending.campaign
         chosen = BatchChosen(
-            time=ending.now,
+            time=now,
             round=campaign.refresh.round,
             picks=trials_of_picks(new_picks, campaign, self.search.pool.candidates),
             reason=result.reason,
-            seconds=ending.seconds,
+            seconds=seconds,
             limit=self.command.limit,
             continued=tuple(pick.trial for pick in continued if pick.trial is not None),
             possible_gain=None if prospect is None else number_or_none(prospect.gain),
             noise=None if prospect is None else number_or_none(prospect.noise),
         )
-        events = (chosen, continuation(campaign, continued, "promising", ending.now)) if continued else (chosen,)
-        return Conclusion(events, self.search)
+        events = (chosen, continuation(campaign, continued, "promising", now)) if continued else (chosen,)
+        return events, self.search
 
 
 def continuation(
@@ -133,20 +120,20 @@ class Refresh:
         """Return the new state of the strategy and its description."""
         return describe_refresh(self.search.problem, self.search.pool, self.learn(campaign), campaign)
 
-    def conclude(self, result: Refreshed, ending: Ending) -> Conclusion:
+    def conclude(self, result: Refreshed, campaign: CampaignState, now: float, seconds: float) -> Conclusion:
         """Record the refresh."""
         event = ModelRefreshed(
-            time=ending.now,
-            round=ending.campaign.refresh.round + 1,
+            time=now,
+            round=campaign.refresh.round + 1,
             trials=self.trials,
             dictionary_size=len(result.model.dictionary),
             record=self.search.problem.strategy.recorded(result.model),
-            seconds=ending.seconds,
+            seconds=seconds,
             wants_growth=result.wants_growth,
             recommended=result.recommended,
             forecasts=result.forecasts,
         )
-        return Conclusion((event,), replace(self.search, model=result.model))
+        return (event,), replace(self.search, model=result.model)
 
 
 def _first_refresh(search: Search, command: Begin) -> Refresh:
@@ -197,19 +184,19 @@ class Growth:
         rng = problem.rng(GROW, campaign.refresh.round)
         return pool.growth(problem.strategy, model, demand, self.command.pending, rng)
 
-    def conclude(self, result: Appended, ending: Ending) -> Conclusion:
+    def conclude(self, result: Appended, campaign: CampaignState, now: float, seconds: float) -> Conclusion:
         """Record the new candidates, and add them to the strategy's state and to the pool."""
         search = self.search
         event = CandidatesGrown(
-            time=ending.now,
-            round=ending.campaign.refresh.round,
+            time=now,
+            round=campaign.refresh.round,
             first=len(search.pool.candidates),
             columns={name: tuple(column) for name, column in result.columns.items()},
             retired=result.retired,
-            seconds=ending.seconds,
+            seconds=seconds,
         )
         model, pool = with_growth(search.problem, search.model, search.pool, event)
-        return Conclusion((event,), Search(search.problem, model, pool))
+        return (event,), Search(search.problem, model, pool)
 
 
 Computation = Choice | Refresh | Growth

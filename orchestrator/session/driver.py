@@ -8,7 +8,6 @@ chosen trials.
 """
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +21,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, idle_seconds, status_of
 from orchestrator.errors import CampaignError, UserError, place_of, trace_of
 from orchestrator.session.background import Computing
-from orchestrator.session.computations import Computation, Ending, Search, computation_for, continuation
+from orchestrator.session.computations import Computation, Search, computation_for, continuation
 from orchestrator.session.evaluations import Evaluations
 from orchestrator.session.health_log import HealthLog
 from orchestrator.session.outputs import remove_outputs
@@ -36,29 +35,6 @@ _LOGGER = logging.getLogger("bbkb.session")
 
 CANCELLED = commands.Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
 _ATTENTION_SECONDS = 0.2  # the longest wait for outcomes before the loop checks for a stop request
-
-
-class StopRequest:
-    """A request to end the session, from any thread."""
-
-    def __init__(self) -> None:
-        self._drain = threading.Event()
-        self._cancel = threading.Event()
-
-    def make(self, cancels: bool) -> None:
-        """Request the end. `cancels`: whether running evaluations are cancelled, too."""
-        self._drain.set()
-        if cancels:
-            self._cancel.set()
-
-    @property
-    def drains(self) -> bool:
-        """Whether dispatching has stopped."""
-        return self._drain.is_set()
-
-    def cancels(self) -> bool:
-        """Return whether running evaluations are to be cancelled."""
-        return self._cancel.is_set()
 
 
 class Observer:
@@ -101,8 +77,10 @@ class Driver:
         self._computing = Computing(computes_in_background)
         self._activity = "starting"
         self._health_log = HealthLog()
-        self._stop = StopRequest()
-        self._recorder = Recorder(progress.campaign, writer, self._stop.cancels, self._wait_for_store)
+        # requests to end the session, from any thread: without and with its running evaluations
+        self._drains = False
+        self._cancels = False
+        self._recorder = Recorder(progress.campaign, writer, lambda: self._cancels, self._wait_for_store)
         self._evaluations = Evaluations(problem, executor, self._recorder)
 
     @property
@@ -155,7 +133,9 @@ class Driver:
     def stop(self, now: bool = False) -> None:
         """Stop dispatching, and end the session when the running evaluations have ended. `now`:
         cancel the evaluations instead of waiting."""
-        self._stop.make(cancels=now)
+        self._drains = True
+        if now:
+            self._cancels = True
 
     @property
     def progress(self) -> Progress:
@@ -176,13 +156,13 @@ class Driver:
                 return self._close(command)
             self._carry_out(command)
             self._observer.update(self.status)
-            if self._stop.cancels():
+            if self._cancels:
                 return self._close(CANCELLED)
 
     def _record_changes(self) -> None:
         """Record a request to stop, and a change of the executor's capacity."""
         now = self._executor.now()
-        if self._stop.drains and self._campaign.session.phase is Phase.RUNNING:
+        if self._drains and self._campaign.session.phase is Phase.RUNNING:
             self._recorder.record(events.StopRequested(time=now, reason=StopReason.INTERRUPTED))
         if self._executor.slots != self._campaign.session.slots:
             self._recorder.record(events.PlacesChanged(time=now, slots=self._executor.slots))
@@ -256,12 +236,11 @@ class Driver:
         self._computing.start(run, lambda result: self._conclude(computation, result, time.perf_counter() - began))
 
     def _conclude(self, computation: Computation, result: Any, seconds: float) -> None:
-        ending = Ending(self._campaign, self._executor.now(), seconds)
-        conclusion = computation.conclude(result, ending)
-        self._search = conclusion.search
+        now = self._executor.now()
+        recorded, self._search = computation.conclude(result, self._campaign, now, seconds)
         if computation.kind == "refreshing":
             self._recorder.measured(Span.REFIT, seconds)
-        for event in conclusion.events:
+        for event in recorded:
             self._record_with_remarks(event)
         if computation.kind == "refreshing":
             self._remove_saved()

@@ -5,7 +5,7 @@ from pathlib import Path
 from orchestrator.campaign.commands import Ask, Dispatch, GiveUp
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.stops import StopCause
-from orchestrator.session.computations import Choice, Ending, Search
+from orchestrator.session.computations import Choice, Search
 from orchestrator.session.evaluations import Evaluations
 from orchestrator.session.problem import replay
 from orchestrator.session.recorder import Recorder
@@ -21,7 +21,8 @@ def test_evaluations_forget_the_stop_cause_of_an_attempt_that_is_given_up(tmp_pa
     ask = decide(recorder.campaign, 0.0)
     assert isinstance(ask, Ask)
     choice = Choice(Search(campaign.problem, progress.model, progress.pool), ask)
-    for event in choice.conclude(choice.run(recorder.campaign), Ending(recorder.campaign, 0.0, 0.0)).events:
+    chosen, _ = choice.conclude(choice.run(recorder.campaign), recorder.campaign, 0.0, 0.0)
+    for event in chosen:
         recorder.record(event)
     dispatch = decide(recorder.campaign, 0.0)
     assert isinstance(dispatch, Dispatch)
