@@ -1,20 +1,23 @@
 """The checks of a resume: which settings have changed, whether another process runs the campaign,
-and whether there is work left."""
+and whether there is work left. `bbkb resume --retry-failed` queues failed trials again."""
 
-from collections.abc import Callable, Mapping
+import contextlib
+import json
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from orchestrator.campaign.closing import close_stopped
 from orchestrator.campaign.commands import Close, Stop
 from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import SessionOpened
+from orchestrator.campaign.events import ReopenedTrial, SessionOpened, TrialsReopened
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
 from orchestrator.errors import RunError
+from orchestrator.history.reading import read_history
+from orchestrator.history.tables import History
 from orchestrator.session.build import Parts, build
-from orchestrator.session.retrying import reopen
 from orchestrator.session.rules import rules_of
 from orchestrator.settings.changes import CHANGEABLE, differences, may_change
 from orchestrator.settings.loading import from_mapping
@@ -22,10 +25,11 @@ from orchestrator.settings.model import Settings
 from orchestrator.settings.resumed import with_recorded
 from orchestrator.store import runs, snapshots
 from orchestrator.store.damage import lost_sessions, lost_trials
-from orchestrator.store.lease import find_free
+from orchestrator.store.lease import find_free, take
 from orchestrator.wording import plural
 from workers.messages import FailureKind
 
+EVERY_KIND = frozenset(FailureKind)
 _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 _MORE = "raise budget.evaluations"
 _REMEDIES: Mapping[str, str] = {  # the reason of the end → the remedy
@@ -153,3 +157,44 @@ def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None
         return None
     is_failed = command.outcome is SessionOutcome.FAILED
     return command, f"fix the cause and add --retry-failed, or {_MORE}" if is_failed else _MORE
+
+
+def failed_trials(
+    history: History, kinds: Collection[FailureKind] = EVERY_KIND
+) -> tuple[ReopenedTrial, ...]:  # fmt: skip
+    """Return the trials whose last attempt failed with one of `kinds`, sorted by index."""
+    failed = (
+        ReopenedTrial(
+            trial=row.trial,
+            arm=row.arm,
+            attempt=row.attempts,
+            failure=row.error.partition(":")[0],
+            parameters=row.parameters,
+            step=max(1, row.training.last_step),
+        )
+        for row in history.trials
+        if row.status == "failed"
+    )
+    return tuple(trial for trial in failed if FailureKind(trial.failure) in kinds)
+
+
+def reopen(
+    run: runs.Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND
+) -> tuple[int, CampaignState]:  # fmt: skip
+    """Queue the failed trials of a run again for the next session.
+
+    Returns the number of these trials and the campaign's state afterwards. Raises HeldError if a
+    process is running the campaign, and StoreError if the log cannot be read or written.
+    """
+    with contextlib.ExitStack() as resources:
+        store = resources.enter_context(run.store())
+        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
+        resources.callback(writer.release)
+        history = read_history(run)
+        failed = failed_trials(history, kinds)
+        state = history.campaign
+        if failed:
+            reopened = TrialsReopened(time=state.clock.last_time, trials=failed)
+            writer.append([reopened])
+            state = apply(state, reopened)
+    return len(failed), state

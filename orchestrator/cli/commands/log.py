@@ -13,9 +13,9 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import FAILED, say
 from orchestrator.errors import UserError
 from orchestrator.store import runs
-from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.damage import lost_sessions, missing_settings
 from orchestrator.store.event_store import EventStore
+from orchestrator.store.verify import LogComparison, compare
 from orchestrator.store.verify import verify as verify_log
 
 

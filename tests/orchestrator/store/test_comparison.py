@@ -1,4 +1,4 @@
-"""`orchestrator.store.comparison`: Compares a log with a copy of it, event by event."""
+"""Tests of `orchestrator.store.verify.compare`: a log and a copy of it, event by event."""
 
 import shutil
 import sqlite3
@@ -9,9 +9,9 @@ import pytest
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import SessionClosed
 from orchestrator.errors import RunError
-from orchestrator.store.comparison import LogComparison, compare
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import encode
+from orchestrator.store.verify import LogComparison, compare
 
 
 def stop(number: int) -> SessionClosed:

@@ -12,7 +12,7 @@ from orchestrator.campaign.events import TrialFailed, TrialsReopened, TrialSucce
 from orchestrator.cli.main import app
 from orchestrator.errors import HeldError, UserError
 from orchestrator.history.fold import fold
-from orchestrator.session.retrying import failed_trials, reopen
+from orchestrator.running.resume import failed_trials, reopen
 from orchestrator.settings.loading import load
 from orchestrator.store.audit import Findings
 from orchestrator.store.event_store import EventStore
