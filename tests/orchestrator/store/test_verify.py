@@ -4,6 +4,8 @@ others."""
 import contextlib
 import itertools
 import re
+import shutil
+import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -17,6 +19,7 @@ from hypothesis import strategies as st
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.bandit.strategies import STRATEGIES
+from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import (
     BatchChosen,
     Event,
@@ -36,7 +39,8 @@ from orchestrator.store import audit as audit_module
 from orchestrator.store.audit import Findings
 from orchestrator.store.books import PendingAttempt
 from orchestrator.store.event_store import EventStore
-from orchestrator.store.verify import verify
+from orchestrator.store.rows import encode
+from orchestrator.store.verify import LogComparison, compare, verify
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
 from tests.orchestrator.store.raw import change
@@ -205,9 +209,10 @@ def test_verify_reports_all_problems(tmp_path: Path, sound_log: list[Event]) -> 
 
 def test_verify_reports_missing_events_and_a_wrong_length(tmp_path: Path, sound_log: list[Event]) -> None:
     store = store_of(tmp_path, sound_log)
-    change(tmp_path / "c.sqlite", "DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
+    change(tmp_path / "c.sqlite", "DELETE FROM bbkb_events WHERE position IN (0, 4, 5, 6, 9)")
     problems = verify(store, "c").problems
     store.close()
+    assert "event 0 is missing" in problems
     assert "events 4 to 6 are missing" in problems
     assert "event 9 is missing" in problems
     assert any("must have the" in problem for problem in problems)
@@ -249,8 +254,48 @@ def test_verify_rejects_an_unknown_campaign(tmp_path: Path, sound_log: list[Even
     store.close()
 
 
-def test_verify_reports_a_log_without_its_beginning(tmp_path: Path, sound_log: list[Event]) -> None:
-    store = store_of(tmp_path, sound_log)
-    change(tmp_path / "c.sqlite", "DELETE FROM bbkb_events WHERE position = 0")
-    assert "event 0 is missing" in verify(store, "c").problems
+def stop(number: int) -> SessionClosed:
+    return SessionClosed(time=float(number), outcome=SessionOutcome.FINISHED, reason=f"number {number}")
+
+
+@pytest.fixture
+def long_log(tmp_path: Path) -> EventStore:
+    store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
+    store.create("c", [stop(0)])
+    store.claim("c", "me").append([stop(number) for number in range(1, 1500)])
     store.close()
+    return store
+
+
+def copy_store(tmp_path: Path) -> EventStore:
+    return EventStore(f"sqlite:///{shutil.copy(tmp_path / 'c.sqlite', tmp_path / 'copy.sqlite')}")
+
+
+def test_copy_equals_the_beginning_of_a_longer_log(long_log: EventStore, tmp_path: Path) -> None:
+    copy = copy_store(tmp_path)
+    assert compare(long_log, copy, "c") == LogComparison(1500)
+    long_log.claim("c", "me").append([stop(1500), stop(1501)])
+    compared = compare(long_log, copy, "c")
+    assert compared == LogComparison(1500, newer=2)
+    assert compared.is_same
+    behind = compare(copy, long_log, "c")
+    assert behind == LogComparison(1500, older=2)
+    assert not behind.is_same
+
+
+def test_comparison_reveals_a_change_with_recomputed_checksums(long_log: EventStore, tmp_path: Path) -> None:
+    copy = copy_store(tmp_path)
+    changed = [stop(number if number != 700 else 7) for number in range(1, 1500)]
+    rows, head = encode("c", 1, 1, changed, long_log.checksum_before("c", 1) or 0)
+    with contextlib.closing(sqlite3.connect(tmp_path / "c.sqlite")) as raw, raw:
+        raw.executemany("UPDATE bbkb_events SET body = :body, checksum = :checksum WHERE position = :position", rows)
+        raw.execute("UPDATE bbkb_campaigns SET head = ?", (head,))
+    assert len(list(long_log.read("c"))) == 1500  # the chain itself is sound
+    compared = compare(long_log, copy, "c")
+    assert compared == LogComparison(700, difference=700)
+    assert not compared.is_same
+
+
+def test_comparison_rejects_a_copy_of_another_run(long_log: EventStore, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is it a copy of another run"):
+        compare(long_log, copy_store(tmp_path), "d")
