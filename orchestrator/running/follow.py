@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from orchestrator.campaign.events import CampaignCreated, Event, SessionClosed, SessionOpened
+from orchestrator.campaign.events import CampaignCreated, SessionOpened
 from orchestrator.campaign.state import ACTIVITIES, CampaignState
 from orchestrator.campaign.status import Status, status_of
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.display.live import View
 from orchestrator.errors import RunError
 from orchestrator.settings.file import read
+from orchestrator.store import snapshots
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Watch, describe_holder, watch_holder
 from orchestrator.store.runs import Run
@@ -38,48 +39,39 @@ class SessionEnd:
     reason: str
 
 
+def _end_of(state: CampaignState) -> SessionEnd | None:
+    """Return the end of the newest session; None if it is open or its end is not recorded."""
+    session = state.session
+    return None if session.outcome is None else SessionEnd(session.outcome, session.close_reason)
+
+
 class Follower:
     """Folds a run's log incrementally."""
 
     def __init__(self, run: Run, store: EventStore) -> None:
+        self.state = CampaignState()
         self._run = run
         self._store = store
         self._name = run.name
         self._position = 0
-        self._state = CampaignState()
         self._is_virtual = False
-        self._closed: SessionClosed | None = None
 
     def catch_up(self) -> None:
         """Fold the new events. Raises StoreError."""
         for event in self._store.read(self._run.name, after=self._position):
-            self._fold(event)
-
-    def ending(self) -> SessionEnd | None:
-        """Return the end of the newest session; None while it is open."""
-        closed = self._closed
-        return None if closed is None else SessionEnd(closed.outcome, closed.reason)
+            self.state = apply_recorded(self.state, event)
+            self._position += 1
+            if isinstance(event, CampaignCreated):
+                self._name = event.name
+            elif isinstance(event, SessionOpened):
+                self._is_virtual = event.executor in IN_VIRTUAL_TIME
 
     def status(self, holding: Holding) -> Status:
         """Return the status of the campaign."""
         now = None if self._is_virtual else time.time()
-        computation = self._state.computation
+        computation = self.state.computation
         activity = "evaluating" if computation is None else ACTIVITIES[computation.what]
-        return status_of(self._name, self._state, now, activity=f"{activity}; {describe_holder(holding)}")
-
-    def _fold(self, event: Event) -> None:
-        self._state = apply_recorded(self._state, event)
-        self._position += 1
-        match event:
-            case CampaignCreated():
-                self._name = event.name
-            case SessionOpened():
-                self._is_virtual = event.executor in IN_VIRTUAL_TIME
-                self._closed = None
-            case SessionClosed():
-                self._closed = event
-            case _:
-                pass
+        return status_of(self._name, self.state, now, activity=f"{activity}; {describe_holder(holding)}")
 
 
 def follow(
@@ -111,7 +103,7 @@ def follow(
                 gone_since = None
                 if stop and holding.stop not in (stop, "now"):
                     store.ask_to_stop(run.name, holding.epoch, stop)
-            elif (ending := follower.ending()) is not None:
+            elif (ending := _end_of(follower.state)) is not None:
                 return ending
             elif not holding.holder:
                 return SessionEnd("", "the session ended without recording an outcome; see the log on its host")
@@ -170,6 +162,4 @@ def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holdi
 def last_ending(run: Run, store: EventStore) -> SessionEnd | None:
     """Return the end of the last session; None if there is no session or its end is not
     recorded."""
-    follower = Follower(run, store)
-    follower.catch_up()
-    return follower.ending()
+    return _end_of(snapshots.current(run, store)[1])
