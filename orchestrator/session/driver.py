@@ -23,7 +23,7 @@ from orchestrator.errors import CampaignError, UserError, place_of, trace_of
 from orchestrator.session.background import Computing
 from orchestrator.session.computations import Computation, Search, computation_for, continuation
 from orchestrator.session.evaluations import Evaluations
-from orchestrator.session.health_log import HealthLog
+from orchestrator.session.event_lines import HealthLog
 from orchestrator.session.outputs import remove_outputs
 from orchestrator.session.problem import Problem, Progress
 from orchestrator.session.recorder import Recorder, Span

@@ -1,8 +1,11 @@
-"""Events of the campaign as lines of the operator's log."""
+"""Events of the campaign, and warnings about its workers and trainings, as lines of the operator's
+log."""
 
 import logging
 
 from orchestrator.campaign import events
+from orchestrator.campaign.health import warnings
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import stop_words
 from orchestrator.wording import duration, noun_and_numbers, plural
 
@@ -14,6 +17,7 @@ _ENDS = {  # the reason for the end of a batch, in words for an operator
     "warm start": "first points",
     "one pull at a time": "one at a time",
 }
+_CHECK_SECONDS = 30.0  # between two checks for warnings, on the executor's clock
 _CONTINUED = {"finish": "to complete the best ones", "promising": "the strategy chose them"}
 
 
@@ -77,3 +81,22 @@ def _text(event: events.Event) -> str:
         case events.StopRequested():
             return f"stop requested: {event.reason}; running evaluations are drained"
     return ""
+
+
+class HealthLog:
+    """Writes each warning about the workers and the trainings once while it applies."""
+
+    def __init__(self) -> None:
+        self._next_check = 0.0
+        self._kinds: set[str] = set()  # the warnings that were written and still apply
+
+    def update(self, campaign: CampaignState, now: float) -> None:
+        """Write the warnings that apply at the time `now` and are new, if a check is due."""
+        if now < self._next_check:
+            return
+        self._next_check = now + _CHECK_SECONDS
+        texts = warnings(campaign, max(0.0, now - campaign.clock.last_time))
+        for kind, text in texts.items():
+            if kind not in self._kinds:
+                _LOGGER.warning("%s", text)
+        self._kinds = set(texts)
