@@ -283,12 +283,10 @@ def read_provenance(folder: Path) -> dict[str, object]:
     """
     try:
         provenance = json.loads(files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):
         return {}
     except OSError as error:
         raise RunError(f"{folder / _PROVENANCE} cannot be read: {error.strerror}") from error
-    except ValueError:
-        return {}
     return provenance if isinstance(provenance, dict) else {}
 
 

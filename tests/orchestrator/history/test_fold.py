@@ -100,11 +100,17 @@ def test_fold_from_a_stored_state_equals_the_complete_fold(log: SyntheticLog, sh
     assert fold(events, applied, state) == fold(events)
 
 
-def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_ones() -> None:
+def running_log() -> list[Event]:
+    """Return the log of an open session in which three trials run."""
     events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
-    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().trials.running) == 3)
-    closed = SessionClosed(time=events[under_way].time, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
-    history = fold([*events[:under_way], closed])
+    lengths = range(5, len(events))
+    return next(events[:n] for n in lengths if len(fold(events[:n]).status().trials.running) == 3)
+
+
+def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_ones() -> None:
+    events = running_log()
+    closed = SessionClosed(time=events[-1].time, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
+    history = fold([*events, closed])
     status = history.status(now=closed.time + 100.0)
     assert (status.trials.in_flight, status.trials.running) == (0, ())
     assert status.trials.waiting == sum(row.status == "queued" for row in history.trials)
@@ -123,9 +129,7 @@ def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_
 
 
 def test_status_of_an_open_session_lists_the_longest_running_trials() -> None:
-    events = SyntheticLog(trials=20, workers=3, sessions=1, is_closed=False).events()
-    under_way = next(i for i in range(5, len(events)) if len(fold(events[:i]).status().trials.running) == 3)
-    history = fold(events[:under_way])
+    history = fold(running_log())
     status = history.status(now=history.campaign.clock.last_time + 7.0)
     ages = [running.seconds for running in status.trials.running]
     assert ages == sorted(ages, reverse=True)

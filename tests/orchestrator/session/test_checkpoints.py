@@ -78,15 +78,18 @@ def test_checkpoints_are_kept_of_the_most_promising_stopped_trials(tmp_path: Pat
 
 
 @pytest.mark.thorough
-def test_checkpoints_are_all_kept_unless_a_number_is_given(tmp_path: Path) -> None:
+def test_checkpoints_are_all_kept_unless_a_number_is_given_and_continue_without_a_warning(tmp_path: Path) -> None:
     result = run(tmp_path)
-    assert not any(isinstance(event, CheckpointsRemoved) for event in open_run(result.folder).events())
+    events = open_run(result.folder).events()
+    assert not any(isinstance(event, CheckpointsRemoved) for event in events)
+    assert any(isinstance(event, TrialsContinued) for event in events)
     begun = sum(row["attempts"] > 0 for row in result.rows())  # also of those that were chosen to go on, too late
     status = json.loads(CliRunner().invoke(app, ["status", str(result.folder), "--json"]).output)
     assert status["checkpoints"]["trials"] == begun
     assert 6 * begun <= status["checkpoints"]["size"] <= 7 * begun  # "falls", and a number of one or two digits
     shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
     assert f"in the folders of {begun} trials" in shown
+    assert "restarted at the first step" not in " ".join(shown.split())
 
 
 def test_files_that_a_kill_left_are_removed_by_the_next_session(tmp_path: Path) -> None:
@@ -130,13 +133,6 @@ def test_campaign_without_a_last_step_completes_a_trial(tmp_path: Path, failing:
     begun = run(tmp_path, fails, trainings=1, last_step=None)
     result = run(tmp_path, fails, trainings=3, last_step=None, resume=begun.folder)
     assert "succeeded" in {row["status"] for row in result.rows()}
-
-
-@pytest.mark.thorough
-def test_trials_that_continue_from_their_checkpoints_cause_no_warning(tmp_path: Path) -> None:
-    result = run(tmp_path)
-    assert any(isinstance(event, TrialsContinued) for event in open_run(result.folder).events())
-    assert "began again" not in CliRunner().invoke(app, ["status", str(result.folder)]).output
 
 
 def test_fewer_checkpoints_than_trials_to_finish_are_refused(tmp_path: Path) -> None:

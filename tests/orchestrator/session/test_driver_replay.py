@@ -12,7 +12,7 @@ from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import TrialSucceeded
 from orchestrator.campaign.status import Status
 from orchestrator.history.fold import fold
-from orchestrator.session.problem import Progress, replay
+from orchestrator.session.problem import replay
 from orchestrator.store.event_store import Writer
 from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing
 
@@ -74,13 +74,6 @@ def test_campaign_killed_repeatedly_makes_the_decisions_of_an_undisturbed_one(tm
     assert kills > 3
     rows, expected = fold(campaign.events()).trials, fold(undisturbed.events()).trials
     assert [(row.arm, row.value) for row in rows] == [(row.arm, row.value) for row in expected]
-
-
-def test_replay_of_nothing_is_a_fresh_start(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path)
-    fresh = replay(campaign.problem, campaign.events())
-    assert isinstance(fresh, Progress)
-    assert fresh.campaign.totals.chosen == 0
 
 
 @pytest.mark.parametrize("strategy", STARTING)

@@ -62,17 +62,22 @@ def test_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> Non
     assert fold(campaign.events()).state == RunState.UNFINISHED
 
 
-def test_driver_retries_while_the_store_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    campaign, calls = Campaign(tmp_path), itertools.count()
-    append = Writer.append
+def fail_appends(monkeypatch: pytest.MonkeyPatch, calls: range, error: StoreError) -> None:
+    """Make the appends with these numbers fail."""
+    append, numbers = Writer.append, itertools.count()
 
     def append_or_fail(self: Writer, events: Any, position: int | None = None) -> None:
-        if 3 <= next(calls) < 6:
-            raise StoreError("the server restarts", is_transient=True)
+        if next(numbers) in calls:
+            raise error
         append(self, events, position)
 
     monkeypatch.setattr(Writer, "append", append_or_fail)
     monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
+
+
+def test_driver_retries_while_the_store_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = Campaign(tmp_path)
+    fail_appends(monkeypatch, range(3, 6), StoreError("the server restarts", is_transient=True))
     assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
     assert len(fold(campaign.events()).succeeded) == 30
 
@@ -81,22 +86,14 @@ def test_driver_retries_while_the_store_is_unreachable(tmp_path: Path, monkeypat
 def test_session_ends_if_the_store_stays_unreachable_and_leaves_evaluations_to_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_transient: bool
 ) -> None:
-    campaign, calls = Campaign(tmp_path), itertools.count()
-    append = Writer.append
-
-    def append_or_fail(self: Writer, events: Any, position: int | None = None) -> None:
-        if next(calls) >= 5:
-            raise StoreError("the disk is full", is_transient)
-        append(self, events, position)
-
-    monkeypatch.setattr(Writer, "append", append_or_fail)
-    monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
-    monkeypatch.setattr("orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
+    campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
     closed: list[Any] = []
-    monkeypatch.setattr(executor, "close", closed.append)
-    with pytest.raises(StoreError, match="the disk is full"):
-        campaign.run(executor)
+    with monkeypatch.context() as patched:
+        fail_appends(patched, range(5, 10**6), StoreError("the disk is full", is_transient))
+        patched.setattr("orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
+        patched.setattr(executor, "close", closed.append)
+        with pytest.raises(StoreError, match="the disk is full"):
+            campaign.run(executor)
     assert closed == [True]
-    monkeypatch.setattr(Writer, "append", append)
     assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")

@@ -262,14 +262,23 @@ def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) 
             connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
-@pytest.mark.parametrize("kind", [RuntimeError, Exception])  # the second is Ray's when half a minute was not enough
+@pytest.mark.parametrize(
+    ("error", "expected", "words"),
+    [
+        (RuntimeError("Failed."), UserError, "got Failed; free disk space .* less busy"),
+        (Exception("Failed."), UserError, "got Failed; "),  # Ray's when half a minute was not enough
+        (KeyError("mistake"), KeyError, "mistake"),
+    ],
+)
 @pytest.mark.usefixtures("without_connection")
-def test_failed_start_of_ray_is_a_users_error(kind: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_of_ray_is_a_users_error_and_a_programming_error_is_not(
+    error: Exception, expected: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(_name: str, **_: Any) -> None:
-        raise kind("Failed to start GCS.")
+        raise error
 
     monkeypatch.setattr(cluster, "_init", refuse)
-    with pytest.raises(UserError, match=r"got Failed to start GCS; free disk space .* less busy"):
+    with pytest.raises(expected, match=words):
         connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
@@ -320,13 +329,3 @@ def test_processes_start_concurrently_unless_the_user_limits_them(
     monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
     connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
     assert os.environ[name] == used
-
-
-@pytest.mark.usefixtures("without_connection")
-def test_programming_error_while_ray_starts_is_no_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_name: str, **_: Any) -> None:
-        raise KeyError("mistake")
-
-    monkeypatch.setattr(cluster, "_init", fail)
-    with pytest.raises(KeyError):
-        connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
