@@ -5,9 +5,9 @@ Ray's own retries are off: only the campaign counts attempts. The outcome is cre
 (`workers.evaluate`), so no exception of an objective has to be pickled. An exception that Ray
 itself raises means that the worker, its node or the connection failed, and becomes a `Failure`.
 
-The work is divided among four objects: `Admission` has the queue for the capacity of the cluster,
-`InFlight` the attempts that were passed to Ray, `Endings` interprets results, and `Watch` finds
-attempts whose result will never arrive.
+The work is divided among five objects: `Admission` has the queue for the capacity of the cluster,
+`InFlight` the attempts that were passed to Ray, `Endings` interprets results, `Watch` finds
+attempts whose result will never arrive, and `ReportReceiver` passes on intermediate values.
 """
 
 import itertools
@@ -29,6 +29,7 @@ from workers.on_ray.endings import AskAgain, Ended, Endings, GiveUp, QueueAgain
 from workers.on_ray.in_flight import UNKNOWN_WORKER, InFlight, Loss, Result, RunningAttempt
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import Placement, check_feasible
+from workers.on_ray.reports import ReportReceiver
 from workers.on_ray.tasks import RayTasks
 from workers.on_ray.watch import Watch
 
@@ -83,6 +84,7 @@ class RayExecutor:
         self._in_flight = InFlight()
         self._endings = Endings(limits, placement)
         self._watch = Watch(limits, placement, self._pool)
+        self._reports = ReportReceiver(placement.campaign)
         self._clock = SteadyClock()
         self._outcomes: list[Outcome] = []  # those not yet returned
 
@@ -109,24 +111,24 @@ class RayExecutor:
                 started=adopted.started,
             )
             self._in_flight.add(reference, attempt)
-        return self._in_flight.trials.union(outcome.trial for outcome in finished)
+        return frozenset([*self._in_flight.by_trial(), *(outcome.trial for outcome in finished)])
 
     def listen(self, take: TakeReports) -> None:
         """Pass intermediate values to `take`, shortly after they were reported."""
-        self._watch.listen(take)
+        self._reports.listener = take
 
     def submit(self, attempts: Sequence[Attempt]) -> None:
         """Queue these attempts, and submit as many to Ray as there are slots."""
         self._admission.add(attempts)
         if any(attempt.can_be_stopped for attempt in attempts):
-            self._watch.expect_reports()
+            self._reports.is_awaited = True  # a worker waits for the response to each report
         self._start()
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return all outcomes that are available, waiting up to `timeout` seconds for the first."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while self._in_flight or self._admission:
-            self._watch.relay_reports(self._in_flight)
+            self._reports.relay(self._in_flight.by_trial)
             seconds = 0.0 if self._outcomes else self._patience_seconds(deadline)
             for reference, result in self._in_flight.wait(seconds):
                 self._settle(reference, result)
@@ -233,7 +235,7 @@ class RayExecutor:
         """Record the outcome of an attempt, and start the next one."""
         self._outcomes.append(outcome)
         if isinstance(outcome, Stopped):
-            self._watch.forget_stop(outcome.trial, outcome.attempt)
+            self._reports.forget_stop(outcome.trial, outcome.attempt)
         self._in_flight.remove(reference)
         self._start()
 
@@ -275,6 +277,8 @@ class RayExecutor:
     def _patience_seconds(self, deadline: float | None) -> float:
         """Return the time to wait for a result, up to `deadline` on the monotonic clock."""
         patience = self._watch.patience_seconds
+        if self._reports.listener is not None:
+            patience = min(patience, self._reports.patience_seconds)
         if self._admission.is_held_back:
             patience = min(patience, _TURN_SECONDS)
         if deadline is not None:

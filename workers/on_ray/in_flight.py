@@ -85,10 +85,9 @@ class InFlight:
     def __getitem__(self, reference: Reference) -> RunningAttempt:
         return self._attempts[reference]
 
-    @property
-    def trials(self) -> frozenset[int]:
-        """The trials of these attempts."""
-        return frozenset(self._references)
+    def by_trial(self) -> dict[int, int]:
+        """Return the attempt in flight of each trial."""
+        return {attempt.trial: attempt.attempt for attempt in self._attempts.values()}
 
     def items(self) -> list[tuple[Reference, RunningAttempt]]:
         """Return a copy of the entries, so that the caller can add and remove attempts."""

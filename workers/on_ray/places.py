@@ -1,6 +1,5 @@
 """The resources that evaluations request, and the capacity and the nodes of the cluster."""
 
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -16,7 +15,6 @@ from workers.on_ray.sharing import Sharing
 
 Kind = Literal["task", "actor", "auto"]
 
-_CHECK_SECONDS = 3.0  # between two reads of the list of nodes
 _SHOWN_NODES = 8  # names of equivalent nodes in a message
 
 
@@ -155,34 +153,6 @@ class Capacity:
         self._sharing.leave()
         if self._has_asked:
             request_resources(bundles=[])
-
-
-class NodeWatch:
-    """Reports the nodes of the cluster that have died since the watch began."""
-
-    def __init__(self) -> None:
-        self._dead = _dead_nodes()
-        self._next_check = time.monotonic() + _CHECK_SECONDS
-
-    @property
-    def patience_seconds(self) -> float:
-        """The seconds until the next check is due."""
-        return max(0.0, self._next_check - time.monotonic())
-
-    def check_soon(self) -> None:
-        """Make the next check due now."""
-        self._next_check = 0.0
-
-    def newly_dead(self) -> frozenset[str]:
-        """Return the ids of the nodes that have died since the last call."""
-        self._next_check = time.monotonic() + _CHECK_SECONDS
-        before = self._dead
-        self._dead = _dead_nodes()
-        return self._dead - before
-
-
-def _dead_nodes() -> frozenset[str]:
-    return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])
 
 
 def check_feasible(placement: Placement, limits: Limits) -> None:

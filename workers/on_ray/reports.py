@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import ray
 from ray.experimental.internal_kv import (
@@ -29,6 +29,7 @@ from ray.experimental.internal_kv import (
     _internal_kv_put,
 )
 
+from workers.executor import TakeReports
 from workers.messages import IntermediateValue, Reported
 from workers.on_ray.ledger import NAMESPACE
 
@@ -188,11 +189,13 @@ class ReportReceiver:
     """The coordinator's side, for all attempts of a campaign.
 
     Attributes:
+        listener: receives the values and returns the trials to stop; None if there is none.
         is_awaited: whether workers wait for responses. The receiver then polls more often shortly
             after an entry has arrived, so that a response takes a small part of a step.
     """
 
     def __init__(self, campaign: str) -> None:
+        self.listener: TakeReports | None = None
         self.is_awaited = False
         self._campaign = campaign
         self._taken: list[bytes] = []  # keys of the entries without a response yet
@@ -204,6 +207,15 @@ class ReportReceiver:
     def patience_seconds(self) -> float:
         """The seconds until the next poll."""
         return max(0.0, self._next_poll - time.monotonic())
+
+    def relay(self, attempts: Callable[[], Mapping[int, int]]) -> None:
+        """Pass the values that have arrived to the listener, and respond to them. `attempts`
+        returns the attempts in flight by trial."""
+        if self.listener is None or not (values := self.take()):
+            return
+        stopped = self.listener(values)
+        in_flight = attempts()
+        self.answer((trial, in_flight[trial]) for trial in stopped if trial in in_flight)
 
     def take(self) -> list[IntermediateValue]:
         """Return the values that have arrived since the last poll. Must be followed by `answer`.
@@ -236,10 +248,9 @@ class ReportReceiver:
             _internal_kv_del(key, namespace=NAMESPACE)
         self._plan()
 
-    def forget(self, attempts: Iterable[tuple[int, int]]) -> None:
-        """Remove the stop requests of these attempts, which have ended."""
-        for identity in attempts:
-            _internal_kv_del(_stop_key(self._campaign, *identity), namespace=NAMESPACE)
+    def forget_stop(self, trial: int, attempt: int) -> None:
+        """Remove the stop request of this attempt, which has stopped."""
+        _internal_kv_del(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
 
     def _plan(self) -> None:
         """Set the time of the next poll."""

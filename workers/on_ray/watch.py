@@ -1,23 +1,26 @@
-"""The supervision of the attempts in flight: their deadlines, nodes and reports.
+"""The supervision of the attempts in flight: their deadlines and nodes.
 
 A reference may never resolve: its node does not respond, its worker hangs, or the cluster has no
 capacity for its task. This module finds such attempts, and the executor gives them up.
+
+A worker ends its own overdue evaluation (`workers.evaluate`). A worker that was suspended, or whose
+node hangs, cannot do so. Therefore the campaign's process measures the time, too. It uses only its
+own monotonic clock: the clock of another node may be wrong, and any wall clock may be changed.
 """
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from workers.executor import TakeReports
+import ray
+
 from workers.limits import grace_seconds
 from workers.messages import FailureKind, Limits
 from workers.on_ray.actors import WorkerPool
-from workers.on_ray.deadlines import Deadlines
 from workers.on_ray.in_flight import InFlight, Loss, RunningAttempt
 from workers.on_ray.ledger import Ledger
 from workers.on_ray.objective import Reference
-from workers.on_ray.places import NodeWatch, Placement
-from workers.on_ray.reports import ReportReceiver
+from workers.on_ray.places import Placement
 
 _LOGGER = logging.getLogger("bbkb.executor")
 
@@ -25,6 +28,14 @@ _LOGGER = logging.getLogger("bbkb.executor")
 START_UP_SECONDS = 30.0
 # added to the longest response time so far: the time limit for tasks after the death of a node
 NODE_GRACE_SECONDS = 10.0
+# the time for a worker process to begin its attempt: to unpickle the objective and read its data
+BEGIN_SECONDS = 600.0
+WAITING_SECONDS = 60.0  # the wait of an attempt for a worker before a warning is logged
+_NODE_CHECK_SECONDS = 3.0  # between two reads of the list of nodes
+_DEADLINE_CHECK_SECONDS = 1.0  # between two checks of the deadlines
+_CHECK_SHARE = 0.05  # the largest share of this process's time that these may take
+
+Key = tuple[int, int]  # trial and attempt
 
 
 class Watch:
@@ -33,59 +44,32 @@ class Watch:
     def __init__(self, limits: Limits, placement: Placement, pool: WorkerPool) -> None:
         self._timeout = limits.timeout_seconds
         self._ledger = Ledger(placement.campaign)
-        self._nodes = NodeWatch()
-        further_seconds = placement.crew.further_seconds
-        self._deadlines = Deadlines(limits.timeout_seconds, pool, further_seconds)
-        self._reports = ReportReceiver(placement.campaign)
-        self._listener: TakeReports | None = None
+        self._pool = pool
+        self._further_seconds = placement.crew.further_seconds
+        self._dead_nodes = _dead_nodes()
+        self._next_node_check = time.monotonic() + _NODE_CHECK_SECONDS
+        self._next_deadline_check = 0.0
+        # by attempt, on the monotonic clock: the first checks that saw the attempt, saw it begun,
+        # and saw its worker alive without having begun it
+        self._first_noted: dict[Key, float] = {}
+        self._begun: dict[Key, float] = {}
+        self._alive: dict[Key, float] = {}
+        self._is_waiting = False  # whether a warning about waiting attempts was logged
 
     @property
     def patience_seconds(self) -> float:
-        """The seconds until the nodes, the deadlines or the reports must be checked."""
-        patience = min(self._nodes.patience_seconds, self._deadlines.patience_seconds)
-        if self._listener is None:
-            return patience
-        return min(patience, self._reports.patience_seconds)
+        """The seconds until the nodes or the deadlines must be checked."""
+        next_check = min(self._next_node_check, self._next_deadline_check)
+        return max(0.0, next_check - time.monotonic())
 
     @property
     def is_node_check_due(self) -> bool:
         """Whether `lost` should be called now, a few seconds after the last call."""
-        return self._nodes.patience_seconds == 0.0
+        return time.monotonic() >= self._next_node_check
 
     def check_nodes_soon(self) -> None:
         """Make the next check of the nodes due now."""
-        self._nodes.check_soon()
-
-    def listen(self, take: TakeReports) -> None:
-        """Pass reports to `take`, which returns the trials to stop."""
-        self._listener = take
-
-    def expect_reports(self) -> None:
-        """Check for reports often, because a worker waits for the response to each of them."""
-        self._reports.is_awaited = True
-
-    def relay_reports(self, in_flight: InFlight) -> None:
-        """Pass the reports that have arrived to the listener, and respond to them."""
-        if self._listener is None or not (values := self._reports.take()):
-            return
-        stopped = self._listener(values)
-        attempts = {attempt.trial: attempt.attempt for _, attempt in in_flight.items()}
-        self._reports.answer((trial, attempts[trial]) for trial in stopped if trial in attempts)
-
-    def forget_stop(self, trial: int, attempt: int) -> None:
-        """Remove the stop request of this attempt, which has stopped."""
-        self._reports.forget([(trial, attempt)])
-
-    def late(self, in_flight: InFlight) -> list[Loss]:
-        """Return the attempts that have missed a deadline."""
-        if self._deadlines.patience_seconds > 0.0:
-            return []
-        on_actors = {
-            (attempt.trial, attempt.attempt): reference
-            for reference, attempt in in_flight.items()
-            if not attempt.is_task
-        }
-        return [*self._deadlines.late(on_actors), *self._expired_leases(in_flight)]
+        self._next_node_check = 0.0
 
     def lost(self, in_flight: InFlight, longest_response_seconds: float) -> list[Loss]:
         """Return the attempts whose node has died, which Ray may not report for minutes.
@@ -93,35 +77,32 @@ class Watch:
         The node of a task is unknown. After the death of any node, tasks are given up if they take
         longer than `longest_response_seconds` plus `NODE_GRACE_SECONDS` from then on.
         """
-        nodes = self._nodes.newly_dead()
-        for node in nodes:
+        self._next_node_check = time.monotonic() + _NODE_CHECK_SECONDS
+        dead_before = self._dead_nodes
+        self._dead_nodes = _dead_nodes()
+        newly_dead = self._dead_nodes - dead_before
+        for node in newly_dead:
             _LOGGER.warning("node %s has died", node)
         patience = longest_response_seconds + NODE_GRACE_SECONDS
-        losses = (self._loss_of(*entry, nodes, patience) for entry in in_flight.items())
+        losses = (self._loss_of(*entry, newly_dead, patience) for entry in in_flight.items())
         return [loss for loss in losses if loss is not None]
 
     def _loss_of(
         self,
         reference: Reference,
         attempt: RunningAttempt,
-        nodes: frozenset[str],
+        newly_dead: frozenset[str],
         patience: float,
     ) -> Loss | None:
-        """Return the loss of an attempt, if it is lost.
-
-        Args:
-            reference: the reference of the attempt.
-            attempt: an attempt in flight.
-            nodes: the nodes that have died since the last check.
-            patience: the seconds that a task may run after the death of a node.
-        """
+        """Return the loss of an attempt if it is lost. `patience`: the seconds that a task may run
+        after the death of a node."""
         now = time.monotonic()
-        if nodes and not attempt.is_task:
-            if self._ledger.node_of(attempt.trial, attempt.attempt) not in nodes:
+        if newly_dead and not attempt.is_task:
+            if self._ledger.node_of(attempt.trial, attempt.attempt) not in newly_dead:
                 return None
             message = "the node that it ran on has died"
             return Loss(reference, FailureKind.NODE_LOST, message)
-        if nodes and attempt.suspected is None:
+        if newly_dead and attempt.suspected is None:
             attempt.suspected = now
         if attempt.suspected is None or now <= attempt.suspected + patience:
             return None
@@ -131,7 +112,59 @@ class Watch:
         )
         return Loss(reference, FailureKind.NODE_LOST, message)
 
-    def _expired_leases(self, in_flight: InFlight) -> Iterator[Loss]:
+    def late(self, in_flight: InFlight) -> list[Loss]:
+        """Return the attempts that have missed a deadline, or nothing if no check is due."""
+        now = time.monotonic()
+        if now < self._next_deadline_check:
+            return []
+        on_actors = {
+            (attempt.trial, attempt.attempt): reference
+            for reference, attempt in in_flight.items()
+            if not attempt.is_task
+        }
+        for times in (self._first_noted, self._begun, self._alive):
+            for key in times.keys() - on_actors.keys():
+                del times[key]
+        late = [*self._late_on_actors(on_actors, now), *self._late_tasks(in_flight)]
+        self._report_waiting(now)
+        after = time.monotonic()
+        pause = max(_DEADLINE_CHECK_SECONDS, (after - now) / _CHECK_SHARE)
+        self._next_deadline_check = after + pause
+        return late
+
+    def _late_on_actors(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Loss]:
+        for key, reference in attempts.items():
+            self._first_noted.setdefault(key, now)
+            if key not in self._begun and self._pool.has_begun(*key):
+                self._begun[key] = now
+            if key in self._begun:
+                if self._is_overdue(now - self._begun[key]):
+                    message = (
+                        f"no result within timeout_seconds = {self._timeout:g}, and its worker ended "
+                        "neither the evaluation nor itself (it was stopped, or its node hangs): it "
+                        "was killed"
+                    )
+                    yield Loss(reference, FailureKind.TIMEOUT, message)
+            elif self._is_idle_too_long(key, reference, now):
+                rule = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s"
+                yield Loss(reference, FailureKind.WORKER_LOST, f"{rule}: it was killed")
+
+    def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
+        """Return whether the worker of an attempt has been alive for too long without beginning it.
+
+        Ray is queried only about late attempts.
+        """
+        if now - self._first_noted[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
+            return False
+        return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
+
+    def _is_overdue(self, seconds: float) -> bool:
+        """Return whether both the soft and the hard deadline in the worker must have passed."""
+        if self._timeout is None:
+            return False
+        return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further_seconds
+
+    def _late_tasks(self, in_flight: InFlight) -> Iterator[Loss]:
         """Yield the tasks whose lease has expired: both deadlines in the worker have passed."""
         if self._timeout is None:
             return
@@ -141,3 +174,25 @@ class Watch:
         for reference, attempt in in_flight.items():
             if attempt.is_task and attempt.age_seconds() > lease:
                 yield Loss(reference, FailureKind.NODE_LOST, message)
+
+    def _report_waiting(self, now: float) -> None:
+        """Log one warning while attempts wait for a worker."""
+        waiting = sorted(
+            key[0]
+            for key, first_noted in self._first_noted.items()
+            if key not in self._begun and now - first_noted > WAITING_SECONDS
+        )
+        if waiting and not self._is_waiting:
+            _LOGGER.warning(
+                "attempts that have waited for a worker for more than %g s: %d, the first of trial %d; "
+                "the cluster has no free resources, or the worker starts slowly: `ray status` shows "
+                "the resources in use",
+                WAITING_SECONDS,
+                len(waiting),
+                waiting[0],
+            )
+        self._is_waiting = bool(waiting)
+
+
+def _dead_nodes() -> frozenset[str]:
+    return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])
