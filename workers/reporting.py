@@ -3,7 +3,7 @@ trial is stopped."""
 
 import math
 from collections.abc import Callable, Mapping
-from math import isfinite  # bound here, as in `workers.numbers`
+from math import isfinite  # bound here, as in `workers.results`
 from pathlib import Path
 
 from objectives.machines import Machine
@@ -11,8 +11,7 @@ from objectives.objective import EvaluationStopped, InvalidValueError
 from objectives.returned import check_bounds
 from workers.kept_reports import KeptReports
 from workers.messages import Reported
-from workers.numbers import excerpt, finite_or_not
-from workers.results import printable
+from workers.results import excerpt, finite_or_not, printable
 
 RECORDED_WHOLE = 1000  # the number of reports that are all recorded
 

@@ -4,12 +4,13 @@ The evaluation fails if the value is not a finite number. Metrics that are not f
 exceed the limits are omitted, with a remark.
 """
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite  # bound here: an objective in this process may replace it in `math`
 
 from objectives.objective import NAME_CHARACTERS, Evaluation, InvalidValueError
-from objectives.returned import check_bounds
-from workers.numbers import excerpt, finite
+from objectives.returned import check_bounds, number_of
 
 _NAMED = 3  # the number of metrics that a remark names
 
@@ -66,3 +67,38 @@ def _remark(left_out: list[str]) -> str:
 def printable(text: object) -> str:
     """Return `text` without lone surrogates and NUL, which databases and JSON writers reject."""
     return str(text).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
+def finite(name: str, value: object) -> float:
+    """Convert `value` to a finite float. Raises InvalidValueError with `name` in its message."""
+    number = finite_or_not(name, value)
+    if not isfinite(number):
+        raise InvalidValueError(f"{name} must be a finite number, got {number}")
+    return number
+
+
+def finite_or_not(name: str, value: object) -> float:
+    """Convert `value` to a float, which may be NaN or infinite.
+
+    Raises InvalidValueError if it is not a number.
+
+    Everything that `objectives.returned.number_of` converts is a number, including a tensor without
+    dimensions and a Decimal.
+    """
+    number = number_of(value)
+    if number is None:
+        hint = "; write float(...) if it is meant as a number" if isinstance(value, bool | str) else ""
+        hint = "; give one of its numbers, such as its mean" if hasattr(value, "ndim") else hint
+        raise InvalidValueError(f"{name} must be a finite number, got {excerpt(value)}{hint}")
+    return number
+
+
+def excerpt(value: object) -> str:
+    """Return a short text for any value, even if its repr is huge, slow or broken."""
+    if isinstance(value, int) and value.bit_length() > 1000:  # quadratic time as text
+        return f"an int of {value.bit_length()} bits"
+    try:
+        text = reprlib.repr(value)
+    except Exception:
+        text = "a value whose repr fails"
+    return f"{text} ({type(value).__name__})"

@@ -4,12 +4,12 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from workers.messages import Attempt
-from workers.on_ray.actor_factory import title_of
+from workers.on_ray.actors import title_of
 from workers.on_ray.durations import Durations
 from workers.on_ray.in_flight import InFlight
 from workers.on_ray.objective import Reference
 from workers.on_ray.places import Capacity, Placement, is_saturated
-from workers.on_ray.turns import Turns
+from workers.on_ray.sharing import Turns
 
 READY_TASKS = 8  # the least number of very short tasks that may wait in Ray's queue
 

@@ -21,7 +21,7 @@ from tests.waiting import drain, wait_until
 from workers.executor import ExecutorError
 from workers.limits import grace_seconds
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
-from workers.on_ray import turns, watch
+from workers.on_ray import sharing, watch
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Capacity, Placement
 
@@ -257,11 +257,11 @@ def test_executor_rejects_resources_that_no_node_has(
 def test_attempts_wait_for_another_campaigns_turn_while_outcomes_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
     states = {"bbkb other worker 1": "PENDING", "bbkb dead worker 1": "PENDING"}
     monkeypatch.setattr(
-        turns, "placement_group_table", lambda: {name: {"name": name, "state": states[name]} for name in states}
+        sharing, "placement_group_table", lambda: {name: {"name": name, "state": states[name]} for name in states}
     )
     monkeypatch.setattr(Capacity, "is_crowded", True)
     monkeypatch.setattr(Capacity, "others", frozenset({"other"}))
-    monkeypatch.setattr(turns, "_TURN_SECONDS", 1000.0)
+    monkeypatch.setattr(sharing, "_TURN_SECONDS", 1000.0)
     executor = RayExecutor(Misbehaving(), 1, Limits(), Placement("turns", "t", "actor"))
     executor.submit([attempt(0), attempt(1)])
     assert [outcome.trial for outcome in executor.next_outcomes(None)] == [0]

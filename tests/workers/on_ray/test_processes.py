@@ -17,7 +17,7 @@ from ray import cloudpickle
 from objectives.objective import Evaluation, Parameters, Report
 from tests.waiting import drain, is_alive, wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Success
-from workers.on_ray import deadlines, processes
+from workers.on_ray import processes, watch
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
 from workers.on_ray.processes import end_actor, kill_worker, process_of
@@ -103,7 +103,7 @@ def test_worker_stopped_before_its_attempt_begins_is_replaced(
     executor.submit([attempt(0, tmp_path / "note")])
     executor.next_outcomes(0.0)
     wait_until(note.exists)
-    monkeypatch.setattr(deadlines, "BEGIN_SECONDS", 1.0)
+    monkeypatch.setattr(watch, "BEGIN_SECONDS", 1.0)
     (failure,) = executor.next_outcomes(SECONDS)
     assert isinstance(failure, Failure)
     assert failure.kind is FailureKind.WORKER_LOST
@@ -135,7 +135,7 @@ def test_attempt_that_waits_for_its_worker_is_not_late_and_is_in_the_log(
     note = tmp_path / "note"
     first.submit([attempt(0, note, sleeps=True)])
     wait_until(lambda: first.next_outcomes(0.0) or pids(note))
-    monkeypatch.setattr(deadlines, "WAITING_SECONDS", 0.5)
+    monkeypatch.setattr(watch, "WAITING_SECONDS", 0.5)
     second.submit([attempt(1, note)])
     wait_until(lambda: second.next_outcomes(0.1) or "waited for a worker" in caplog.text)
     assert "the first of trial 1" in caplog.text

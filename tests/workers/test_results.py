@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from objectives.objective import InvalidValueError
-from workers.numbers import finite, finite_or_not
+from workers.results import finite, finite_or_not
 
 
 class Measurement:
