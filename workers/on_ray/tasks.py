@@ -7,7 +7,6 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -29,22 +28,6 @@ _RETIRING = threading.Event()  # set when this worker process is about to end it
 _LAST_SEND_SECONDS = 0.5  # the time in which a process that ends itself can send its last outcome
 
 
-@dataclass(frozen=True, slots=True)
-class _Campaign:
-    """The data that all attempts of a campaign share."""
-
-    ledger: Ledger
-    limits: Limits
-
-
-@dataclass(frozen=True, slots=True)
-class _Submission:
-    """An attempt, and the time of its submission to Ray (wall clock)."""
-
-    attempt: Attempt
-    time: float
-
-
 class RayTasks:
     """Submits attempts to Ray as tasks. Ray's own retries are off: the campaign counts attempts.
 
@@ -56,7 +39,7 @@ class RayTasks:
         self._box = box
         self._limits = limits
         self._placing = placement
-        self._campaign = pickle.dumps(_Campaign(Ledger(placement.campaign), limits))
+        self._campaign = pickle.dumps((Ledger(placement.campaign), limits))
         # by memory factor and share; creating one takes as long as submitting a task
         self._remotes: dict[tuple[float, Share], Any] = {}
 
@@ -65,7 +48,7 @@ class RayTasks:
         kind = attempt.memory_factor, self._placing.share_of(attempt)
         if kind not in self._remotes:
             self._remotes[kind] = self._remote(*kind)
-        submission = pickle.dumps(_Submission(attempt, time.time()))
+        submission = pickle.dumps((attempt, time.time()))
         reference: Reference = self._remotes[kind].remote(self._box, self._campaign, submission)
         return reference
 
@@ -101,25 +84,32 @@ class RayTasks:
 
 
 @lru_cache(maxsize=8)
-def _campaign_of(pickled: bytes) -> _Campaign:
-    campaign: _Campaign = pickle.loads(pickled)
+def _campaign_of(pickled: bytes) -> tuple[Ledger, Limits]:
+    campaign: tuple[Ledger, Limits] = pickle.loads(pickled)
     return campaign
 
 
 def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: bytes) -> Outcome:
-    """Evaluate a `_Submission` of a `_Campaign` in this worker process, which is expendable."""
+    """Evaluate an attempt in this worker process, which is expendable.
+
+    Args:
+        box: the objective.
+        pickled_campaign: the ledger and the limits, which all attempts of a campaign share.
+        pickled_submission: the attempt, and the time of its submission to Ray (wall clock).
+    """
     objective = get_objective(box)
-    campaign, submission = _campaign_of(pickled_campaign), pickle.loads(pickled_submission)
-    attempt = submission.attempt
-    sender = ReportSender(campaign.ledger.campaign, attempt.trial, attempt.attempt, attempt.can_be_stopped)
+    ledger, limits = _campaign_of(pickled_campaign)
+    attempt, submitted = pickle.loads(pickled_submission)
+    identity = (attempt.trial, attempt.attempt)
+    sender = ReportSender(ledger.campaign, *identity, attempt.can_be_stopped)
     with _EVALUATING, contextlib.closing(sender):
         if _RETIRING.is_set():
-            campaign.ledger.write(attempt.trial, attempt.attempt, RefusedAttempt())
+            ledger.write(*identity, RefusedAttempt())
         else:
             refuse_trainers(objective)
-            prepare(objective, campaign.limits)
-            with _note_late_start(campaign, submission):
-                outcome = evaluate(objective, attempt, campaign.limits, is_expendable=True, publish=sender)
+            prepare(objective, limits)
+            with _note_late_start(ledger, limits, identity, submitted):
+                outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
             if is_out_of_descriptors(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):
                 _RETIRING.set()
                 threading.Thread(target=_retire, daemon=True).start()
@@ -129,24 +119,25 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
 
 
 @contextlib.contextmanager
-def _note_late_start(campaign: _Campaign, submission: _Submission) -> Iterator[None]:
+def _note_late_start(
+    ledger: Ledger, limits: Limits, identity: tuple[int, int], submitted: float
+) -> Iterator[None]:  # fmt: skip
     """Record the beginning of an attempt in the ledger if it has waited long for this process.
 
     Otherwise, if the process died, the attempt's age would suggest that it was killed at the
     time-out. A prompt start, the usual case, needs no entry.
     """
     now = time.time()
-    limit = campaign.limits.timeout_seconds
-    if limit is None or now - submission.time < 0.5 * grace_seconds(limit):
+    limit = limits.timeout_seconds
+    if limit is None or now - submitted < 0.5 * grace_seconds(limit):
         yield
         return
-    key = (submission.attempt.trial, submission.attempt.attempt)
     node = ray.get_runtime_context().get_node_id()
-    campaign.ledger.write(*key, HeldAttempt("", node, now))
+    ledger.write(*identity, HeldAttempt("", node, now))
     try:
         yield
     finally:
-        campaign.ledger.forget(*key)
+        ledger.forget(*identity)
 
 
 def _retire() -> None:

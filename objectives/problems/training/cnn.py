@@ -34,6 +34,7 @@ from objectives.problems.training.images import (
     ImageSet,
     Rows,
     ThreadsOption,
+    TrainsInEpochs,
     load_images,
     mnist_test_rows,
     options_of,
@@ -146,7 +147,7 @@ class ConvolutionalParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class ConvolutionalTraining:
+class ConvolutionalTraining(TrainsInEpochs):
     """The objective: trains on `train` and returns the accuracy on `test`, as in the paper, or on
     `validation`."""
 
@@ -155,11 +156,6 @@ class ConvolutionalTraining:
     test: Rows
     options: ConvolutionalNetwork
     description: str
-
-    @property
-    def last_step(self) -> int:
-        """The last epoch."""
-        return self.options.epochs
 
     @property
     def remark_on_reports(self) -> str:

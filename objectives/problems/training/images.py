@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 from annotated_types import Ge
@@ -40,6 +40,24 @@ class Rows:
     def inputs(self, rows: slice | NDArray[np.intp]) -> Floats:
         """Return the rows at the positions `rows` as float32, with values scaled to [0, 1]."""
         return self.pixels[rows] * np.float32(self.scale)
+
+
+class TrainsInEpochs:
+    """The steps of an objective that trains for `options.epochs`, and returns the accuracy that it
+    reported last."""
+
+    __slots__ = ()
+    options: Any
+
+    @property
+    def last_step(self) -> int:
+        """The last epoch."""
+        return int(self.options.epochs)
+
+    @property
+    def remark_on_reports(self) -> str:
+        """Empty, because the last reported accuracy is the returned one."""
+        return ""
 
 
 def load_images(source: DataSource, dataset: str) -> tuple[LabeledImages, bool, str]:

@@ -28,6 +28,7 @@ from objectives.problems.training.images import (
     ImageSet,
     Rows,
     ThreadsOption,
+    TrainsInEpochs,
     load_images,
     rows_of,
     split_rows,
@@ -105,7 +106,7 @@ def _check_operations(operations: tuple[str, ...]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class CellTraining:
+class CellTraining(TrainsInEpochs):
     """The objective: trains a cell's network on `train` and returns the accuracy on
     `validation`."""
 
@@ -113,16 +114,6 @@ class CellTraining:
     validation: Rows
     options: CellNetwork
     description: str
-
-    @property
-    def last_step(self) -> int:
-        """The last epoch."""
-        return self.options.epochs
-
-    @property
-    def remark_on_reports(self) -> str:
-        """Empty, because the last reported accuracy is the returned one."""
-        return ""
 
     def candidates(self) -> Candidates:
         """Return the cells. `cell` identifies them; the other columns are for display."""

@@ -14,6 +14,7 @@ probability p and divides the others by 1 − p, in training only.
 """
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,13 @@ from typing_extensions import Doc
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Range, Space
-from objectives.problems.training.checkpoints import Checkpoints
+from objectives.problems.training.checkpoints import train_in_epochs
 from objectives.problems.training.images import (
     EpochsOption,
     Floats,
     ImageSet,
     Rows,
+    TrainsInEpochs,
     load_images,
     options_of,
     rows_of,
@@ -77,7 +79,7 @@ class SoftmaxRegression:
             train=rows_of(images, train),
             validation=rows_of(images, validation),
             classes=int(images.labels.max()) + 1,
-            epochs=self.epochs,
+            options=self,
             description=f"softmax regression on {images.source}, {len(train)} rows to train on, "
             f"{len(validation)} to validate, {self.epochs} epochs{note}",
         )
@@ -114,24 +116,14 @@ class SoftmaxParameters:
 
 
 @dataclass(frozen=True, slots=True)
-class SoftmaxTraining:
+class SoftmaxTraining(TrainsInEpochs):
     """The objective: trains on `train` and returns the accuracy on `validation`."""
 
     train: Rows
     validation: Rows
     classes: int
-    epochs: int
+    options: SoftmaxRegression
     description: str
-
-    @property
-    def last_step(self) -> int:
-        """The last epoch."""
-        return self.epochs
-
-    @property
-    def remark_on_reports(self) -> str:
-        """Empty, because the last reported accuracy is the returned one."""
-        return ""
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Return the validation accuracy in [0, 1] after the last epoch, with the metrics
@@ -143,37 +135,37 @@ class SoftmaxTraining:
         invalid parameter.
         """
         hyper = options_of(SoftmaxParameters, parameters, "softmax regression")
-        checkpoints = Checkpoints(report, ".npz")
-        training = checkpoints.restore(_load)
-        if training is None:
+
+        def begin() -> _Training:
             shape = self.train.pixels.shape[1], self.classes
             weights = Weights(np.zeros(shape, np.float32), np.zeros(self.classes, np.float32))
-            training = _Training(weights, np.random.default_rng(seed))
-        else:
-            # the report of this epoch may have been lost
-            report(training.accuracy, step=training.epoch)
-        with np.errstate(all="ignore"):  # a diverging training overflows, which its NaN shows
-            while training.epoch < self.epochs:
-                weights = train_epoch(training.weights, self.train, hyper, training.rng)
-                accuracy, loss = measure(weights, self.validation)
-                if not np.isfinite(loss):
-                    return Evaluation(float("nan"), {"validation_loss": float("nan"), "training_loss": float("nan")})
-                training = _Training(weights, training.rng, training.epoch + 1, accuracy, loss)
-                checkpoints.save(training.save, training.epoch)
-                report(accuracy, step=training.epoch)
+            return _Training(weights, np.random.default_rng(seed))
+
+        @np.errstate(all="ignore")  # a diverging training overflows, which its NaN shows
+        def advance(training: _Training) -> bool:
+            training.weights = train_epoch(training.weights, self.train, hyper, training.rng)
+            training.accuracy, training.loss = measure(training.weights, self.validation)
+            training.epoch += 1
+            return bool(np.isfinite(training.loss))
+
+        training = train_in_epochs(report, ".npz", begin, _load, advance, self.options.epochs)
+        if not np.isfinite(training.loss):
+            return Evaluation(math.nan, {"validation_loss": math.nan, "training_loss": math.nan})
+        with np.errstate(all="ignore"):
             _, training_loss = measure(training.weights, self.train)
-        return Evaluation(training.accuracy, {"validation_loss": training.loss, "training_loss": training_loss})
+        metrics = {"validation_loss": training.loss, "training_loss": training_loss}
+        return Evaluation(training.accuracy, metrics)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Training:
     """A training after `epoch` passes, with the accuracy and the loss on the validation rows."""
 
     weights: Weights
     rng: np.random.Generator
     epoch: int = 0
-    accuracy: float = float("nan")
-    loss: float = float("nan")
+    accuracy: float = math.nan
+    loss: float = math.nan
 
     def save(self, path: str) -> None:
         np.savez(

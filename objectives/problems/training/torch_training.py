@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from objectives.objective import ObjectiveError, Report
-from objectives.problems.training.checkpoints import Checkpoints
+from objectives.problems.training.checkpoints import train_in_epochs
 from objectives.problems.training.images import Rows
 
 if TYPE_CHECKING:
@@ -68,8 +68,8 @@ class Training:
     """The state of a training. Together with the state of PyTorch's generator, it determines the
     next epochs.
 
-    `accuracy` and `loss` are the values of the last epoch; NaN before the first one. A training
-    whose loss is not finite has diverged. `seconds`: the processor time so far.
+    `accuracy` and `loss` are the values of the last epoch; NaN before the first one. `seconds`: the
+    processor time so far.
     """
 
     network: "Module"
@@ -124,61 +124,57 @@ def train(
     epochs: int,
     report: Report,
 ) -> Training:
-    """Train to the end of the last epoch, or of the first one whose loss is not finite. Report the
-    accuracy on `validation` after every epoch except the last.
-
-    A checkpoint is saved in the trial's folder, if it has one, and the training continues from it.
-    The checkpoint's epoch is then reported again, because its report may have been lost.
+    """Train in epochs with checkpoints, as `train_in_epochs` does. A training whose loss is not
+    finite has diverged.
 
     Args:
         begin: draws the untrained network; called again if a checkpoint is damaged.
-        rows: the images and labels for training, as `tensors` returns them.
-        validation: the images and labels that measure the accuracy.
+        rows, validation: images and labels, as `tensors` returns them.
         batch_size: the number of rows in one step of the optimizer, >= 1.
         epochs: the total number of passes over `rows`, >= 1.
         report: the evaluation's `report`.
     """
     import torch
 
-    checkpoints = Checkpoints(report, SUFFIX)
     random = torch.random.get_rng_state()
-    training = checkpoints.restore(lambda path: begin().load(path))
-    if training is None:
-        torch.random.set_rng_state(random)  # reading a damaged one may have used draws
-        training = begin()
-    else:
-        report(training.accuracy, step=training.epoch)
-    while training.epoch < epochs:
+
+    def begin_anew() -> Training:
+        torch.random.set_rng_state(random)  # reading a damaged checkpoint may have used draws
+        return begin()
+
+    def advance(training: Training) -> bool:
         began = time.process_time()
-        training.loss = train_epoch(training.network, training.optimizer, rows, batch_size, training.schedule)
+        training.loss = _train_epoch(training, rows, batch_size)
         if not math.isfinite(training.loss):
             training.accuracy = math.nan
-            break
+            return False
         training.accuracy = measure_accuracy(training.network, validation)
         training.epoch += 1
         training.seconds += time.process_time() - began
-        checkpoints.save(training.save, training.epoch)
-        report(training.accuracy, step=training.epoch)
-    return training
+        return True
+
+    def read(path: Path) -> Training:
+        return begin().load(path)
+
+    return train_in_epochs(report, SUFFIX, begin_anew, read, advance, epochs)
 
 
-def train_epoch(
-    network: "Module", optimizer: Any, rows: tuple["Tensor", "Tensor"], batch_size: int, schedule: Any = None
-) -> float:
-    """Train for one pass of mini-batch SGD in a shuffled order, and return the mean loss.
-    `schedule`, the learning rate's schedule if there is one, advances with every batch."""
+def _train_epoch(training: Training, rows: tuple["Tensor", "Tensor"], batch_size: int) -> float:
+    """Train for one pass of mini-batches in a shuffled order, and return the mean loss. The learning
+    rate's schedule, if there is one, advances with every batch."""
     import torch
 
     images, labels = rows
-    network.train()
+    training.network.train()
     total = 0.0
     for batch in torch.split(torch.randperm(len(labels)), batch_size):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(network(images[batch]), labels[batch])
+        training.optimizer.zero_grad()
+        scores = training.network(images[batch])
+        loss = torch.nn.functional.cross_entropy(scores, labels[batch])
         torch.autograd.backward(loss)
-        optimizer.step()
-        if schedule is not None:
-            schedule.step()
+        training.optimizer.step()
+        if training.schedule is not None:
+            training.schedule.step()
         total += loss.item() * len(batch)
     return total / len(labels)
 
