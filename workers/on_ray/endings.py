@@ -13,6 +13,7 @@
 import time
 from collections import defaultdict
 from dataclasses import dataclass
+from enum import Enum
 from typing import TypeAlias
 
 from ray.exceptions import ActorUnavailableError, RayError
@@ -21,28 +22,18 @@ from workers.evaluate import is_out_of_descriptors
 from workers.limits import grace_seconds
 from workers.messages import Failure, FailureKind, Limits, Outcome
 from workers.on_ray.failures import describe_error, is_process_death, kind_of
-from workers.on_ray.in_flight import Result, RunningAttempt
+from workers.on_ray.in_flight import Loss, Result, RunningAttempt
 from workers.on_ray.ledger import HeldAttempt, RefusedAttempt
+from workers.on_ray.objective import Reference
 from workers.on_ray.places import Placement
 from workers.surroundings import Streak
 
 
-@dataclass(frozen=True, slots=True)
-class AskAgain:
-    """The attempt may still be running: ask its worker for the outcome."""
+class Again(Enum):
+    """An attempt that has not ended."""
 
-
-@dataclass(frozen=True, slots=True)
-class QueueAgain:
-    """The attempt was not evaluated: put it back into the queue."""
-
-
-@dataclass(frozen=True, slots=True)
-class GiveUp:
-    """The worker does not have the attempt: kill the worker and end the attempt."""
-
-    kind: FailureKind
-    message: str
+    ASK = "it may still be running: ask its worker for the outcome"
+    QUEUE = "it was not evaluated: put it back into the queue"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +44,7 @@ class Ended:
     is_worker_healthy: bool
 
 
-Ending: TypeAlias = AskAgain | QueueAgain | GiveUp | Ended
+Ending: TypeAlias = Again | Loss | Ended  # after a loss, the worker is killed
 
 
 class Endings:
@@ -64,18 +55,18 @@ class Endings:
         self._placement = placement
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
 
-    def of(self, attempt: RunningAttempt, result: Result) -> Ending:
+    def of(self, reference: Reference, attempt: RunningAttempt, result: Result) -> Ending:
         """Return the consequence of a result for the attempt and its worker."""
         match result:
             case ActorUnavailableError():
-                return AskAgain()
+                return Again.ASK
             case RayError() if is_process_death(result):
                 return self._of_death(attempt, result)
             case RayError():
                 return _failed(attempt, kind_of(result), describe_error(result))
             case None:
                 message = "the connection to its worker broke before it began"
-                return GiveUp(FailureKind.NODE_LOST, message)
+                return Loss(reference, FailureKind.NODE_LOST, message)
             case _:
                 return Ended(result, is_worker_healthy=self._is_healthy(attempt, result))
 
@@ -83,7 +74,7 @@ class Endings:
         """Return the consequence of the death of the attempt's process."""
         match attempt.runner.last_entry(attempt.trial, attempt.attempt):
             case RefusedAttempt():
-                return QueueAgain()
+                return Again.QUEUE
             case HeldAttempt(started=started):
                 seconds = time.time() - started
             case None:  # tasks write an entry only if they start late

@@ -25,7 +25,7 @@ from workers.on_ray.actors import IDLE_SECONDS
 from workers.on_ray.admission import Admission
 from workers.on_ray.allocation import Allocation, allocate
 from workers.on_ray.durations import Durations
-from workers.on_ray.endings import AskAgain, Ended, Endings, GiveUp, QueueAgain
+from workers.on_ray.endings import Again, Ended, Endings
 from workers.on_ray.in_flight import UNKNOWN_WORKER, InFlight, Loss, Result, RunningAttempt
 from workers.on_ray.objective import Reference, put_objective
 from workers.on_ray.places import Placement, check_feasible
@@ -197,15 +197,15 @@ class RayExecutor:
     def _settle(self, reference: Reference, result: Result) -> None:
         """Carry out the consequence of a result."""
         attempt = self._in_flight[reference]
-        match self._endings.of(attempt, result):
-            case AskAgain():
+        match self._endings.of(reference, attempt, result):
+            case Again.ASK:
                 successor = self._pool.ask(reference, attempt.trial, attempt.attempt)
                 self._in_flight.replace(reference, successor)
-            case QueueAgain():
+            case Again.QUEUE:
                 self._queue_again(reference)
                 self._start()
-            case GiveUp(kind, message):
-                self._give_up(Loss(reference, kind, message))
+            case Loss() as loss:
+                self._give_up(loss)
             case Ended(outcome, is_worker_healthy):
                 if not is_worker_healthy:
                     self._watch.check_nodes_soon()  # the node and its slots may be lost

@@ -44,27 +44,6 @@ _SHORTEST_POLL_SECONDS = 0.005  # the shortest interval while workers wait
 _PROMPTNESS = 20.0  # a coordinator polls again after the time since the last entry divided by this
 
 
-class _Entries:
-    """The entries of one attempt in Ray's key-value store."""
-
-    def __init__(self, campaign: str, trial: int, attempt: int) -> None:
-        self._prefix = f"{campaign}\nreports\n{trial}\n{attempt}\n"
-        self._stop_key = _stop_key(campaign, trial, attempt)
-
-    def put(self, number: int, reports: tuple[Reported, ...]) -> None:
-        """Write the reports up to the one with this index."""
-        key = f"{self._prefix}{number}"
-        _internal_kv_put(key, pickle.dumps(reports), overwrite=True, namespace=NAMESPACE)
-
-    def is_answered(self, number: int) -> bool:
-        """Return whether the coordinator has removed this entry."""
-        return not _internal_kv_exists(f"{self._prefix}{number}", namespace=NAMESPACE)
-
-    def is_stop_requested(self) -> bool:
-        """Return whether the coordinator asks the attempt to stop."""
-        return bool(_internal_kv_exists(self._stop_key, namespace=NAMESPACE))
-
-
 class _WaitBudget:
     """The time that an attempt may wait for responses: a limited share of its duration.
 
@@ -97,7 +76,8 @@ class ReportSender:
     """
 
     def __init__(self, campaign: str, trial: int, attempt: int, waits: bool) -> None:
-        self._entries = _Entries(campaign, trial, attempt)
+        self._prefix = f"{campaign}\nreports\n{trial}\n{attempt}\n"
+        self._stop_key = _stop_key(campaign, trial, attempt)
         self._budget = _WaitBudget() if waits else None
         self._unsent: deque[Reported] = deque(maxlen=BUFFERED)
         self._reported = 0  # number of reports
@@ -168,15 +148,16 @@ class ReportSender:
         """Write an entry, and wait until the coordinator has responded or the attempt has ended."""
         sent = time.monotonic()
         pause = _FIRST_POLL_SECONDS
-        self._entries.put(number, reports)
+        key = f"{self._prefix}{number}"
+        _internal_kv_put(key, pickle.dumps(reports), overwrite=True, namespace=NAMESPACE)
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_closed, pause):
                     return
-            if self._entries.is_answered(number):
+            if not _internal_kv_exists(key, namespace=NAMESPACE):
                 break
             pause = min(1.5 * pause, POLL_SECONDS)
-        is_stopped = self._entries.is_stop_requested()
+        is_stopped = bool(_internal_kv_exists(self._stop_key, namespace=NAMESPACE))
         with self._changed:
             self._answered = number
             self._is_stopped = is_stopped
