@@ -19,12 +19,22 @@ from objectives.objective import Evaluation, HasFolder, ObjectiveError, Paramete
 from objectives.reference import import_reference
 from objectives.returned import as_evaluation
 
-SUPPLIED = (
-    "seed",
-    "report",
-    "folder",
-    "machine",
-)  # further arguments, for functions whose signature names them
+# further arguments, for functions whose signature names them
+SUPPLIED = ("seed", "report", "folder", "machine")
+
+
+@runtime_checkable
+class HasFunction(Protocol):
+    """An objective that calls a function."""
+
+    def function(self) -> Callable[..., object]:
+        """Return the function."""
+
+
+@functools.lru_cache(maxsize=8)
+def load_once(objective: HasFunction) -> Callable[..., object]:
+    """Return the objective's function, loaded once for each process."""
+    return objective.function()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +52,11 @@ class PythonCallable:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function. Raises its errors, and InvalidValueError without a number."""
-        return call_with(_import_function(self), parameters, seed, report, self.path)
+        return call_with(load_once(self), parameters, seed, report, self.path)
 
     def prepare(self) -> None:
         """Import the function. Raises the errors of its module."""
-        _import_function(self)
+        load_once(self)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
         """Raise ObjectiveError unless the function can be imported and called with these
@@ -63,12 +73,6 @@ class PythonCallable:
             raise ObjectiveError(f"objective.callable must name a function, {self.path!r} is {type(imported).__name__}")
         function: Callable[..., object] = imported
         return function
-
-
-@functools.lru_cache(maxsize=8)
-def _import_function(named: PythonCallable) -> Callable[..., object]:
-    """Return the function, imported once for each process."""
-    return named.function()
 
 
 def call_with(
@@ -100,14 +104,6 @@ def takes_argument(objective: object, name: str, is_required: bool = False) -> b
         return False
     argument = _named_arguments(objective.function()).get(name)
     return argument is not None and not (is_required and argument.default is not argument.empty)
-
-
-@runtime_checkable
-class HasFunction(Protocol):
-    """An objective that calls a function."""
-
-    def function(self) -> Callable[..., object]:
-        """Return the function."""
 
 
 def check_signature(

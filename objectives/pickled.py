@@ -22,7 +22,7 @@ from typing import Annotated
 import cloudpickle
 from typing_extensions import Doc
 
-from objectives.external import call_with, check_signature
+from objectives.external import call_with, check_signature, load_once
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 
 LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
@@ -44,12 +44,12 @@ class PickledFunction:
 
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function. Raises its errors, and InvalidValueError without a number."""
-        function = _load_once(self)
+        function = load_once(self)
         return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
 
     def prepare(self) -> None:
         """Load the function. Raises the errors of its modules."""
-        _load_once(self)
+        load_once(self)
 
     def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
         """Raise ObjectiveError unless the function can be loaded and called with these parameters,
@@ -79,12 +79,6 @@ class PickledFunction:
                 f"the campaign's function in {self.path} cannot be loaded here: {type(error).__name__}: {error}"
             ) from error
         return function
-
-
-@functools.lru_cache(maxsize=8)
-def _load_once(pickled: PickledFunction) -> Callable[..., object]:
-    """Return the function, loaded once for each process."""
-    return pickled.function()
 
 
 def has_equal_code(first: Callable[..., object], second: Callable[..., object]) -> bool:

@@ -1,24 +1,25 @@
 """Tables as objectives: an evaluation reads the value in an arm's row.
 
-A user's table becomes candidates, or, with a target column, an objective.
+A user's table becomes candidates, or, with a target column, an objective. Rows that are equal in
+every parameter are merged into one candidate, unless they are to be kept.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Lt
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from objectives.duplicates import Duplicates, group
 from objectives.keywords import did_you_mean
 from objectives.objective import Candidates, Evaluation, ObjectiveError, Parameters, Report
 from objectives.table_file import encode, read_columns
 
+Duplicates = Literal["merge", "keep"]  # of rows that are equal in every parameter
 ROW = "row"  # the parameter with the index of an arm's row
 NoiseOption = Annotated[
     float,
@@ -121,16 +122,12 @@ def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates
     remark = ""
     if duplicates == "merge":
         groups = group(columns)
-        columns = {name: column[groups.first] for name, column in columns.items()}
+        columns = groups.arms(columns)
         remark = groups.remark(path)
     return Candidates(encode(columns), columns, remark=remark)
 
 
-def table_objective(
-    path: Path,
-    target: str,
-    duplicates: Duplicates = "merge",
-) -> Table:
+def table_objective(path: Path, target: str, duplicates: Duplicates = "merge") -> Table:
     """Return a user's table with the column `target` as the value.
 
     All other columns are features. Unless `duplicates` are kept, rows with equal features are one
@@ -150,13 +147,57 @@ def table_objective(
     remark = ""
     if duplicates == "merge" and arms:
         groups = group(arms)
-        arms = {name: column[groups.first] for name, column in arms.items()}
+        arms = groups.arms(arms)
         values = groups.repeats(values)
         remark = groups.remark(path, has_values=True)
-    return Table(
-        encode(arms),
-        arms,
-        target=values,
-        description=f"{target} of {path}",
-        remark=remark,
-    )
+    description = f"{target} of {path}"
+    return Table(encode(arms), arms, target=values, description=description, remark=remark)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows of a table, grouped by their parameters."""
+
+    first: NDArray[np.intp]  # (A,), the first row of each group, in the table's order
+    of: NDArray[np.intp]  # (rows,), the group of each row
+
+    @property
+    def repeated(self) -> int:
+        """The rows that repeat an earlier one."""
+        return len(self.of) - len(self.first)
+
+    def arms(self, columns: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
+        """Return the `columns` (rows,) of the first row of each group, (A,)."""
+        return {name: column[self.first] for name, column in columns.items()}
+
+    def remark(self, table: object, has_values: bool = False) -> str:
+        """Return a remark about the merged rows; empty if there are none. `has_values`: whether an
+        evaluation draws one of their values."""
+        if not self.repeated:
+            return ""
+        draws = "an evaluation draws one of the values of these rows; " if has_values else ""
+        again = next(row for row, group in enumerate(self.of) if self.first[group] != row)
+        first = f"the first: row {again + 1} repeats row {self.first[self.of[again]] + 1}"
+        return (
+            f"{self.repeated} rows of {table} repeat the parameters of an earlier row and are one candidate with it "
+            f"({first}); {draws}to keep each row as a candidate of its own, set candidates.duplicates: keep"
+        )
+
+    def repeats(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the `values` (rows,) as (A, most in a group), with NaN for missing ones."""
+        order = np.argsort(self.of, kind="stable")
+        counts = np.bincount(self.of, minlength=len(self.first))
+        place = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        table = np.full((len(self.first), int(counts.max())), np.nan)
+        table[self.of[order], place] = values[order]
+        return table
+
+
+def group(columns: Mapping[str, NDArray[np.generic]]) -> Groups:
+    """Group the rows by `columns`, each (rows,); there must be at least one column."""
+    codes = np.column_stack([np.unique(column, return_inverse=True)[1] for column in columns.values()])
+    _, first, of = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return Groups(first[order], rank[of.reshape(-1)])

@@ -7,12 +7,12 @@ from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, Val
 
 from objectives.command import ShellCommand
 from objectives.datasets import DataSource
-from objectives.duplicates import Duplicates
 from objectives.names import KnowsParameters
 from objectives.objective import Objective, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.sampling import Sampler
 from objectives.space import LARGEST_SIZE
+from objectives.tabular import Duplicates
 from orchestrator.settings.mistakes import Refusal, align, failure
 from orchestrator.settings.options import (
     OBJECTIVE_KEYS,
