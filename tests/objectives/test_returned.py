@@ -2,6 +2,7 @@
 rules for numbers and clear messages.
 """
 
+import warnings
 from decimal import Decimal
 from fractions import Fraction
 from typing import NoReturn
@@ -18,7 +19,36 @@ class Unprintable:
         raise RuntimeError("no")
 
 
-@pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int64(2), np.array(2.0), Fraction(4, 2), Decimal(2)])
+class Measurement:
+    """An object that Python's `float` accepts, as a tensor without dimensions is."""
+
+    def __float__(self) -> float:
+        return 2.0
+
+
+class Tensor:
+    """A tensor without dimensions that has a gradient: `float` of it warns, `float` of `detach()`
+    does not."""
+
+    ndim = 0
+
+    def __init__(self, has_gradient: bool = True) -> None:
+        self._has_gradient = has_gradient
+
+    def detach(self) -> "Tensor":
+        return Tensor(has_gradient=False)
+
+    def __float__(self) -> float:
+        if self._has_gradient:
+            warnings.warn("converting a tensor with a gradient", UserWarning, stacklevel=2)
+        return 2.0
+
+
+PYTHONS = (2, 2.0, Fraction(4, 2), Decimal(2), Measurement(), Tensor())
+NUMPYS = (np.float32(2), np.int64(2), np.array(2.0))
+
+
+@pytest.mark.parametrize("number", [*PYTHONS, *NUMPYS], ids=lambda number: type(number).__name__)
 def test_returned_number_of_any_type_is_a_value(number: object) -> None:
     evaluation = as_evaluation(number, "f")
     assert evaluation.value == 2.0

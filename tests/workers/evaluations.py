@@ -6,7 +6,7 @@ from typing import Any
 
 from objectives.objective import Evaluation, Parameters, Report
 from workers.evaluate import MESSAGE_CHARACTERS, evaluate
-from workers.messages import Attempt, Failure, Limits, Outcome
+from workers.messages import Attempt, Failure, Limits, Outcome, Reported
 
 UNLIMITED = Limits()
 
@@ -22,6 +22,14 @@ class Doing:
         return result
 
 
+class Published(list[Reported | None]):
+    """A `publish` that remembers the reports, and stops no trial."""
+
+    def __call__(self, reported: Reported | None) -> bool:
+        self.append(reported)
+        return False
+
+
 def outcome_of(action: Callable[[Parameters, int, Report], Any], limits: Limits = UNLIMITED, **options: Any) -> Outcome:
     return evaluate(Doing(action), Attempt(7, 3, {"x": 2.0}, seed=11, attempt=4), limits, **options)
 
@@ -30,15 +38,11 @@ def outcome_of_value(value: Any, metrics: Any = None) -> Outcome:
     return outcome_of(lambda *_: Evaluation(value, {} if metrics is None else metrics))
 
 
-def outcome_of_value_within(value: Any, seconds: float) -> Outcome:
-    return outcome_of(lambda *_: Evaluation(value, {}), Limits(timeout_seconds=seconds))
-
-
-def outcome_of_raising(error: BaseException) -> Outcome:
+def outcome_of_raising(error: BaseException, **options: Any) -> Outcome:
     def action(*_: Any) -> None:
         raise error
 
-    return outcome_of(action)
+    return outcome_of(action, **options)
 
 
 def failure_of(outcome: Outcome) -> Failure:

@@ -5,8 +5,9 @@
 import math
 import os
 import pickle
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,17 @@ from hypothesis import strategies as st
 
 from objectives.command import CommandFailedError
 from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
-from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of, outcome_of_raising, outcome_of_value
+from tests.workers.evaluations import (
+    UNLIMITED,
+    Doing,
+    Published,
+    failure_of,
+    outcome_of,
+    outcome_of_raising,
+    outcome_of_value,
+)
 from workers.evaluate import evaluate, summary_of, worker_name
-from workers.messages import Attempt, Failure, FailureKind, Reported, Stopped, Success
+from workers.messages import Attempt, FailureKind, Outcome, Reported, Stopped, Success
 from workers.reporting import RECORDED_WHOLE
 
 
@@ -67,12 +76,13 @@ class WithoutRepr:
         (math.nan, "nan"),
         (-math.inf, "-inf"),
         (np.float64("nan"), "nan"),
-        ("0.5", "'0.5' (str)"),
+        (Decimal("nan"), "nan"),
+        ("0.5", "'0.5' (str); write float(...) if it is meant as a number"),
         (None, "None (NoneType)"),
-        (True, "True (bool)"),
+        (True, "True (bool); write float(...) if it is meant as a number"),
         (np.True_, "bool"),
         (1j, "1j (complex)"),
-        (np.array([1.0]), "array([1.]) (ndarray)"),
+        (np.array([1.0]), "array([1.]) (ndarray); give one of its numbers, such as its mean"),
         pytest.param(1 << 3_321_928, "an int of 3321929 bits", id="million digits"),
         (10**400, "an int of 1329 bits"),
         pytest.param("a" * 10**6, "...", id="a million letters"),
@@ -115,79 +125,49 @@ def test_metrics_that_are_no_mapping_are_omitted() -> None:
     assert outcome.remark == "metrics left out: they must be a mapping, got list"
 
 
-def test_failed_command_has_its_own_message_and_no_traceback() -> None:
-    failure = failure_of(outcome_of_raising(CommandFailedError("the command ended with status 3")))
-    assert (failure.kind, failure.message) == (FailureKind.ERROR, "the command ended with status 3")
+@pytest.mark.parametrize("kind", [FailureKind.ERROR, FailureKind.INVALID_VALUE])
+def test_error_about_a_command_or_a_value_is_its_message_without_a_traceback(kind: FailureKind) -> None:
+    error = CommandFailedError if kind is FailureKind.ERROR else InvalidValueError
+    failure = failure_of(outcome_of_raising(error("the last line is no number, got 'done'")))
+    assert (failure.kind, failure.message) == (kind, "the last line is no number, got 'done'")
 
 
-def test_invalid_value_error_of_the_objective_keeps_its_message() -> None:
-    failure = failure_of(outcome_of_raising(InvalidValueError("the last line is no number, got 'done'")))
-    assert failure.kind is FailureKind.INVALID_VALUE
-    assert failure.message == "the last line is no number, got 'done'"
+def reporting(*reports: Sequence[Any], **metrics: Any) -> Doing:
+    """Return an objective that calls `report` with each of these positional arguments."""
+
+    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
+        for arguments in reports:
+            report(*arguments, **metrics)
+        return Evaluation(1.0)
+
+    return Doing(trains)
 
 
-def test_report_that_is_no_number_is_an_invalid_value() -> None:
-    failure = failure_of(outcome_of(lambda parameters, seed, report: cast(Any, report)("high")))
-    assert failure.kind is FailureKind.INVALID_VALUE
-    assert failure.message == (
-        "a reported value must be a finite number, got 'high' (str); write float(...) if it is meant as a number"
-    )
+def outcome_of_reports(*reports: Sequence[Any], **metrics: Any) -> Outcome:
+    return outcome_of(reporting(*reports, **metrics).action)
 
 
 def test_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> None:
-    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
-        for step in (2, 4, 6, 8):
-            report(0.1 * step, step)
-        return Evaluation(1.0)
-
-    def publish(reported: Reported | None) -> bool:
-        assert reported is not None
-        published.append(reported.step)
-        return False
-
-    published: list[int] = []
+    published = Published()
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0, step_limit=5)
-    outcome = evaluate(Doing(trains), attempt, UNLIMITED, publish=publish)
+    objective = reporting(*((0.1 * step, step) for step in (2, 4, 6, 8)))
+    outcome = evaluate(objective, attempt, UNLIMITED, publish=published)
     assert isinstance(outcome, Stopped)
     assert outcome.step == 6
-    assert published == [2, 4, 6]
-
-
-@pytest.mark.parametrize("step", [0.75, math.nan, math.inf, "3"])
-def test_step_that_is_no_whole_number_fails(step: object) -> None:
-    def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        report(3, step)  # type: ignore[arg-type]
-        return Evaluation(0.0)
-
-    failure = failure_of(outcome_of(trains))
-    assert failure.kind is FailureKind.INVALID_VALUE
-    assert "a step must be a" in failure.message
+    assert [reported and reported.step for reported in published] == [2, 4, 6]
 
 
 def test_step_may_be_a_float_that_is_a_whole_number() -> None:
-    def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        report(0.5, 3.0)  # type: ignore[arg-type]
-        return Evaluation(0.0)
-
-    outcome = outcome_of(trains)
+    outcome = outcome_of_reports((0.5, 3.0))
     assert isinstance(outcome, Success)
     assert [reported.step for reported in outcome.reports] == [3]
 
 
 def test_reports_are_recorded_at_growing_distances_with_the_last_one() -> None:
-    count, published = 32 * RECORDED_WHOLE + 2, list[Reported | None]()
-
-    def trains(parameters: Parameters, seed: int, report: Report) -> Evaluation:
-        for step in range(count):
-            report(float(step))
-        return Evaluation(0.0)
-
-    def publish(reported: Reported | None) -> bool:
-        published.append(reported)
-        return False
-
+    count, published = 32 * RECORDED_WHOLE + 2, Published()
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
-    outcome = evaluate(Doing(trains), attempt, UNLIMITED, publish=publish)
+    objective = reporting(*((float(step),) for step in range(count)))
+    outcome = evaluate(objective, attempt, UNLIMITED, publish=published)
     assert isinstance(outcome, Success)
     steps = [reported.step for reported in outcome.reports]
     assert steps[: RECORDED_WHOLE + 2] == [*range(RECORDED_WHOLE), RECORDED_WHOLE, RECORDED_WHOLE + 2]
@@ -198,38 +178,29 @@ def test_reports_are_recorded_at_growing_distances_with_the_last_one() -> None:
 
 
 def test_report_takes_further_numbers_by_name() -> None:
-    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
-        report(0.5, 1, loss=math.inf, rate=0.25)
-        report(0.75, 2, **{"val loss": 3})
-        return Evaluation(1.0)
-
-    outcome = outcome_of(trains)
+    outcome = outcome_of_reports((0.5, 1), (0.75, 2), **{"loss": math.inf, "val rate": 3})
     assert isinstance(outcome, Success)
-    assert outcome.reports == (
-        Reported(1, 0.5, (("loss", math.inf), ("rate", 0.25))),
-        Reported(2, 0.75, (("val loss", 3.0),)),
-    )
+    metrics = (("loss", math.inf), ("val rate", 3.0))
+    assert outcome.reports == (Reported(1, 0.5, metrics), Reported(2, 0.75, metrics))
 
 
 @pytest.mark.parametrize(
-    ("value", "metrics", "message"),
+    ("report", "metrics", "message"),
     [
-        (0.5, {"loss": "low"}, "the reported metric 'loss' must be a finite number, got 'low'"),
-        (0.5, {f"m{number}": 0.0 for number in range(MOST_METRICS + 1)}, f"more than {MOST_METRICS}"),
-        (0.5, {"n" * (NAME_CHARACTERS + 1): 0.0}, f"more than {NAME_CHARACTERS} characters"),
-        ({"accuracy": 0.5, "loss": 2.0}, {}, "a reported mapping must have 'value'"),
+        (["high"], {}, "a reported value must be a finite number, got 'high' (str); write float(...)"),
+        *(([3, step], {}, "a step must be a") for step in (0.75, math.nan, math.inf, "3")),
+        ([0.5], {"loss": "low"}, "the reported metric 'loss' must be a finite number, got 'low'"),
+        ([0.5], {f"m{n}": 0.0 for n in range(MOST_METRICS + 1)}, f"more than {MOST_METRICS}"),
+        ([0.5], {"n" * (NAME_CHARACTERS + 1): 0.0}, f"more than {NAME_CHARACTERS} characters"),
+        ([{"accuracy": 0.5, "loss": 2.0}], {}, "a reported mapping must have 'value'"),
     ],
 )
 def test_report_that_cannot_be_recorded_makes_the_evaluation_fail(
-    value: Any, metrics: dict[str, float], message: str
+    report: Sequence[Any], metrics: dict[str, Any], message: str
 ) -> None:
-    def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
-        report(value, 1, **metrics)
-        return Evaluation(1.0)
-
-    outcome = outcome_of(trains)
-    assert isinstance(outcome, Failure)
-    assert message in outcome.message
+    failure = failure_of(outcome_of_reports(report, **metrics))
+    assert failure.kind is FailureKind.INVALID_VALUE
+    assert message in failure.message
 
 
 class MuteError(Exception):
@@ -237,6 +208,12 @@ class MuteError(Exception):
         raise RuntimeError("no")
 
 
+class Interrupting(KeyboardInterrupt):
+    def __str__(self) -> str:
+        raise SystemExit
+
+
+@pytest.mark.parametrize("is_expendable", [False, True])
 @pytest.mark.parametrize(
     ("error", "kind", "beginning"),
     [
@@ -245,6 +222,9 @@ class MuteError(Exception):
         (TimeoutError("socket"), FailureKind.ERROR, "TimeoutError: socket\n"),
         (SystemExit(3), FailureKind.ERROR, "SystemExit: 3\n"),
         (GeneratorExit("x"), FailureKind.ERROR, "GeneratorExit: x\n"),
+        (KeyboardInterrupt(), FailureKind.ERROR, "KeyboardInterrupt\n"),
+        (BaseException("odd"), FailureKind.ERROR, "BaseException: odd\n"),
+        (Interrupting(), FailureKind.ERROR, "Interrupting: (its message cannot be printed)\n"),
         (MemoryError("no room"), FailureKind.OUT_OF_MEMORY, "MemoryError: no room\n"),
         (MuteError(), FailureKind.ERROR, "MuteError: (its message cannot be printed)\n"),
         (RuntimeError("x" * 10**6), FailureKind.ERROR, "RuntimeError: xxx"),
@@ -252,9 +232,9 @@ class MuteError(Exception):
     ],
 )
 def test_exception_of_any_type_is_a_failure_that_describes_it(
-    error: BaseException, kind: FailureKind, beginning: str
+    error: BaseException, kind: FailureKind, beginning: str, is_expendable: bool
 ) -> None:
-    failure = failure_of(outcome_of_raising(error))
+    failure = failure_of(outcome_of_raising(error, is_expendable=is_expendable))
     assert failure.kind is kind
     assert failure.message.startswith(beginning)
 
@@ -268,24 +248,6 @@ def test_traceback_ends_at_the_line_that_raised() -> None:
     failure = failure_of(outcome_of(lambda *_: recurse(200)))
     assert failure.message.startswith("KeyError: 'the culprit'\nTraceback")
     assert failure.message.endswith("KeyError: 'the culprit'")
-
-
-class Interrupting(KeyboardInterrupt):
-    def __str__(self) -> str:
-        raise SystemExit
-
-
-@pytest.mark.parametrize("is_expendable", [False, True])
-@pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit(), BaseException("odd"), Interrupting()], ids=repr
-)
-def test_objective_error_of_any_type_fails_its_trial(error: BaseException, is_expendable: bool) -> None:
-    def action(*_: Any) -> None:
-        raise error
-
-    failure = failure_of(outcome_of(action, is_expendable=is_expendable))
-    assert failure.kind is FailureKind.ERROR
-    assert failure.message.startswith(type(error).__qualname__)
 
 
 def test_objective_cannot_change_the_trial() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from objectives.objective import Evaluation, Parameters, Report
-from tests.workers.evaluations import UNLIMITED, Doing
+from tests.workers.evaluations import UNLIMITED, Doing, Published
 from workers.evaluate import evaluate
 from workers.kept_reports import FILE
 from workers.messages import Attempt, Failure, Reported, Success
@@ -19,7 +19,6 @@ def attempt_of(
     is_killed: bool = False,
 ) -> tuple[list[Reported], object]:
     """Return the published reports and the outcome of an attempt that reports these steps."""
-    published: list[Reported] = []
 
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
         for step in steps:
@@ -28,12 +27,10 @@ def attempt_of(
             raise SystemExit
         return Evaluation(1.0)
 
-    def publish(reported: Reported | None) -> bool:
-        published.append(reported) if reported is not None else None
-        return False
-
+    published = Published()
     attempt = Attempt(0, 0, {}, 0, folder=folder, recorded_step=recorded_step)
-    return published, evaluate(Doing(trains), attempt, UNLIMITED, publish=publish)
+    outcome = evaluate(Doing(trains), attempt, UNLIMITED, publish=published)
+    return [reported for reported in published if reported], outcome
 
 
 def steps_of(reports: list[Reported]) -> list[int]:

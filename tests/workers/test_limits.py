@@ -18,13 +18,7 @@ from hypothesis import strategies as st
 
 from objectives.machines import RANK_VARIABLES
 from objectives.objective import Evaluation, Parameters, Report
-from tests.workers.evaluations import (
-    UNLIMITED,
-    Doing,
-    failure_of,
-    outcome_of,
-    outcome_of_value_within,
-)
+from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of
 from workers.evaluate import evaluate
 from workers.limits import HostInterruptError, grace_seconds
 from workers.messages import Attempt, FailureKind, Limits, Outcome, Success
@@ -59,7 +53,8 @@ def test_value_whose_conversion_does_not_end_meets_the_time_out() -> None:
             time.sleep(20)
             return 0.0
 
-    assert failure_of(outcome_of_value_within(Slow(), seconds=0.2)).kind is FailureKind.TIMEOUT
+    outcome = outcome_of(lambda *_: Evaluation(Slow()), Limits(timeout_seconds=0.2))
+    assert failure_of(outcome).kind is FailureKind.TIMEOUT
 
 
 def sleep_and_catch(exceptions: type[BaseException], times: int) -> None:
