@@ -6,8 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from objectives.parameters import Choice, Ordered, Space
-from objectives.problems.benchmark_tables import FCNET_SPACE, HPOBENCH_MLP_SPACE, NAS_BENCH_201_SPACE
+from objectives.parameters import Space
+from objectives.problems.benchmark_tables import (
+    FCNET_SPACE,
+    HPOBENCH_MLP_SPACE,
+    NAS_BENCH_201_SPACE,
+    levels_of,
+)
 from objectives.problems.cells import OPERATIONS, cells_of
 
 GRIDS: Mapping[str, tuple[Space, tuple[str, ...]]] = {
@@ -19,27 +24,15 @@ GRIDS: Mapping[str, tuple[Space, tuple[str, ...]]] = {
 
 def configurations(space: Space) -> list[dict[str, object]]:
     """Return all configurations of the space; the last parameter varies fastest."""
-    levels = [
-        parameter.ordered if isinstance(parameter, Ordered) else parameter.choices
-        for parameter in space.values()
-        if isinstance(parameter, Ordered | Choice)
-    ]
-    return [dict(zip(space, values, strict=True)) for values in itertools.product(*levels)]
-
-
-def counts(space: Space) -> list[int]:
-    return [
-        len(parameter.ordered if isinstance(parameter, Ordered) else parameter.choices)
-        for parameter in space.values()
-        if isinstance(parameter, Ordered | Choice)
-    ]
+    return [dict(zip(space, values, strict=True)) for values in itertools.product(*levels_of(space).values())]
 
 
 def write_grid(root: Path, folder: str) -> None:
     """Every configuration in a shuffled order; its value is 1000 · column plus its index, with
     deviations up to half a unit."""
     space, columns = GRIDS[folder]
-    index = np.array(list(itertools.product(*map(range, counts(space)))), dtype=np.uint8)
+    counts = [len(levels) for levels in levels_of(space).values()]
+    index = np.array(list(itertools.product(*map(range, counts))), dtype=np.uint8)
     order = np.random.default_rng(0).permutation(len(index))
     values = {
         name: (1000 * place + order[:, None] + np.array([-0.5, 0.5, np.nan])).astype(np.float32)
@@ -68,3 +61,10 @@ def write_cells(root: Path) -> None:
         train_time_108=np.linspace(300, 500, 41).astype(np.float32),
         trainable_parameters=np.arange(41, dtype=np.uint32),
     )
+
+
+def write_tables(root: Path) -> None:
+    """Write all of them."""
+    for name in GRIDS:
+        write_grid(root, name)
+    write_cells(root)

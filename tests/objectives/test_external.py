@@ -5,7 +5,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -45,8 +45,11 @@ constant = 3
 """
 
 
+Named = Callable[[str], PythonCallable]
+
+
 @pytest.fixture
-def callable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], PythonCallable]:
+def callable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Named:
     """Builds a PythonCallable of a function in MODULE, found by its search path only."""
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "users_module", raising=False)
@@ -54,51 +57,43 @@ def callable_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
     return lambda name: PythonCallable(f"users_module:{name}", (str(tmp_path),))
 
 
-def test_parameters_are_keywords(callable_named: Callable[[str], PythonCallable], silent: Report) -> None:
-    assert callable_named("plain").evaluate({"x": 3, "scale": 2}, 0, silent).value == 6
-
-
-def test_seed_and_report_are_passed_if_the_signature_names_them(
-    callable_named: Callable[[str], PythonCallable],
+@pytest.mark.parametrize(
+    ("name", "parameters", "value"),
+    [
+        ("plain", {"x": 3, "scale": 2}, 6),
+        ("seeded", {"x": 1}, 42),
+        ("seeded", {"x": 1, "seed": 5}, 6),  # a parameter called seed is the parameter
+        ("anything", {"a": 1, "b": 2}, 2),  # variadic keywords receive only the parameters
+    ],
+)
+def test_parameters_are_keywords_and_the_seed_is_passed_if_the_signature_names_it(
+    callable_named: Named, silent: Report, name: str, parameters: dict[str, int], value: int
 ) -> None:
+    assert callable_named(name).evaluate(parameters, 41, silent).value == value
+
+
+def test_report_is_passed_and_a_returned_mapping_has_metrics(callable_named: Named, silent: Report) -> None:
+    assert dict(callable_named("seeded").evaluate({"x": 1}, 41, silent).metrics) == {"seed": 41}
     reports: list[Any] = []
-    evaluation = callable_named("seeded").evaluate({"x": 1}, 41, cast(Any, reports.append))
-    assert (evaluation.value, dict(evaluation.metrics)) == (42, {"seed": 41})
     callable_named("reporting").evaluate({"x": 1}, 0, lambda value, step=None, **_: reports.append((value, step)))
     assert reports == [(0.5, 4)]
 
 
-def test_parameter_called_seed_is_the_parameter(
-    callable_named: Callable[[str], PythonCallable], silent: Report
-) -> None:
-    assert callable_named("seeded").evaluate({"x": 1, "seed": 5}, 41, silent).value == 6
-
-
-def test_variadic_keywords_receive_only_the_parameters(
-    callable_named: Callable[[str], PythonCallable], silent: Report
-) -> None:
-    assert callable_named("anything").evaluate({"a": 1, "b": 2}, 0, silent).value == 2
-
-
-def test_exception_of_the_function_passes_through(
-    callable_named: Callable[[str], PythonCallable], silent: Report
-) -> None:
+def test_exception_of_the_function_passes_through(callable_named: Named, silent: Report) -> None:
     with pytest.raises(ZeroDivisionError, match="of the user's own"):
         callable_named("failing").evaluate({"x": 1}, 0, silent)
     with pytest.raises(InvalidValueError, match="users_module:worded must return a number, got str 'high'"):
         callable_named("worded").evaluate({"x": 1}, 0, silent)
 
 
-def test_external_travels_to_a_worker(callable_named: Callable[[str], PythonCallable], silent: Report) -> None:
+def test_external_travels_to_a_worker(callable_named: Named, silent: Report) -> None:
     objective = callable_named("plain")
     assert pickle.loads(pickle.dumps(objective)).evaluate({"x": 3}, 0, silent) == objective.evaluate(
         {"x": 3}, 0, silent
     )
 
 
-def test_preparing_imports_the_module_and_raises_its_errors(
-    callable_named: Callable[[str], PythonCallable], tmp_path: Path
-) -> None:
+def test_preparing_imports_the_module_and_raises_its_errors(callable_named: Named, tmp_path: Path) -> None:
     callable_named("plain").prepare()
     assert "users_module" in sys.modules
     (tmp_path / "broken_module.py").write_text("1 / 0")
@@ -111,7 +106,7 @@ def test_preparing_imports_the_module_and_raises_its_errors(
     [("plain", ["x"]), ("plain", ["x", "scale"]), ("seeded", ["x"]), ("reporting", ["x"]), ("anything", ["a", "b"])],
 )
 def test_function_that_fits_the_space_passes_the_check(
-    callable_named: Callable[[str], PythonCallable], silent: Report, name: str, parameters: list[str]
+    callable_named: Named, silent: Report, name: str, parameters: list[str]
 ) -> None:
     objective = callable_named(name)
     objective.check(parameters)
@@ -133,7 +128,7 @@ def test_function_that_fits_the_space_passes_the_check(
     ],
 )
 def test_function_that_does_not_fit_is_refused_early(
-    callable_named: Callable[[str], PythonCallable], name: str, parameters: list[str], message: str
+    callable_named: Named, name: str, parameters: list[str], message: str
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):
         callable_named(name).check(parameters)

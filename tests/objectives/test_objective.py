@@ -18,7 +18,7 @@ from objectives.objective import Candidates, Evaluation, HasCandidates, HasOptim
 from objectives.parameters import Range
 from objectives.sampling import make_candidates
 from orchestrator.settings.options import build
-from tests.objectives.recorded_files import GRIDS, write_cells, write_grid
+from tests.objectives.recorded_files import write_tables
 
 HEADERS = {
     "abalone/abalone.csv": "sex,length,diameter,height,whole,shucked,viscera,shell,rings",
@@ -47,9 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         text = "\n".join([header, *(",".join(map(str, row)) for row in numbers)])
         (root / name).parent.mkdir()
         (root / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
-    for name in GRIDS:
-        write_grid(root, name)
-    write_cells(root)
+    write_tables(root)
     return root
 
 

@@ -58,6 +58,11 @@ def test_function_inside_a_function_is_compared_too() -> None:
     assert not has_equal_code(compiled(one), compiled(other))
 
 
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
+
+
 def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100_000)
     table, small = np.zeros(50_000), np.zeros(10)
@@ -70,11 +75,8 @@ def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, mon
         draft_function(lambda x: x + small[0], tmp_path / "functions").write()
 
 
-def test_large_function_with_a_variable_that_has_no_value_is_pickled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
-
+@pytest.mark.usefixtures("everything_is_large")
+def test_large_function_with_a_variable_that_has_no_value_is_pickled(tmp_path: Path) -> None:
     def objective(x: float) -> float:
         return x if x < 1.0 else later
 
@@ -84,10 +86,8 @@ def test_large_function_with_a_variable_that_has_no_value_is_pickled(
         assert Path(draft_function(objective, tmp_path / "functions").write().path).exists()
 
 
-def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
+@pytest.mark.usefixtures("everything_is_large")
+def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(tmp_path: Path) -> None:
     folder = tmp_path / "functions"
     folder.mkdir()
     for name in ("needed", "unneeded", "new", "small"):
@@ -108,9 +108,9 @@ def test_large_pickles_that_no_run_names_are_removed_when_they_are_old(
 
 
 @pytest.mark.filterwarnings("ignore:.*takes 0 MB")
-def test_pickle_that_is_used_again_counts_as_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("everything_is_large")
+def test_pickle_that_is_used_again_counts_as_new(tmp_path: Path) -> None:
     """No run names the file yet when another program removes old files."""
-    monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
     again = functools.partial(max, 0.0)
     path = Path(draft_function(again, tmp_path / "functions").write().path)
     os.utime(path, (1.0, 1.0))

@@ -12,12 +12,17 @@ from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
 
 
+@pytest.fixture(autouse=True)
+def search_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Undo the additions to `sys.path`."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
 def test_reference_resolves_to_the_object_that_it_names() -> None:
     assert import_reference("math:sqrt") is math.sqrt
 
 
-def test_module_is_found_on_the_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_module_is_found_on_the_search_path(tmp_path: Path) -> None:
     (tmp_path / "module_found_on_search_path.py").write_text("answer = 42")
     assert import_reference("module_found_on_search_path:answer", [str(tmp_path)]) == 42
 
@@ -48,9 +53,8 @@ def test_wrong_reference_is_refused(reference: str, message: str) -> None:
     ],
 )
 def test_misspelled_module_or_file_is_refused_with_the_existing_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reference: str, message: str
+    tmp_path: Path, reference: str, message: str
 ) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "train_of_hour.py").write_text("def f(x):\n    return x\n")
     with pytest.raises(ObjectiveError, match=message.format(folder=tmp_path)):
         import_reference(reference, [str(tmp_path), str(tmp_path / ".")])
@@ -68,20 +72,14 @@ def test_misspelled_module_or_file_is_refused_with_the_existing_one(
         ("import sys; sys.exit(3)", r"ended the program with sys.exit\(3\): what it does as a script"),
     ],
 )
-def test_module_that_fails_on_import_differs_from_a_missing_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, message: str
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_module_that_fails_on_import_differs_from_a_missing_one(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "module_that_fails.py").write_text(text)
     with pytest.raises(ObjectiveError, match=message):
         import_reference("module_that_fails:f", [str(tmp_path)])
 
 
 @pytest.mark.parametrize("raising", ["1 / 0", "import json\njson.loads('{')"], ids=["here", "in the library"])
-def test_line_that_failed_is_the_last_one_of_the_users_code(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raising: str
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_line_that_failed_is_the_last_one_of_the_users_code(tmp_path: Path, raising: str) -> None:
     (tmp_path / "module_with_import.py").write_text("import module_imported_by_it")
     (tmp_path / "module_imported_by_it.py").write_text(f"import math\n\n{raising}")
     line = 3 + raising.count("\n")
@@ -90,8 +88,7 @@ def test_line_that_failed_is_the_last_one_of_the_users_code(
             import_reference(reference, [str(tmp_path)])
 
 
-def test_line_of_an_installed_module_is_named_if_no_other_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
+def test_line_of_an_installed_module_is_named_if_no_other_is(tmp_path: Path) -> None:
     folder = tmp_path / "site-packages"
     folder.mkdir()
     (folder / "module_installed_and_failing.py").write_text("1 / 0")

@@ -160,8 +160,11 @@ def kind(request: pytest.FixtureRequest) -> Kind:
     return kind
 
 
+Make = Callable[..., RayExecutor]
+
+
 @pytest.fixture
-def make(kind: Kind) -> Iterator[Callable[..., RayExecutor]]:
+def make(kind: Kind) -> Iterator[Make]:
     executors: list[RayExecutor] = []
 
     def build(slots: int, limits: Limits = PATIENT) -> RayExecutor:
@@ -178,9 +181,7 @@ def attempt(number: int, action: str, **parameters: Any) -> Attempt:
 
 
 @pytest.mark.parametrize("limits", [HASTY, PATIENT])
-def test_failures_name_their_cause_and_other_evaluations_finish(
-    make: Callable[..., RayExecutor], limits: Limits
-) -> None:
+def test_failures_name_their_cause_and_other_evaluations_finish(make: Make, limits: Limits) -> None:
     executor = make(slots=4, limits=limits)
     hostile = [action for action in EXPECTED if (action in ENDLESS) == (limits is HASTY)]
     actions = [name for action in hostile for name in (action, "work")]
@@ -197,7 +198,7 @@ def test_failures_name_their_cause_and_other_evaluations_finish(
         assert EXPECTED[action][1] in outcome.message
 
 
-def test_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayExecutor]) -> None:
+def test_worker_out_of_descriptors_is_not_used_again(make: Make) -> None:
     executor = make(slots=1)
     executor.submit([attempt(0, "leak_descriptors")])
     leak = drain(executor)[0]
@@ -211,7 +212,7 @@ def test_worker_out_of_descriptors_is_not_used_again(make: Callable[..., RayExec
         assert outcome.worker != leak.worker
 
 
-def test_evaluations_after_a_streak_of_failures_run_in_another_process(make: Callable[..., RayExecutor]) -> None:
+def test_evaluations_after_a_streak_of_failures_run_in_another_process(make: Make) -> None:
     executor, failures = make(slots=1), Counter[str]()
     # a busy machine may begin a second process, which then has some of the failures
     while max(failures.values(), default=0) < DAMAGED_AFTER:
@@ -226,9 +227,7 @@ def test_evaluations_after_a_streak_of_failures_run_in_another_process(make: Cal
 
 
 @pytest.mark.parametrize("action", ["fork_and_return", "fork_and_hang", "fork_and_die"])
-def test_children_do_not_outlive_their_evaluation(
-    make: Callable[..., RayExecutor], action: str, tmp_path: Path
-) -> None:
+def test_children_do_not_outlive_their_evaluation(make: Make, action: str, tmp_path: Path) -> None:
     executor = make(slots=1, limits=HASTY if action in ENDLESS else PATIENT)
     executor.submit([attempt(0, action, file=str(tmp_path / "pid"))])
     outcome = drain(executor)[0]

@@ -11,7 +11,7 @@ from objectives.objective import ObjectiveError, Report
 from objectives.problems.benchmark_tables import FcNet, HpobenchMlp, NasBench101, NasBench201
 from objectives.problems.cell_features import Encoding
 from objectives.problems.cells import Cell
-from tests.objectives.recorded_files import configurations, write_cells, write_grid
+from tests.objectives.recorded_files import configurations, write_tables
 
 GRIDS: dict[str, Any] = {"nasbench201": NasBench201(), "fcnet": FcNet(), "hpobench_mlp": HpobenchMlp()}
 
@@ -19,9 +19,7 @@ GRIDS: dict[str, Any] = {"nasbench201": NasBench201(), "fcnet": FcNet(), "hpoben
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("tables")
-    for name in GRIDS:
-        write_grid(root, name)
-    write_cells(root)
+    write_tables(root)
     return root
 
 

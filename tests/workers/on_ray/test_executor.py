@@ -57,8 +57,11 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+Make = Callable[..., RayExecutor]
+
+
 @pytest.fixture
-def make(kind: str) -> Iterator[Callable[..., RayExecutor]]:
+def make(kind: str) -> Iterator[Make]:
     executors: list[RayExecutor] = []
 
     def build(
@@ -98,7 +101,7 @@ class SlowToPrepare:
         return Evaluation(1.0)
 
 
-def test_time_out_does_not_count_the_preparation_of_a_process(make: Callable[..., RayExecutor]) -> None:
+def test_time_out_does_not_count_the_preparation_of_a_process(make: Make) -> None:
     executor = make(SlowToPrepare(), Limits(timeout_seconds=0.5))
     executor.submit([attempt(number) for number in range(3)])
     assert all(isinstance(outcome, Success) for outcome in drain(executor).values())
@@ -118,9 +121,7 @@ def failure_of(outcome: Outcome) -> Failure:
 
 
 @pytest.mark.parametrize("kind", ["task"], indirect=True)
-def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
-    make: Callable[..., RayExecutor], tmp_path: Path
-) -> None:
+def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(make: Make, tmp_path: Path) -> None:
     limit = 1.0
     occupant = occupy.remote(str(tmp_path / "pid"), str(tmp_path / "release"))
     pid_in(tmp_path / "pid")  # until it holds them, the trial could run at once
@@ -132,9 +133,7 @@ def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(
     ray.get(occupant)
 
 
-def test_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_fault(
-    make: Callable[..., RayExecutor], tmp_path: Path
-) -> None:
+def test_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_fault(make: Make, tmp_path: Path) -> None:
     executor = make(limits=Limits(timeout_seconds=300.0))
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
     os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
@@ -142,7 +141,7 @@ def test_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_fault(
     assert failure_of(outcome).kind is FailureKind.WORKER_LOST
 
 
-def test_cancelling_ends_the_workers_process(make: Callable[..., RayExecutor], tmp_path: Path) -> None:
+def test_cancelling_ends_the_workers_process(make: Make, tmp_path: Path) -> None:
     executor = make()
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
     pid = pid_in(tmp_path / "pid")
@@ -153,7 +152,7 @@ def test_cancelling_ends_the_workers_process(make: Callable[..., RayExecutor], t
 
 
 def test_silent_attempt_is_given_up_when_its_lease_expires(
-    make: Callable[..., RayExecutor], request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make: Make, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch, "START_UP_SECONDS", 0.0)
     monkeypatch.setattr(watch, "grace_seconds", lambda _: 0.5)
@@ -182,7 +181,7 @@ class HoldsArray:
         return Evaluation(self.array[seed], {"is_own_copy": float(self.array.flags.writeable)})
 
 
-def test_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: Callable[..., RayExecutor]) -> None:
+def test_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: Make) -> None:
     executor = make(HoldsArray())
     executor.submit([Attempt(0, 0, {}, seed=12345)])
     outcome = drain(executor)[0]
@@ -204,7 +203,7 @@ class CountsItsUnpicklings:
         return Evaluation(float(self.unpicklings))
 
 
-def test_worker_unpickles_the_objective_once(make: Callable[..., RayExecutor]) -> None:
+def test_worker_unpickles_the_objective_once(make: Make) -> None:
     executor = make(CountsItsUnpicklings(), slots=1)
     executor.submit([attempt(i) for i in range(4)])
     outcomes = [outcome for outcome in drain(executor).values() if isinstance(outcome, Success)]
@@ -220,7 +219,7 @@ class UnpicklesNowhere:
         return Evaluation(1.0)
 
 
-def test_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Callable[..., RayExecutor]) -> None:
+def test_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Make) -> None:
     executor = make(UnpicklesNowhere())
     executor.submit([attempt(0)])
     failure = failure_of(drain(executor)[0])
@@ -234,7 +233,7 @@ class HoldsLock(Misbehaving):
         self.lock = threading.Lock()
 
 
-def test_objective_that_cannot_be_pickled_is_refused(make: Callable[..., RayExecutor]) -> None:
+def test_objective_that_cannot_be_pickled_is_refused(make: Make) -> None:
     with pytest.raises(ExecutorError, match=r"must be picklable .* got HoldsLock"):
         make(HoldsLock())
 
@@ -247,9 +246,7 @@ def test_objective_that_cannot_be_pickled_is_refused(make: Callable[..., RayExec
         ({"limits": Limits(memory_bytes=2**60)}, "memory 1.07e\\+09 GiB"),
     ],
 )
-def test_executor_rejects_resources_that_no_node_has(
-    make: Callable[..., RayExecutor], request_: dict[str, Any], text: str
-) -> None:
+def test_executor_rejects_resources_that_no_node_has(make: Make, request_: dict[str, Any], text: str) -> None:
     with pytest.raises(ExecutorError, match=text):
         make(**request_)
 
@@ -274,6 +271,6 @@ def test_attempts_wait_for_another_campaigns_turn_while_outcomes_arrive(monkeypa
     executor.close()
 
 
-def test_fewer_than_one_slot_is_refused(make: Callable[..., RayExecutor]) -> None:
+def test_fewer_than_one_slot_is_refused(make: Make) -> None:
     with pytest.raises(ExecutorError, match=r"workers.count must be >= 1, got 0"):
         make(slots=0)
