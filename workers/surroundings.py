@@ -12,8 +12,9 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from typing import Any, TextIO
 
 from workers.messages import Failure, FailureKind, Outcome
 
@@ -42,100 +43,74 @@ class Streak:
 @contextlib.contextmanager
 def restore_surroundings() -> Iterator[None]:
     """Restore the state on exit, as far as the system allows it."""
+    limits = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS}
     with ExitStack() as undo:
-        for keep in (_folder, _umask, _environment, _limits, _streams, _interpreter, _signals):
-            undo.callback(_quietly, keep())
+        undo.callback(_quietly, _enter, _folder())
+        undo.callback(_quietly, os.umask, _umask())
+        undo.callback(_quietly, _set_environment, dict(os.environ))
+        undo.callback(_quietly, _set_limits, limits)
+        undo.callback(_quietly, _set_streams, sys.stdin, sys.stdout, sys.stderr)
+        undo.callback(_quietly, sys.setrecursionlimit, sys.getrecursionlimit())
+        undo.callback(_quietly, gc.enable if gc.isenabled() else gc.disable)
+        if threading.current_thread() is threading.main_thread():  # handlers belong to it
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            undo.callback(_quietly, _set_signals, mask, _handlers())
         yield
 
 
-def _quietly(restore: Callable[[], None]) -> None:
+def _quietly(restore: Callable[..., object], *values: object) -> None:
     with contextlib.suppress(OSError, ValueError):
-        restore()
+        restore(*values)
 
 
-def _folder() -> Callable[[], None]:
+def _folder() -> str:
     try:
-        before = os.getcwd()
+        return os.getcwd()
     except FileNotFoundError:  # it was removed by another process
-        before = "/"
-
-    def restore() -> None:
-        with contextlib.suppress(FileNotFoundError):
-            if os.getcwd() == before:
-                return
-        os.makedirs(before, exist_ok=True)  # it may have been removed
-        os.chdir(before)
-
-    return restore
+        return "/"
 
 
-def _umask() -> Callable[[], None]:
-    before = os.umask(0o077)  # the umask can only be read by setting it
-    os.umask(before)
-    return lambda: _forget(os.umask(before))
+def _enter(folder: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if os.getcwd() == folder:
+            return
+    os.makedirs(folder, exist_ok=True)  # it may have been removed
+    os.chdir(folder)
 
 
-def _forget(_: object) -> None:
-    return None
+def _umask() -> int:
+    umask = os.umask(0o077)  # the umask can only be read by setting it
+    os.umask(umask)
+    return umask
 
 
-def _environment() -> Callable[[], None]:
-    before = dict(os.environ)
-
-    def restore() -> None:
-        for name in [name for name in os.environ if name not in before]:
-            del os.environ[name]
-        for name, value in before.items():
-            if os.environ.get(name) != value:
-                os.environ[name] = value
-
-    return restore
+def _set_environment(variables: Mapping[str, str]) -> None:
+    for name in [name for name in os.environ if name not in variables]:
+        del os.environ[name]
+    for name, value in variables.items():
+        if os.environ.get(name) != value:
+            os.environ[name] = value
 
 
-def _limits() -> Callable[[], None]:
-    before = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS}
-
-    def restore() -> None:
-        for limit, soft in before.items():
-            now, hard = resource.getrlimit(limit)
-            if now != soft:
-                with contextlib.suppress(OSError, ValueError):  # the hard limit was also lowered
-                    resource.setrlimit(limit, (soft, hard))
-
-    return restore
+def _set_limits(limits: Mapping[int, int]) -> None:
+    for limit, soft in limits.items():
+        now, hard = resource.getrlimit(limit)
+        if now != soft:  # setting it fails if the hard limit was also lowered
+            _quietly(resource.setrlimit, limit, (soft, hard))
 
 
-def _streams() -> Callable[[], None]:
-    before = sys.stdin, sys.stdout, sys.stderr
-
-    def restore() -> None:
-        sys.stdin, sys.stdout, sys.stderr = before
-
-    return restore
+def _set_streams(*streams: TextIO) -> None:
+    sys.stdin, sys.stdout, sys.stderr = streams
 
 
-def _interpreter() -> Callable[[], None]:
-    depth, collects = sys.getrecursionlimit(), gc.isenabled()
-
-    def restore() -> None:
-        sys.setrecursionlimit(depth)
-        (gc.enable if collects else gc.disable)()
-
-    return restore
+def _handlers() -> dict[int, Any]:
+    """Return the signal handlers that Python has set."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
+    return {number: handler for number, handler in handlers.items() if handler is not None}
 
 
-def _signals() -> Callable[[], None]:
-    """Restore signal handlers that Python has set, in the main thread, to which they belong."""
-    if threading.current_thread() is not threading.main_thread():
-        return lambda: None
-    before = {number: handler for number in signal.valid_signals() if (handler := signal.getsignal(number)) is not None}
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-
-    def restore() -> None:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        for number, handler in before.items():
-            if signal.getsignal(number) is not handler:
-                with contextlib.suppress(OSError, ValueError):
-                    signal.signal(number, handler)
-
-    return restore
+def _set_signals(mask: Iterable[int], handlers: Mapping[int, Any]) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+    for number, handler in handlers.items():
+        if signal.getsignal(number) is not handler:
+            _quietly(signal.signal, number, handler)
