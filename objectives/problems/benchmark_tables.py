@@ -113,7 +113,18 @@ class _GridOptions:
 
     def load(self, source: DataSource) -> RecordedGrid:
         """Return the table. Raises ObjectiveError if the file is not in the data folder."""
-        return _grid(source, self.folder, self.dataset, self.space)
+        name = f"{self.folder}/{self.folder}.npz"
+        target = read_archive(source, name, self._read)
+        return RecordedGrid(self.space, target, f"the table {self.folder}, {self.dataset}")
+
+    def _read(self, arrays: Arrays) -> Floats:
+        levels = tuple(map(len, levels_of(self.space).values()))
+        target = arrays[self.dataset].astype(np.float64)
+        ordered = np.full_like(target, np.nan)
+        ordered[np.ravel_multi_index(tuple(arrays["index"].T), levels)] = target
+        if np.isnan(ordered).all(axis=1).any() or len(ordered) != np.prod(levels):
+            raise ValueError(f"{np.prod(levels)} different configurations with a value are expected")
+        return ordered
 
 
 @dataclass(frozen=True)
@@ -187,21 +198,6 @@ class NasBench101:
             description=f"{len(cells)} recorded cells of NAS-Bench-101",
             parameter_of=parameter_of,
         )
-
-
-def _grid(source: DataSource, folder: str, column: str, space: Space) -> RecordedGrid:
-    name = f"{folder}/{folder}.npz"
-    levels = tuple(map(len, levels_of(space).values()))
-
-    def read(arrays: Arrays) -> Floats:
-        target = arrays[column].astype(np.float64)
-        ordered = np.full_like(target, np.nan)
-        ordered[np.ravel_multi_index(tuple(arrays["index"].T), levels)] = target
-        if np.isnan(ordered).all(axis=1).any() or len(ordered) != np.prod(levels):
-            raise ValueError(f"{np.prod(levels)} different configurations with a value are expected")
-        return ordered
-
-    return RecordedGrid(space, read_archive(source, name, read), f"the table {folder}, {column}")
 
 
 def levels_of(space: Space) -> dict[str, tuple[Scalar, ...]]:

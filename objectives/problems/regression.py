@@ -5,7 +5,6 @@ Every row is an arm. The reward is the target scaled to [0, 1] plus N(0, 0.01²)
 state how features are scaled; here they are standardized.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from objectives.datasets import DataSource
@@ -15,18 +14,10 @@ from objectives.tabular import NoiseOption, Table
 
 
 @dataclass(frozen=True, slots=True)
-class _RegressionData(ABC):
-    """A regression data set as a bandit problem: each row is an arm. A subclass reads the data."""
+class _RegressionData:
+    """The options of a regression data set, each row of which is an arm."""
 
     noise_std: NoiseOption = 0.01
-
-    def load(self, source: DataSource) -> Table:
-        """Return the table. Raises ObjectiveError if the data are not available."""
-        return _standardize(self._read(source), self.noise_std)
-
-    @abstractmethod
-    def _read(self, source: DataSource) -> Regression:
-        """Return the data set. Raises ObjectiveError if it is not available."""
 
     def default_space(self) -> Space | None:
         """Return None, because the table has its own candidates."""
@@ -37,16 +28,18 @@ class _RegressionData(ABC):
 class Abalone(_RegressionData):
     """The age of 4177 abalones, in rings, from eight measurements (UCI), as a bandit problem."""
 
-    def _read(self, source: DataSource) -> Regression:
-        return load_abalone(source)
+    def load(self, source: DataSource) -> Table:
+        """Return the table. Raises ObjectiveError if the data are not available."""
+        return _standardize(load_abalone(source), self.noise_std)
 
 
 @dataclass(frozen=True, slots=True)
 class Cadata(_RegressionData):
     """The median house value of 20640 Californian blocks (Pace & Barry 1997) as bandit arms."""
 
-    def _read(self, source: DataSource) -> Regression:
-        return load_cadata(source)
+    def load(self, source: DataSource) -> Table:
+        """Return the table. Raises ObjectiveError if the data are not available."""
+        return _standardize(load_cadata(source), self.noise_std)
 
 
 def _standardize(regression: Regression, noise_std: float) -> Table:
