@@ -31,8 +31,8 @@ from orchestrator.session.problem import (
     GROW,
     TELL,
     Problem,
-    Refreshed,
-    describe_refresh,
+    forecasts_of,
+    recommendation_of,
     with_growth,
     with_told_curves,
 )
@@ -64,7 +64,9 @@ class Choice:
         """Return the strategy's decision."""
         return self.search.problem.strategy.ask(self.search.model, self.command.pending, self.command.limit)
 
-    def conclude(self, result: Decision, campaign: CampaignState, now: float, seconds: float) -> Conclusion:
+    def conclude(
+        self, result: Decision, campaign: CampaignState, now: float, seconds: float
+    ) -> Conclusion:  # fmt: skip
         """Record the new trials, and the stopped trials that the strategy continues or replaces."""
         picks = result.picks if isinstance(result, Choose) else ()
         prospect = result.prospect if isinstance(result, Choose) else None
@@ -81,8 +83,9 @@ class Choice:
             possible_gain=None if prospect is None else number_or_none(prospect.gain),
             noise=None if prospect is None else number_or_none(prospect.noise),
         )
-        events = (chosen, continuation(campaign, continued, "promising", now)) if continued else (chosen,)
-        return events, self.search
+        if not continued:
+            return (chosen,), self.search
+        return (chosen, continuation(campaign, continued, "promising", now)), self.search
 
 
 def continuation(
@@ -116,24 +119,36 @@ class Refresh:
     activity: str
     learn: Callable[[CampaignState], StrategyState]
 
-    def run(self, campaign: CampaignState) -> Refreshed:
-        """Return the new state of the strategy and its description."""
-        return describe_refresh(self.search.problem, self.search.pool, self.learn(campaign), campaign)
+    def run(self, campaign: CampaignState) -> tuple[StrategyState, ModelRefreshed]:
+        """Return the new state of the strategy, and its event without times.
 
-    def conclude(self, result: Refreshed, campaign: CampaignState, now: float, seconds: float) -> Conclusion:
-        """Record the refresh."""
-        event = ModelRefreshed(
-            time=now,
+        This may compute the posterior, which the next choice needs anyway.
+        """
+        problem = self.search.problem
+        pool = self.search.pool
+        model = self.learn(campaign)
+        return model, ModelRefreshed(
+            time=0.0,
             round=campaign.refresh.round + 1,
             trials=self.trials,
-            dictionary_size=len(result.model.dictionary),
-            record=self.search.problem.strategy.recorded(result.model),
-            seconds=seconds,
-            wants_growth=result.wants_growth,
-            recommended=result.recommended,
-            forecasts=result.forecasts,
+            dictionary_size=len(model.dictionary),
+            record=problem.strategy.recorded(model),
+            seconds=0.0,
+            wants_growth=pool.demand(problem.strategy, model) is not None,
+            recommended=recommendation_of(problem, pool, model, campaign.rules.sign),
+            forecasts=forecasts_of(problem, model, campaign),
         )
-        return (event,), replace(self.search, model=result.model)
+
+    def conclude(
+        self,
+        result: tuple[StrategyState, ModelRefreshed],
+        campaign: CampaignState,
+        now: float,
+        seconds: float,
+    ) -> Conclusion:
+        """Record the refresh."""
+        model, event = result
+        return (replace(event, time=now, seconds=seconds),), replace(self.search, model=model)
 
 
 def _first_refresh(search: Search, command: Begin) -> Refresh:
@@ -184,7 +199,9 @@ class Growth:
         rng = problem.rng(GROW, campaign.refresh.round)
         return pool.growth(problem.strategy, model, demand, self.command.pending, rng)
 
-    def conclude(self, result: Appended, campaign: CampaignState, now: float, seconds: float) -> Conclusion:
+    def conclude(
+        self, result: Appended, campaign: CampaignState, now: float, seconds: float
+    ) -> Conclusion:  # fmt: skip
         """Record the new candidates, and add them to the strategy's state and to the pool."""
         search = self.search
         event = CandidatesGrown(

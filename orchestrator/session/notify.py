@@ -62,7 +62,8 @@ class Notifier:
                 self._report_stall()
                 continue
             if event is None:
-                return self._send("ended", f"ended without an outcome, see run.log; {_summary(self._status())}")
+                summary = _summary(self._status())
+                return self._send("ended", f"ended without an outcome, see run.log; {summary}")
             self._note(event)
 
     def _note(self, event: Event) -> None:
@@ -77,7 +78,8 @@ class Notifier:
         self._stalls += 1
         if self._stalls <= _MOST_STALLS:
             waited = duration(self._stall_seconds)
-            self._send("stalled", f"no evaluation has ended for {waited}; {_summary(self._status())}")
+            summary = _summary(self._status())
+            self._send("stalled", f"no evaluation has ended for {waited}; {summary}")
 
     def _send(self, reason: str, text: str) -> None:
         if reason in self._sent:
@@ -172,7 +174,8 @@ def notifications(
         notifier.take(None)
         thread.join(END_SECONDS)
         if thread.is_alive():
-            _LOGGER.error("the last notification was not delivered within %s", duration(END_SECONDS))
+            waited = duration(END_SECONDS)
+            _LOGGER.error("the last notification was not delivered within %s", waited)
 
 
 def _reason(error: Exception) -> str:

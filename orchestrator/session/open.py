@@ -54,10 +54,13 @@ def create_run(settings: Settings, parts: Parts, existing: ExistingTaken | None 
 
     Raises RunError or StoreError as `store.runs.create` does.
     """
-    return runs.create(settings, first_events(settings, parts, existing), began=shlex.join(sys.argv))
+    events = first_events(settings, parts, existing)
+    return runs.create(settings, events, began=shlex.join(sys.argv))
 
 
-def first_events(settings: Settings, parts: Parts, existing: ExistingTaken | None = None) -> list[Event]:
+def first_events(
+    settings: Settings, parts: Parts, existing: ExistingTaken | None = None
+) -> list[Event]:  # fmt: skip
     """Return the first events of a log: the creation of the campaign, the `existing` results, and
     the choice of the enqueued arms."""
     candidates = parts.problem.candidates

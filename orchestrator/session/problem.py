@@ -87,34 +87,14 @@ class Progress:
     pool: Pool
 
 
-@dataclass(frozen=True)
-class Refreshed:
-    """A strategy's state after a refresh, and the fields of its event beside the record."""
-
-    model: StrategyState
-    wants_growth: bool
-    recommended: Recommendation | None
-    forecasts: tuple[Forecast, ...] = ()
-
-
-def describe_refresh(problem: Problem, pool: Pool, model: StrategyState, campaign: CampaignState) -> Refreshed:
-    """Describe `model`, the strategy's new state. `campaign` is the campaign at the beginning of
-    the refresh.
-
-    This may compute the posterior, which the next choice needs anyway.
-    """
-    wants_growth = pool.demand(problem.strategy, model) is not None
-    recommended = _recommendation(problem, pool, model, campaign.rules.sign)
-    return Refreshed(model, wants_growth, recommended, forecasts_of(problem, model, campaign))
-
-
-def _recommendation(problem: Problem, pool: Pool, model: StrategyState, sign: float) -> Recommendation | None:
+def recommendation_of(
+    problem: Problem, pool: Pool, model: StrategyState, sign: float
+) -> Recommendation | None:  # fmt: skip
+    """Return the strategy's recommendation; None if the best observed trial is recommended."""
     if problem.is_deterministic or not isinstance(problem.strategy, Recommends):
         return None
     arm = problem.strategy.recommend(model)
-    if arm is None or not (
-        finished := int(model.pulls.finished.counts[arm])
-    ):  # the best observed trial is recommended instead
+    if arm is None or not (finished := int(model.pulls.finished.counts[arm])):
         return None
     mean = float(model.pulls.reward_sums[arm]) / int(model.pulls.counts[arm])
     parameters = pool.candidates.parameters(arm)

@@ -12,9 +12,7 @@ from orchestrator.errors import RunError, StoreError
 from orchestrator.store.audit import Audit, Findings
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import Row
-from orchestrator.store.store import Extent
-
-_PAGE = 1000
+from orchestrator.store.store import PAGE, Extent
 
 
 def verify(store: EventStore, campaign: str) -> Findings:
@@ -68,14 +66,14 @@ def _missing(first: int, last: int) -> str:
 def _rows(store: EventStore, campaign: str, length: int, problems: list[str]) -> Iterator[Row]:
     """Yield all readable rows page by page, and one by one in a damaged page."""
     salvaged: dict[int, Row] | None = None
-    for start in range(0, length, _PAGE):
+    for start in range(0, length, PAGE):
         try:
-            page = store.rows(campaign, start, min(_PAGE, length - start))
+            page = store.rows(campaign, start, min(PAGE, length - start))
         except StoreError:
             if salvaged is None:
                 salvaged = {row.position: row for row in store.salvage(campaign)}
-            page = _one_by_one(store, campaign, range(start, min(start + _PAGE, length)), salvaged, problems)
-        yield from (row for row in page if row.position < min(start + _PAGE, length))
+            page = _one_by_one(store, campaign, range(start, min(start + PAGE, length)), salvaged, problems)
+        yield from (row for row in page if row.position < min(start + PAGE, length))
 
 
 def _one_by_one(
@@ -127,7 +125,7 @@ def compare(log: EventStore, copy: EventStore, campaign: str) -> LogComparison:
     """
     position = 0
     while True:
-        pages = log.rows(campaign, position, _PAGE), copy.rows(campaign, position, _PAGE)
+        pages = log.rows(campaign, position, PAGE), copy.rows(campaign, position, PAGE)
         if not pages[1] and not position:
             raise RunError(f"the copy has no event of campaign {campaign!r}: is it a copy of another run?")
         for mine, theirs in zip_longest(*pages):
@@ -137,7 +135,7 @@ def compare(log: EventStore, copy: EventStore, campaign: str) -> LogComparison:
             if _content(mine) != _content(theirs):
                 return LogComparison(position, difference=position)
             position += 1
-        if len(pages[0]) < _PAGE:
+        if len(pages[0]) < PAGE:
             return LogComparison(position)
 
 
