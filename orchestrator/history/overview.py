@@ -55,14 +55,8 @@ def overview_at(seen: Glance) -> Overview:
 
 
 def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, notes: Sequence[Note]) -> Overview:
-    """Return the overview of a campaign.
-
-    Args:
-        created: the first event of its log.
-        state: its state after the last event.
-        settings: the campaign file of its newest session.
-        notes: the notes on it.
-    """
+    """Return the overview of a campaign: its first event, its state after the last event, the
+    campaign file of its newest session, and the notes on it."""
     recorded = settings.get("tags")
     tags = recorded if isinstance(recorded, list | tuple) else ()
     added = (tag for note in notes if note.trial is None for tag in note.tags)

@@ -30,13 +30,8 @@ def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | N
 
     Ray starts in a separate thread that stays, because Linux ends Ray's processes together with the
     thread that started them. If this process exits early because of a mistake, they end as well.
-
-    Args:
-        settings: the settings of the session that follows.
-        address: the Ray cluster to join; None: RAY_ADDRESS.
-
-    Returns:
-        Return the cluster, or the error of its start. None if no local Ray is needed.
+    Returns None if no local Ray is needed: `address` or RAY_ADDRESS names a cluster to join, or the
+    executor is not Ray.
     """
     if settings.workers.executor != "ray" or named_cluster(address) is not None:
         return None

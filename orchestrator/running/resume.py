@@ -51,20 +51,12 @@ def prepare(
     """Return the settings with which `old` is continued and the parts built from them, or the end
     of the campaign if there is no work left.
 
-    Nothing is written, except that failures of the kinds `retried` are queued again.
+    Nothing is written, except that failures of the kinds `retried` are queued again. `say` prints a
+    line. `compared` are prefixes of dotted keys that the caller has already compared.
 
-    Args:
-        old: the run.
-        settings: the settings of the resume.
-        say: prints a line.
-        retried: the kinds of failures to evaluate again.
-        compared: prefixes of dotted keys that the caller has already compared.
-
-    Raises:
-        RunError: if a setting differs that a resume may not change, the budget is already spent, or
-            the log has lost its end.
-        HeldError: if another process runs the campaign.
-        ObjectiveError: the errors of `build`.
+    Raises RunError if a setting differs that a resume may not change, the budget is already spent,
+    or the log has lost its end; HeldError if another process runs the campaign; and the errors of
+    `build`.
     """
     with old.store() as store:
         find_free(store, old.name, say)  # before the log is read, which does not grow any more

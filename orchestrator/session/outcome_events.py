@@ -19,23 +19,17 @@ from workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, S
 def event_of(
     outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float, cause: str = ""
 ) -> AttemptEnded:
-    """Return the event that records `outcome`. The campaign must expect the outcome; `reports`
-    discards its attempt.
+    """Return the event that records `outcome`, which the campaign must expect.
 
-    Args:
-        outcome: an outcome that the executor returned.
-        campaign: the state before the outcome, which decides whether a failure is final and which
-            remarks are new.
-        reports: the intermediate values that are already in the log.
-        now: the executor's time, seconds.
-        cause: the reason if the campaign stopped the attempt.
+    `campaign` is the state before the outcome; it decides whether a failure is final and which
+    remarks are new. `reports` discards the attempt. `now` is the executor's time in seconds, and
+    `cause` the reason if the campaign stopped the attempt.
     """
     started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
     times = {"time": now, "started": started, "finished": finished}
     match outcome:
-        case Success() if not isfinite(
-            outcome.value
-        ):  # the objective may have modified the worker process, which makes its check unreliable
+        # the objective may have modified the worker process, which makes its check unreliable
+        case Success() if not isfinite(outcome.value):
             message = f"value must be a finite number, got {outcome.value}"
             kind = FailureKind.INVALID_VALUE
             reports.forget(outcome)

@@ -72,11 +72,8 @@ def remove_outputs(trials: Path | None) -> None:
 def with_output(outcome: Outcome, trials: Path | None) -> Outcome:
     """Return the outcome; the message of a failure then includes the end of its attempt's output.
 
-    Output that came with the outcome is written into the run's folder.
-
-    Args:
-        outcome: an outcome that an executor has returned.
-        trials: the run's folder of trials; None if no output is saved.
+    Output that came with the outcome is written into `trials`, the run's folder of trials. It is
+    None if no output is saved.
     """
     if trials is None:
         return outcome

@@ -23,12 +23,7 @@ _FEWEST_FAILURES = 10  # of a session without a success, before it gives up
 
 
 def rules_of(settings: Settings, slots: int = 0) -> Rules:
-    """Return the rules of a session.
-
-    Args:
-        settings: the campaign file, checked.
-        slots: the number of concurrent evaluations; 0 before the first session.
-    """
+    """Return the rules of a session with `slots` concurrent evaluations (0 before the first session)."""
     budget = settings.budget
     workers = settings.workers
     stopping = settings.early_stopping

@@ -42,12 +42,7 @@ def lost_sessions(run: Run, store: "EventStore") -> str:
 
 
 def lost_trials(run: Run, chosen: int) -> str:
-    """Return a description of trials that the log has lost; empty if it has lost none.
-
-    Args:
-        run: the run.
-        chosen: the number of trials in the log.
-    """
+    """Return a description of the trials that a log of `chosen` trials has lost; empty if none."""
     last = last_trial(run.trials)
     if last is None or last < chosen:
         return ""

@@ -132,16 +132,10 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
     """Create the folder of a new run.
 
     A named folder without a log, whose process died before the first event, is reused. After an
-    error, a new folder is removed.
+    error, a new folder is removed. `began` is the command line.
 
-    Args:
-        settings: the campaign file.
-        first_events: the first events of the log.
-        began: the command line.
-
-    Raises:
-        RunError: files cannot be written, or a run with that name exists.
-        StoreError: the log cannot be written.
+    Raises RunError if files cannot be written or a run with that name exists, and StoreError if the
+    log cannot be written.
     """
     if settings.run:
         folder = _folder_of(settings)

@@ -50,16 +50,10 @@ def check_event_version(version: int) -> None:
 
 
 def upcast(kind: str, version: int | None, body: str) -> str:
-    """Return an event's body in the form of this version.
+    """Return an event's body (JSON) in the form of this version. `version` None means version 1.
 
-    Args:
-        kind: the name of the event.
-        version: the version of the body; None: version 1.
-        body: the event's fields as JSON.
-
-    Raises:
-        ValueError: if the body is not JSON.
-        KeyError, TypeError: if its settings are damaged.
+    Raises ValueError if the body is not JSON, and KeyError or TypeError if its settings are
+    damaged.
     """
     if kind == "batch_chosen" and version is None:
         return _without_nan(body)

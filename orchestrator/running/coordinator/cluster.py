@@ -95,12 +95,9 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
 def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
     """Leave a joined cluster, or shut down a cluster started by `connect`. May be called twice.
 
-    Args:
-        cluster: the cluster.
-        keeps: whether to keep a started cluster for the next campaign of this process. It then ends
-            with the process.
-        waits: whether to wait until it has shut down, which takes more than a second. Otherwise,
-            the process waits when it exits, and so does `connect`.
+    `keeps`: keep a started cluster for the next campaign of this process, with which it ends.
+    `waits`: wait until it has shut down, which takes more than a second. Otherwise, the process
+    waits when it exits, and so does `connect`.
     """
     if keeps and cluster.is_ours and not lost_process():
         _KEPT[:] = [cluster]

@@ -10,11 +10,9 @@ from workers.executor import ExecutorError
 def check_room(settings: Settings, resources: Resources | None, address: str | None, or_here: bool) -> None:
     """Raise UserError with a list of the nodes if no evaluation can ever run on the cluster.
 
-    Args:
-        settings: the settings of the campaign.
-        resources: the resources of each trial, if trials differ.
-        address: the cluster's address; None: RAY_ADDRESS. The cluster is joined and then left.
-        or_here: whether to check the Ray of this machine if no cluster is specified.
+    `resources` are those of each trial, if trials differ. The cluster at `address` (None:
+    RAY_ADDRESS) is joined and then left. `or_here`: check the Ray of this machine if no cluster is
+    specified.
     """
     workers = settings.workers
     is_named = named_cluster(address) is not None

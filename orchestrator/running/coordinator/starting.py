@@ -35,20 +35,13 @@ def begin(
     """Return the session of the run in `folder`, or its end if it ended before this actor's
     restart. A session that was stopping before the restart is stopping again.
 
-    Args:
-        folder: the run's folder.
-        settings: the settings of the session as JSON. A restarted actor uses the settings of its
-            claim.
-        length: the length of the log when the actor was created.
-        is_restarted: whether Ray has started the actor again.
-        built: returns the parts that another process has built from the settings, or None. It is
-            called after the modules named in the settings have been imported, and not after a
-            restart.
-        allocation: the workers that have been started.
+    `settings` are those of the session as JSON; a restarted actor uses the settings of its claim.
+    `length` is the length of the log when the actor was created. `built` returns the parts that
+    another process has built from the settings, or None. It is called after the modules named in
+    the settings have been imported, and not after a restart.
 
-    Raises:
-        BbkbError: the errors of `open_session`. CampaignError: if too many consecutive sessions
-            died without progress.
+    Raises the errors of `open_session`, and CampaignError if too many consecutive sessions died
+    without progress.
     """
     run = with_store(open_run(Path(folder), runs_it=True))
     stops = False
