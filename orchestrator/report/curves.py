@@ -33,20 +33,16 @@ def learning_curves(history: History) -> Figure | None:
     if expected is not None:
         lines = [*_bands(history, shown), *lines, expected]
     visible = _good_range(history, shown)
+    is_cut = len(shown) < len(rows)
     caption = sentences(
-        (True, "Intermediate values by step; dashed lines are running, dotted ones were stopped early."),
-        *_decisions(history),
-        (
-            expected is not None,
-            "Bands and bars at the last step: the model's forecasts for running trials and for the "
-            "most promising stopped ones, ± 2 standard deviations.",
-        ),
-        (history.campaign.steps_reliability, _reliability_text(history)),
-        (
-            len(shown) < len(rows),
-            f"{plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest.",
-        ),
-        (visible is not None, "The axis shows the better values: double-click to see all."),
+        "Intermediate values by step; dashed lines are running, dotted ones were stopped early.",
+        _decisions(history),
+        expected
+        and "Bands and bars at the last step: the model's forecasts for running trials and for the "
+        "most promising stopped ones, ± 2 standard deviations.",
+        history.campaign.steps_reliability and _reliability_text(history),
+        is_cut and f"{plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest.",
+        visible and "The axis shows the better values: double-click to see all.",
     )
     return Figure(
         name="curves",
@@ -198,22 +194,25 @@ def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
     }
 
 
-def _decisions(history: History) -> list[tuple[object, str]]:
-    """Return a sentence about trials that were stopped, continued or exempted, for `sentences`."""
+def _decisions(history: History) -> str:
+    """Return a sentence about trials that were stopped, continued or exempted; may be empty."""
     reporting = history.reporting.values()
     stopped = [row for row in reporting if row.status == "stopped"]
+    if not stopped:
+        return ""
     causes = Counter(row.training.stop_cause for row in stopped if row.training.stop_cause)
     why = ", ".join(f"{count} {''.join(stop_words(cause))}" for cause, count in causes.most_common())
     continued = sum(row.training.continuations > 0 for row in reporting)
     rule = history.campaign.rules.training
     spared = [] if rule is None else [row.trial for row in reporting if rule.is_witness(row.trial)]
     witnesses = "witnesses" if len(spared) > 1 else "witness"
-    parts = (
-        (True, f"{plural(len(stopped), 'trial')} stopped{f' ({why})' if why else ''}"),
-        (continued, f"{continued} continued after a stop"),
-        (spared, f"{noun_and_numbers('trial', spared[:5])} trained to the end as {witnesses}"),
-    )
-    return [(stopped, f"{'; '.join(text for is_shown, text in parts if is_shown)}.")]
+    text = f"{plural(len(stopped), 'trial')} stopped{f' ({why})' if why else ''}"
+    if continued:
+        text += f"; {continued} continued after a stop"
+    if spared:
+        trials = noun_and_numbers("trial", spared[:5])
+        text += f"; {trials} trained to the end as {witnesses}"
+    return f"{text}."
 
 
 def _line(history: History, row: TrialRow, values: Mapping[int, float]) -> Spec:

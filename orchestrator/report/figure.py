@@ -64,13 +64,9 @@ def label(text: object, limit: int = 60) -> str:
     return html.escape(one_line(printable(" ".join(str(text).split())), limit), quote=False)
 
 
-def sentences(*parts: tuple[object, str]) -> str:
-    """Join the sentences of a caption whose condition is true.
-
-    Args:
-        parts: pairs of a condition and a sentence.
-    """
-    return " ".join(sentence for is_shown, sentence in parts if is_shown)
+def sentences(*parts: object) -> str:
+    """Join the sentences of a caption. A part like `is_log and "Logarithmic."` may be no text."""
+    return " ".join(part for part in parts if isinstance(part, str) and part)
 
 
 def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:

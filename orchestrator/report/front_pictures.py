@@ -49,12 +49,10 @@ def _front(history: History, pair: tuple[int, int]) -> Figure:
         traces[-1] |= {"mode": "lines+markers", "line": {"color": "--accent", "width": 1.5, "dash": "dot"}}
     first, second = (goals.objectives[number] for number in pair)
     feasible = " and that satisfy all constraints" if goals.constraints else ""
+    is_cut = len(history.succeeded) > len(rows)
     caption = sentences(
-        (True, f"{plural(len(members), 'result')} that no other result dominates{feasible}."),
-        (
-            len(history.succeeded) > len(rows),
-            f"Only the newest {len(rows):,} of the other results are drawn.",
-        ),
+        f"{plural(len(members), 'result')} that no other result dominates{feasible}.",
+        is_cut and f"Only the newest {len(rows):,} of the other results are drawn.",
     )
     return Figure(
         name="front" if pair == (0, 1) else f"front-{pair[0]}-{pair[1]}",

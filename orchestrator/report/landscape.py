@@ -110,19 +110,13 @@ def slices(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> Fi
         name="slices",
         title="Slices",
         caption=sentences(
-            (
-                True,
-                "Points are results. The line is the model's mean with the other parameters as in the best "
-                "configuration, and the band ± 2 standard deviations; for values without an order, these "
-                "are a mark and a bar for each value.",
-            ),
-            (len(order) > len(shown), f"The {_MOST_SLICES} most important parameters."),
-            (
-                surrogate.absent,
-                f"The best configuration has no {', '.join(surrogate.absent)}.",
-            ),
+            "Points are results. The line is the model's mean with the other parameters as in the "
+            "best configuration, and the band ± 2 standard deviations; for values without an "
+            "order, these are a mark and a bar for each value.",
+            len(order) > len(shown) and f"The {_MOST_SLICES} most important parameters.",
+            surrogate.absent and f"The best configuration has no {', '.join(surrogate.absent)}.",
             _on_best(surrogate),
-            (visible is not None, "Outlying values lie outside: double-click to see all."),
+            visible and "Outlying values lie outside: double-click to see all.",
         ),
         traces=traces,
         layout=frame,
@@ -244,11 +238,8 @@ def contours(surrogate: Surrogate, order: Sequence[int], is_maximized: bool) -> 
         name="contours",
         title="Contours",
         caption=sentences(
-            (
-                True,
-                "The model's mean over pairs of the most important parameters, the others as in the best "
-                "configuration; dots are results.",
-            ),
+            "The model's mean over pairs of the most important parameters, the others as in the "
+            "best configuration; dots are results.",
             _on_best(surrogate),
         ),
         traces=traces,
@@ -298,12 +289,12 @@ def _grid_means(surrogate: Surrogate, pair: tuple[int, int]) -> tuple[Floats, Fl
     return across, up, surrogate.predict(points)[0].reshape(len(up), len(across))
 
 
-def _on_best(surrogate: Surrogate) -> tuple[bool, str]:
-    """Return a sentence about a best configuration that is not feasible, for `sentences`."""
-    return (
-        not surrogate.is_feasible.any(),
-        "No result satisfies all constraints: the best configuration is the one with the best value.",
-    )
+def _on_best(surrogate: Surrogate) -> str:
+    """Return a sentence about a best configuration that is not feasible; empty if it is."""
+    if surrogate.is_feasible.any():
+        return ""
+    best = "the best configuration is the one with the best value"
+    return f"No result satisfies all constraints: {best}."
 
 
 def _model_text(surrogate: Surrogate) -> str:

@@ -96,25 +96,16 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
 
 def _caption(results: int, feasible: int) -> str:
     """Return the caption for `results` trials, of which `feasible` satisfy all constraints."""
+    is_mixed = 0 < feasible < results
+    by_values = "No result satisfies all constraints: the colors are those of the values alone."
     return sentences(
-        (
-            True,
-            "One line per trial; the strongest lines are the best. Drag along an axis to keep the lines "
-            "that pass there, click it to undo.",
-        ),
-        (
-            not feasible,
-            "No result satisfies all constraints: the colors are those of the values alone.",
-        ),
-        (
-            0 < feasible < results,
-            "Trials that break a constraint have the color of the worst value.",
-        ),
-        (
-            results < FIRST_FIT,
-            "Importance, slices and contours of the parameters are drawn from "
-            f"{FIRST_FIT} completed trials on; {results} are complete so far.",
-        ),
+        "One line per trial; the strongest lines are the best.",
+        "Drag along an axis to keep the lines that pass there, click it to undo.",
+        not feasible and by_values,
+        is_mixed and "Trials that break a constraint have the color of the worst value.",
+        results < FIRST_FIT
+        and "Importance, slices and contours of the parameters are drawn from "
+        f"{FIRST_FIT} completed trials on; {results} are complete so far.",
     )
 
 

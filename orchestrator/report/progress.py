@@ -6,6 +6,8 @@ s ≤ t. With constraints, only feasible evaluations count, and f* is still the 
 constraints.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -33,108 +35,108 @@ _FEW_POINTS = 60  # up to this number of steps, each gets a bar
 _ON_CONSTRAINTS = "Only results that satisfy all constraints count; the optimum is the one without constraints."
 
 
+class Course:
+    """The results in the order of arrival and the axes of their picture, for report and live page.
+
+    The horizontal axis counts results, or the steps of all trials if they are the budget.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        trace = history.trace
+        self.points = list(trace.points())
+        self.counts_steps = history.campaign.rules.steps is not None and trace.steps > 0
+        self.end = trace.steps if self.counts_steps else trace.count
+        self.visible = self._visible_values() if self.points else None
+
+    @property
+    def title(self) -> str:
+        """The title of the horizontal axis."""
+        if self.counts_steps:
+            return "steps of all trials until the evaluation finished"
+        return "evaluations, in the order they finished"
+
+    def position(self, point: Point[TrialRow]) -> int:
+        """Return the position of a result on the horizontal axis."""
+        return point.steps if self.counts_steps else point.place
+
+    def is_visible(self, row: TrialRow) -> bool:
+        """Return whether a result lies in the initial range of the value axis."""
+        low, high = self.visible or (-np.inf, np.inf)
+        return low <= (row.value or 0.0) <= high
+
+    @property
+    def caption(self) -> str:
+        """An explanation of points, crosses and the line of the best value so far."""
+        rows = [point.item for point in self.points]
+        hidden = sum(not self.is_visible(row) for row in rows)
+        outliers = "outlying value lies" if hidden == 1 else "outlying values lie"
+        stopped = self._history.campaign.totals.stopped
+        return sentences(
+            self._legend(any(row.is_feasible is False for row in rows)),
+            self._history.existing and "Existing data are not drawn.",
+            stopped and f"Excludes the {plural(stopped, 'trial')} that stopped early or paused.",
+            hidden and f"{hidden} {outliers} outside: double-click to see all.",
+        )
+
+    def _legend(self, has_crosses: bool) -> str:
+        if not has_crosses:
+            return "Each point is one finished evaluation; the line is the best value so far."
+        point = "Each point is one finished evaluation, a cross one that breaks a constraint"
+        best = "the best value so far"
+        if self._history.trace.improvements:
+            return f"{point}; the line is {best} of those that satisfy all constraints."
+        return f"{point}; there is no line of {best}, because none satisfies all constraints."
+
+    def _visible_values(self) -> tuple[float, float] | None:
+        rows = [point.item for point in self.points]
+        values = np.array([row.value for row in rows], dtype=float)
+        is_feasible = np.array([row.is_feasible is not False for row in rows])
+        return visible_range(values, is_feasible, self._history.is_maximized)
+
+
 def best_so_far(history: History) -> Figure | None:
     """Return the values in the order of arrival and the best so far; many are thinned out."""
-    points = list(history.trace.points())
-    if not points:
+    course = Course(history)
+    if not course.points:
         return None
-    visible = visible_values(history)
-    feasible = [point for point in points if point.item.is_feasible is not False]
-    infeasible = [point for point in points if point.item.is_feasible is False]
-    width = history.trace.width
-    caption = sentences(
-        (True, best_caption(history, visible)),
-        (width > 1, f"Of every {width:,} consecutive results, the best and the worst are drawn."),
-    )
     better = "higher" if history.is_maximized else "lower"
     yaxis = axis(f"{label(history.goals.objectives[0].metric)} ({better} is better)")
-    if visible is not None:
-        yaxis["range"] = list(visible)
-    title, end = course_axis(history)
-    xaxis = axis(title, rangemode="tozero") if counts_steps(history) else counting_axis(title, end)
+    if course.visible is not None:
+        yaxis["range"] = list(course.visible)
+    xaxis = counting_axis(course.title, course.end)
+    if course.counts_steps:
+        xaxis = axis(course.title, rangemode="tozero")
+    infeasible = [point for point in course.points if point.item.is_feasible is False]
+    feasible = [point for point in course.points if point.item.is_feasible is not False]
+    traces = [_points(course, feasible, "evaluations")]
+    if infeasible:
+        traces.append(_points(course, infeasible, "infeasible") | {"marker": INFEASIBLE})
+    if history.trace.improvements:
+        traces.append(_best_line(course, history.trace.improvements))
+    width = history.trace.width
+    every = f"Of every {width:,} consecutive results" if width > 1 else ""
     return Figure(
         name="best",
         title="Best so far",
-        caption=caption,
-        traces=[
-            _points(history, feasible, "evaluations", len(points)),
-            *([_points(history, infeasible, "infeasible", len(points)) | {"marker": INFEASIBLE}] if infeasible else []),
-            *([_best_line(history, visible)] if history.trace.improvements else []),
-        ],
+        caption=sentences(
+            course.caption,
+            every and f"{every}, the best and the worst are drawn.",
+        ),
+        traces=traces,
         layout=layout(xaxis, yaxis, height=380, showlegend=True),
     )
 
 
-def best_caption(history: History, visible: tuple[float, float] | None) -> str:
-    """Explain points, crosses and the line of the best value so far.
-
-    `visible` is the initial range of the value axis, from `visible_values`.
-    """
-    rows = [point.item for point in history.trace.points()]
-    low, high = visible or (-np.inf, np.inf)
-    hidden = sum(not low <= (row.value or 0.0) <= high for row in rows)
-    has_crosses = any(row.is_feasible is False for row in rows)
-    has_line = bool(history.trace.improvements)
-    stopped = history.campaign.totals.stopped
-    crosses = "Each point is one finished evaluation, a cross one that breaks a constraint;"
-    return sentences(
-        (
-            not has_crosses,
-            "Each point is one finished evaluation; the line is the best value so far.",
-        ),
-        (
-            has_crosses and has_line,
-            f"{crosses} the line is the best value so far of those that satisfy all constraints.",
-        ),
-        (
-            has_crosses and not has_line,
-            f"{crosses} there is no line of the best value so far, because none satisfies all constraints.",
-        ),
-        (history.existing is not None, "Existing data are not drawn."),
-        (stopped, f"Excludes the {plural(stopped, 'trial')} that stopped early or paused."),
-        (
-            hidden,
-            f"{hidden} outlying value{'s lie' if hidden > 1 else ' lies'} outside: double-click to see all.",
-        ),
-    )
-
-
-def visible_values(history: History) -> tuple[float, float] | None:
-    """Return the initial range of the value axis, from `visible_range`; None: all values."""
-    rows = [point.item for point in history.trace.points()]
-    if not rows:
-        return None
-    values = np.array([row.value for row in rows], dtype=float)
-    is_feasible = np.array([row.is_feasible is not False for row in rows])
-    return visible_range(values, is_feasible, history.is_maximized)
-
-
-def counts_steps(history: History) -> bool:
-    """Return whether the budget counts the steps that trials report."""
-    return history.campaign.rules.steps is not None and history.trace.steps > 0
-
-
-def position(history: History, point: Point[TrialRow]) -> int:
-    """Return the position of a result on the horizontal axis: steps or results so far."""
-    return point.steps if counts_steps(history) else point.place
-
-
-def course_axis(history: History) -> tuple[str, int]:
-    """Return the title of the horizontal axis, and the present end of the line on it."""
-    if counts_steps(history):
-        return "steps of all trials until the evaluation finished", history.trace.steps
-    return "evaluations, in the order they finished", history.trace.count
-
-
-def _points(history: History, points: list[Point[TrialRow]], name: str, count: int) -> Spec:
-    """Return the markers of `points`; `count` is the number of all points in the figure."""
+def _points(course: Course, points: Sequence[Point[TrialRow]], name: str) -> Spec:
+    count = len(course.points)
     few = count <= _FEW_POINTS * 5
     rows = [point.item for point in points]
     return {
         "type": "scatter" if count <= MANY_POINTS else "scattergl",
         "mode": "markers",
         "name": name,
-        "x": [position(history, point) for point in points],
+        "x": list(map(course.position, points)),
         "y": round_values(row.value or 0.0 for row in rows),
         "text": [f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
         "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
@@ -142,20 +144,18 @@ def _points(history: History, points: list[Point[TrialRow]], name: str, count: i
     }
 
 
-def _best_line(history: History, visible: tuple[float, float] | None) -> Spec:
+def _best_line(course: Course, improvements: Sequence[Point[TrialRow]]) -> Spec:
     """Return a line with a step at each improvement, up to the last evaluation."""
-    low, high = visible or (-np.inf, np.inf)
-    _, end = course_axis(history)
-    unit = "steps" if counts_steps(history) else "evaluations"
-    steps = history.trace.improvements
-    steps = [step for step in steps if low <= (step.item.value or 0.0) <= high] or steps[-1:]
+    unit = "steps" if course.counts_steps else "evaluations"
+    steps = [step for step in improvements if course.is_visible(step.item)] or improvements[-1:]
+    values = [step.item.value or 0.0 for step in steps]
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": "best so far",
-        "x": [*(position(history, step) for step in steps), end],
-        "y": round_values([*(step.item.value or 0.0 for step in steps), steps[-1].item.value or 0.0]),
-        "text": [f"trial {step.item.trial}" for step in steps] + ["so far"],
+        "x": [*map(course.position, steps), course.end],
+        "y": round_values([*values, values[-1]]),
+        "text": [*(f"trial {step.item.trial}" for step in steps), "so far"],
         "hovertemplate": f"best after %{{x}} {unit}: <b>%{{y}}</b> (%{{text}})<extra></extra>",
         "line": {"color": "--accent", "width": 2.5, "shape": "hv"},
         "marker": {"size": [7] * len(steps) + [0], "color": "--accent"},
@@ -182,13 +182,11 @@ def simple_regret(history: History) -> Figure | None:
     if not gaps.size:
         return None
     regret = np.minimum.accumulate(gaps)
+    first = int(np.argmax(regret == 0)) + 1
     caption = sentences(
-        (True, "Distance of the best evaluated candidate from the optimum, without noise."),
-        (history.goals.constraints, _ON_CONSTRAINTS),
-        (
-            regret[-1] == 0,
-            f"The optimum itself was evaluated as number {int(np.argmax(regret == 0)) + 1}.",
-        ),
+        "Distance of the best evaluated candidate from the optimum, without noise.",
+        history.goals.constraints and _ON_CONSTRAINTS,
+        regret[-1] == 0 and f"The optimum itself was evaluated as number {first}.",
     )
     positive = np.where((regret > 0) & np.isfinite(regret), regret, np.nan)  # a log axis has no zero
     yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(positive) > 2 else "D2")
@@ -201,12 +199,9 @@ def cumulative_regret(history: History) -> Figure | None:
     if not gaps.size:
         return None
     caption = sentences(
-        (
-            True,
-            "Sum of the distances from the optimum over all evaluations; it is flat if evaluations are near "
-            "the optimum.",
-        ),
-        (history.goals.constraints, _ON_CONSTRAINTS),
+        "Sum of the distances from the optimum over all evaluations; it is flat if evaluations are "
+        + "near the optimum.",
+        history.goals.constraints and _ON_CONSTRAINTS,
     )
     regret = np.cumsum(np.where(np.isfinite(gaps), gaps, 0.0))
     yaxis = axis("cumulative regret", rangemode="tozero")
@@ -235,9 +230,9 @@ def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64]
 
 
 def batch_sizes(history: History) -> Figure | None:
-    """Return the number of trials in each batch, or `refresh_sizes` in asynchronous mode."""
+    """Return the number of trials in each batch, or of results in each refit if asynchronous."""
     if history.is_asynchronous:
-        return refresh_sizes(history)
+        return _refresh_sizes(history)
     batches = history.batches
     if not batches:
         return None
@@ -248,8 +243,7 @@ def batch_sizes(history: History) -> Figure | None:
     return _columns(titles, sizes, texts, counted="batch", unit="trials", title="trials in the batch")
 
 
-def refresh_sizes(history: History) -> Figure | None:
-    """Return the number of new results in each refresh."""
+def _refresh_sizes(history: History) -> Figure | None:
     refreshes = history.refreshes
     if not refreshes:
         return None
@@ -278,15 +272,10 @@ def dictionary_sizes(history: History) -> Figure | None:
 def _columns(
     titles: tuple[str, str, str], sizes: NDArray[np.generic], texts: list[str], *, counted: str, unit: str, title: str
 ) -> Figure:
-    """Return bars, or a filled step line if there are many.
+    """Return a bar for each of `counted`, or a filled step line if there are many.
 
-    Args:
-        titles: name, title and caption of the figure.
-        sizes: the height of each bar (n,).
-        texts: the hover text of each bar.
-        counted: the noun for what a bar counts.
-        unit: the unit of `sizes`.
-        title: the title of the vertical axis.
+    `titles` are name, title and caption of the figure, and `title` is that of the vertical axis.
+    `sizes` (n,) are in `unit`, and `texts` are shown beside them.
     """
     hover = f"{counted} %{{x}}: <b>%{{y}} {unit}</b><br>%{{text}}<extra></extra>"
     trace: Spec = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}

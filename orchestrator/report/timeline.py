@@ -111,22 +111,17 @@ def gantt(history: History) -> Figure | None:
 
 def _gantt_caption(history: History, bars: list[_Bar], lanes: list[str], machines: int) -> str:
     workers = max(session.slots for session in history.sessions)
+    is_high = machines > 1
+    is_merged = any(bar.count > 1 for bar in bars)
     return sentences(
-        (True, "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out)."),
-        (_running(history), "Running evaluations get their bars when they end."),
-        (
-            machines > 1,
-            "A bar is as high as its trial has machines, in the lane of the first of them.",
-        ),
-        (
-            machines == 1 and len(lanes) > workers,
-            f"There are more lanes than the {plural(workers, 'worker')} at a time, because each process "
-            "has its own: a later session or attempt may run in another process.",
-        ),
-        (
-            any(bar.count > 1 for bar in bars),
-            "Adjacent short attempts with the same outcome share a bar.",
-        ),
+        "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out).",
+        _running(history) and "Running evaluations get their bars when they end.",
+        is_high and "A bar is as high as its trial has machines, in the lane of the first of them.",
+        machines == 1
+        and len(lanes) > workers
+        and f"There are more lanes than the {plural(workers, 'worker')} at a time, because each "
+        "process has its own: a later session or attempt may run in another process.",
+        is_merged and "Adjacent short attempts with the same outcome share a bar.",
     )
 
 
@@ -239,10 +234,11 @@ def utilization(history: History) -> Figure | None:
     )
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
+    is_resumed = len(clock.lengths) > 1
     caption = sentences(
-        (True, f"{history.status().workers.utilization:.0%} over the whole campaign."),
-        (running, f"{plural(len(running), 'running evaluation')} counted as busy."),
-        (len(clock.lengths) > 1, "Evaluations that were lost with a session count as idle time."),
+        f"{history.status().workers.utilization:.0%} over the whole campaign.",
+        running and f"{plural(len(running), 'running evaluation')} counted as busy.",
+        is_resumed and "Evaluations that were lost with a session count as idle time.",
     )
     trace = {
         "type": "scatter",

@@ -21,7 +21,7 @@ from orchestrator.history.status_text import as_plain, idle_text
 from orchestrator.report.comparison import best_courses
 from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
-from orchestrator.report.progress import best_caption, counts_steps, course_axis, position, visible_values
+from orchestrator.report.progress import Course
 from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
@@ -196,20 +196,19 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     known_results = 0 if cursor is None else feed.results_after(cursor)
     new = history.succeeded[known_results:]
     best = history.trace.improvements[-300:]
-    title, end = course_axis(history)
-    visible = visible_values(history)
+    course = Course(history)
     whole = {
-        "improvements": [[position(history, step), _number(step.item.value)] for step in best],
+        "improvements": [[course.position(step), _number(step.item.value)] for step in best],
         "count": len(history.succeeded),
-        "axis": title,
-        "end": end,
-        "range": visible,
-        "caption": best_caption(history, visible),
+        "axis": course.title,
+        "end": course.end,
+        "range": course.visible,
+        "caption": course.caption,
     }
-    if known_results and len(new) <= MOST_NEW_POINTS and not counts_steps(history):
+    if known_results and len(new) <= MOST_NEW_POINTS and not course.counts_steps:
         points = [_point(index, row) for index, row in enumerate(new, start=known_results + 1)]
         return {"from": known_results, "points": points, **whole}
-    points = [_point(position(history, point), point.item) for point in history.trace.points()]
+    points = [_point(course.position(point), point.item) for point in course.points]
     if len(points) > 1000:
         points = points[:: math.ceil(len(points) / 1000)]
     return {"from": 0, "points": points, **whole}

@@ -19,7 +19,7 @@ from orchestrator.history.fold import fold
 from orchestrator.report import render, write_report
 from orchestrator.report.page import pack, trial_table
 from orchestrator.report.pictures import figures
-from orchestrator.report.progress import best_caption
+from orchestrator.report.progress import Course
 from orchestrator.report.summary import Card, summary_cards
 from orchestrator.settings.worker_sections import WorkerSettings
 from orchestrator.wording import printable
@@ -224,7 +224,7 @@ def test_report_shows_existing_data_separately() -> None:
         time=0.0, source="<t>.csv", arms=(4, 2), values=(99.0, 98.0), unmatched=1, first_unmatched="x"
     )
     history = fold([events[0], existing, *events[1:]])
-    assert best_caption(history, None).endswith("Existing data are not drawn.")
+    assert Course(history).caption.endswith("Existing data are not drawn.")
     cards = {card.name: card for card in summary_cards(history)}
     assert cards["Existing data"] == Card("Existing data", "2", "results of <t>.csv, 1 more match no candidate")
     without = {card.name: card for card in summary_cards(fold(events))}

@@ -16,14 +16,13 @@ from orchestrator.campaign.goals import ConstraintGoal
 from orchestrator.history.fold import History
 from orchestrator.report.pictures import figures
 from orchestrator.report.progress import (
+    Course,
     batch_sizes,
-    best_caption,
     best_so_far,
     cumulative_regret,
     dictionary_sizes,
     regret_gaps,
     simple_regret,
-    visible_values,
 )
 from tests.examples import examples
 from tests.histories import history_of
@@ -118,8 +117,9 @@ def test_best_line_is_visible_if_infeasible_values_are_better(tmp_path: Path) ->
     assert low <= min(feasible) <= max(feasible) <= high
     assert high - low <= 1.1 * 2 * (high - min(feasible))
     assert f"{len(history.succeeded) - len(feasible)} outlying values lie outside" in figure.caption
-    assert visible_values(history) == (low, high)  # the range on the live page
-    assert best_caption(history, (low, high)) == figure.caption
+    course = Course(history)
+    assert course.visible == (low, high)  # the range on the live page
+    assert course.caption == figure.caption
     assert "a cross one that breaks a constraint" in figure.caption
 
 
