@@ -117,7 +117,7 @@ def exported(history: History) -> list[Column]:
 def reported(history: History, rows: Sequence[TrialRow], start: Column) -> list[Column]:
     """Return the columns of these rows in the report. `start` contains their starts."""
     metrics = _metrics(history.goals.further_metrics)
-    parameters = _parameters(parameter_names(rows))
+    parameters = _parameters(parameter_names(rows, history.settings.space))
     first = (TRIAL, _STATUS, *RESULT, *metrics, *parameters, *_amounts(history, rows))
     last = (_BATCH, _ATTEMPTS, start, _SECONDS, _WORKER, _remarks(history), _ERROR)
     return present((*first, *last), rows)
@@ -133,7 +133,7 @@ def live(history: History, rows: Sequence[TrialRow]) -> list[Column]:
 
     first = (TRIAL._replace(kind="trial"), _STATUS, *present(RESULT, rows))
     last = Column("trial.remark", remarks, kind="wrap", text=str)
-    parameters = _parameters(parameter_names(rows))
+    parameters = _parameters(parameter_names(rows, history.settings.space))
     return [*first, _SECONDS._replace(label="took"), *parameters, last]
 
 
@@ -194,9 +194,11 @@ def _note_columns(history: History) -> list[Column]:
     ]
 
 
-def parameter_names(rows: Iterable[TrialRow]) -> list[str]:
-    """Return the parameters of all trials, in the order of their first appearance."""
-    return first_seen(row.parameters for row in rows)
+def parameter_names(rows: Iterable[TrialRow], space: Iterable[str] = ()) -> list[str]:
+    """Return the parameters of these trials: those of `space` in its order, then the others in the
+    order of their first appearance."""
+    known = dict.fromkeys(name for row in rows for name in row.parameters)
+    return [name for name in first_seen([space, known]) if name in known]
 
 
 def first_seen(collections: Iterable[Iterable[str]]) -> list[str]:

@@ -37,7 +37,7 @@ def parallel_coordinates(history: History) -> Figure | None:
     """Return all successful trials with their parameters, the best on top; None if there are
     none."""
     rows = sorted(sample_results(history, _MOST_LINES, 4), key=history.worth)
-    names = parameter_names(rows)
+    names = parameter_names(rows, history.settings.space)
     if not names:
         return None
     axes = _axes(history, rows, names)

@@ -213,8 +213,8 @@ function showSummary(update) {
   const narrow = cards.length - (status.remarks.length ? 1 : 0);
   byId("cards").style.setProperty("--columns", Math.ceil(narrow / Math.ceil(narrow / 6)));
   byId("cards").replaceChildren(...cards);
-  byId("best-card").hidden = !update.best;
-  if (update.best) describeList(byId("best-parameters"), Object.entries(update.best));
+  byId("best-card").hidden = !update.best.length;
+  describeList(byId("best-parameters"), update.best);
   byId("recommended-card").hidden = !update.recommended.length;
   describeList(byId("recommended-parameters"), update.recommended);
 }

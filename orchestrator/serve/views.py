@@ -22,7 +22,14 @@ from orchestrator.report.comparison import best_courses
 from orchestrator.report.figure import Figure
 from orchestrator.report.pictures import figures, internal_figures
 from orchestrator.report.progress import Course
-from orchestrator.report.summary import as_yaml, goal_cards, model_facts, recommended_parameters, subtitle
+from orchestrator.report.summary import (
+    as_yaml,
+    best_parameters,
+    goal_cards,
+    model_facts,
+    recommended_parameters,
+    subtitle,
+)
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
 from workers.output_files import find_output, read_end, written_attempts
@@ -105,7 +112,6 @@ def _progress(history: History, now: float | None) -> Plain:
     status = history.status(now)
     is_known = now is not None and status.budget.left_seconds is not None
     objectives = history.goals.objectives
-    best = history.best_known
     return {
         "subtitle": subtitle(history),
         "note": history.settings.note,
@@ -118,7 +124,7 @@ def _progress(history: History, now: float | None) -> Plain:
         "idle": idle_text(status.workers),
         "running": [] if now is None else _running(history, now),
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
-        "best": best and {**_shorten(best.metrics), **_shorten(best.parameters)},
+        "best": best_parameters(history),
         "recommended": recommended_parameters(history),
     }
 

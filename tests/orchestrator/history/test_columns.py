@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.campaign.trial_result import trial_result
-from orchestrator.history.columns import RESULT, Column
+from orchestrator.history.columns import RESULT, Column, parameter_names
 from orchestrator.history.export import trial_columns
 from orchestrator.history.one_trial import describe_trial, result_text
 from orchestrator.history.rows import RESULT_FIELDS
@@ -51,3 +51,10 @@ def test_live_table_sorts_by_a_parameter_with_the_name_of_a_column() -> None:
     table = views.trials(history, "parameter.value", True, "", 0)
     assert [column["heading"] for column in table["columns"]].count("value") == 2
     assert [row[0] for row in table["rows"]] == [0, 1, 2, 3, 4]
+
+
+def test_parameters_have_the_order_of_the_space_and_then_of_their_appearance() -> None:
+    rows = SyntheticLog(trials=2, failure_share=0).history().trials
+    for row, names in zip(rows, ("ct", "cba"), strict=True):
+        row.pick = replace(row.pick, parameters=dict.fromkeys(names, 1))
+    assert parameter_names(rows, ["a", "b", "c", "unused"]) == ["a", "b", "c", "t"]
