@@ -16,6 +16,7 @@ from orchestrator.ask_tell.space import Optimizer
 from orchestrator.bandit.results import TrialCurve
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of, model_of, view_of
+from tests.present import present
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 SPACE = {"x": FloatDistribution(0.0, 1.0), "kind": CategoricalDistribution(("a", None, 2.5))}
@@ -31,8 +32,7 @@ def objective(trial: optuna.Trial) -> float:
 
 
 def optimizer(study: optuna.Study) -> Optimizer:
-    held_optimizer = study.sampler._optimizer
-    assert held_optimizer is not None
+    held_optimizer = present(study.sampler._optimizer)
     result: Optimizer = held_optimizer
     return result
 

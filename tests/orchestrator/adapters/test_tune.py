@@ -26,6 +26,7 @@ from orchestrator.bandit.results import TrialCurve
 from orchestrator.settings.imported import read_tune
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of
+from tests.present import present
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -54,8 +55,7 @@ def drive(searcher: BBKBSearch, trials: int, first: int = 0) -> list[dict[str, A
     """Trials one after the other, as Tune would run them."""
     configs = []
     for number in range(first, first + trials):
-        config = searcher.suggest(f"t{number}")
-        assert config is not None
+        config = present(searcher.suggest(f"t{number}"))
         configs.append(config)
         searcher.on_trial_complete(f"t{number}", {"loss": value(config)})
     return configs
@@ -159,8 +159,7 @@ def test_trial_without_a_finite_metric_is_not_proposed_again(ended: dict[str, An
     failed = searcher.suggest("a")
     searcher.on_trial_complete("a", **ended)
     for number in range(6):
-        config = searcher.suggest(f"t{number}")
-        assert config is not None
+        config = present(searcher.suggest(f"t{number}"))
         assert config != failed
         searcher.on_trial_complete(f"t{number}", {"loss": 1.0})
 

@@ -26,6 +26,7 @@ from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.report.test_page import Page
 from tests.orchestrator.synthetic_log import SyntheticLog
+from tests.present import present
 
 STEPS = 27
 
@@ -54,8 +55,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> History:
 
 
 def test_learning_curves_have_a_band_from_the_latest_value_to_the_forecast(history: History) -> None:
-    figure = learning_curves(history)
-    assert figure is not None
+    figure = present(learning_curves(history))
     forecasts = history.campaign.trainings.forecasts
     bands = {line["name"].split()[1].strip(","): line for line in figure.traces if line.get("fill") == "toself"}
     assert 1 <= len(bands) <= 8
@@ -73,8 +73,7 @@ def test_learning_curves_have_a_band_from_the_latest_value_to_the_forecast(histo
 
 
 def test_learning_curves_caption_counts_stops_by_cause_and_continued_trials(history: History) -> None:
-    figure = learning_curves(history)
-    assert figure is not None
+    figure = present(learning_curves(history))
     stopped = [row for row in history.trials if row.status == "stopped"]
     short = sum(row.training.stop_cause == "short first training" for row in stopped)
     assert f"{len(stopped)} trials stopped (" in figure.caption
@@ -90,8 +89,7 @@ def test_remark_gives_the_reason_of_a_stop_and_a_continuation(history: History) 
     )
     continued = next(row for row in history.trials if row.status == "succeeded" and row.training.continuations)
     assert "continued " in training_remark(history, continued)
-    described = describe_trial(history, continued.trial)
-    assert described is not None
+    described = present(describe_trial(history, continued.trial))
     assert described["training"] == training_remark(history, continued)
     *before, last = (one["ended"] for one in described["attempts"])
     assert set(before) <= {"stopped early", "paused"}
@@ -131,8 +129,7 @@ def test_summary_names_a_budget_of_steps_and_counts_trials_consistently(history:
 
 
 def test_reliability_excludes_the_last_step(history: History) -> None:
-    learned = history.campaign.refresh.learned
-    assert learned is not None
+    learned = present(history.campaign.refresh.learned)
     assert history.status().model.steps_reliability == tuple(pair for pair in learned.steps if pair[0] < STEPS)
 
 
@@ -148,8 +145,7 @@ def test_stopped_attempt_is_shown_as_stopped_after_its_trial_has_finished(histor
 
 
 def test_gantt_counts_paused_and_early_stopped_attempts_separately(history: History) -> None:
-    figure = gantt(history)
-    assert figure is not None
+    figure = present(gantt(history))
     ends = Counter(attempt.ended for attempt in history.attempts)
     assert {trace["name"] for trace in figure.traces} == {f"{name} ({count})" for name, count in ends.items()}
 
@@ -178,8 +174,7 @@ def test_learning_curves_without_finite_bounds_show_all_values(values: list[floa
     for row in history.trials:
         row.own_training().reports = dict(enumerate(values, start=1))
         history.reporting[row.trial] = row
-    figure = learning_curves(history)
-    assert figure is not None
+    figure = present(learning_curves(history))
     assert "range" not in figure.layout["yaxis"]
     json.dumps(figure.spec, allow_nan=False)
 
@@ -200,8 +195,7 @@ def test_best_so_far_is_drawn_by_steps_if_the_budget_counts_them(tmp_path: Path)
     space, budget = {"rate": Range(0.1, 1.0)}, {"steps": 24}
     result = tune_here(tmp_path, learn, space, {"budget": budget}, evaluations=20)
     history = history_of(result)
-    figure = best_so_far(history)
-    assert figure is not None
+    figure = present(best_so_far(history))
     assert "steps" in figure.layout["xaxis"]["title"]["text"]
     assert figure.traces[0]["x"] == [4 * count for count in range(1, len(history.succeeded) + 1)]
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from orchestrator.report.figure import axis_range, label, quantiles, round_values, visible_range
 from orchestrator.wording import printable
+from tests.present import present
 
 LARGEST = sys.float_info.max
 
@@ -84,8 +85,7 @@ def test_visible_range_is_at_most_doubled_by_better_infeasible_values(sign: floa
 
 def test_visible_range_shows_few_feasible_values_among_the_others() -> None:
     values = np.array([*np.linspace(0.0, 1.0, 36), 100.0, 100.0001, 1e9])
-    visible = visible_range(values, np.isin(values, (100.0, 100.0001)), False)
-    assert visible is not None
+    visible = present(visible_range(values, np.isin(values, (100.0, 100.0001)), False))
     assert visible[0] < 0.0
     assert 100.0001 < visible[1] < 200.0
 
@@ -93,7 +93,6 @@ def test_visible_range_shows_few_feasible_values_among_the_others() -> None:
 def test_visible_range_may_follow_the_earliest_values() -> None:
     values = np.append(np.linspace(-0.6, -0.1, 32), np.linspace(-1e-6, 0.0, 100))
     is_feasible = np.ones(len(values), dtype=bool)
-    visible = visible_range(values, is_feasible, True)
-    assert visible is not None
+    visible = present(visible_range(values, is_feasible, True))
     assert visible[0] > -1e-4
     assert visible_range(values, is_feasible, True, earliest=32) is None

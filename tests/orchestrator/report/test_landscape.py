@@ -13,6 +13,7 @@ from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
+from tests.present import present
 
 
 def test_landscape_figures_are_strict_json_with_one_panel_per_parameter() -> None:
@@ -27,8 +28,7 @@ def test_landscape_figures_are_strict_json_with_one_panel_per_parameter() -> Non
 
 def test_slices_draw_nothing_between_values_without_an_order() -> None:
     history = SyntheticLog(trials=120, failure_share=0.0).history()
-    surrogate = fit_surrogate(history)
-    assert surrogate is not None
+    surrogate = present(fit_surrogate(history))
     choices = [place for place, dimension in enumerate(surrogate.dimensions) if dimension.is_choice]
     assert [surrogate.dimensions[place].name for place in choices] == ["activation"]
     order = [*choices, *(place for place in range(4) if place not in choices)]
@@ -39,8 +39,7 @@ def test_slices_draw_nothing_between_values_without_an_order() -> None:
     assert [trace["mode"] for trace in panel] == ["markers", "markers"]
     assert panel[1]["x"] == [0.0, 1.0, 2.0]
     assert len(panel[1]["error_y"]["array"]) == 3
-    figure = contours(surrogate, order, True)
-    assert figure is not None
+    figure = present(contours(surrogate, order, True))
     kinds = [trace["type"] for trace in figure.traces if "z" in trace]
     assert kinds == ["heatmap", "heatmap", "contour"]  # the first two pairs have the choice
 
@@ -55,8 +54,7 @@ def test_slices_omit_parameters_that_the_best_configuration_does_not_have(tmp_pa
         "c": Range(0.0, 1.0),
     }
     result = tune_here(tmp_path, value, space, evaluations=30)
-    surrogate = fit_surrogate(history_of(result))
-    assert surrogate is not None
+    surrogate = present(fit_surrogate(history_of(result)))
     assert surrogate.absent == ("gamma",)
     pictures = {figure.name: figure for figure in landscape(surrogate, True)}
     assert "gamma" in pictures["importance"].traces[0]["y"]
@@ -70,8 +68,7 @@ def test_slices_go_through_the_best_feasible_configuration() -> None:
     history = SyntheticLog(trials=60, failure_share=0.0).history()
     best = max(history.succeeded, key=history.worth)
     best.is_feasible = False
-    surrogate = fit_surrogate(history)
-    assert surrogate is not None
+    surrogate = present(fit_surrogate(history))
     place = history.succeeded.index(max(history.succeeded, key=history.worth))
     assert surrogate.best.tolist() == surrogate.positions[place].tolist()
     assert history.succeeded[place] is not best
@@ -83,8 +80,7 @@ def test_slices_go_through_the_best_value_if_no_result_is_feasible(trials: int) 
     feasible = landscape(fit_surrogate(history), False)
     for row in history.succeeded:
         row.is_feasible = False
-    surrogate = fit_surrogate(history)
-    assert surrogate is not None
+    surrogate = present(fit_surrogate(history))
     assert surrogate.values.min() == min(row.value or 0.0 for row in history.succeeded)
     assert surrogate.best.tolist() == surrogate.positions[int(surrogate.values.argmin())].tolist()
     text = "No result satisfies all constraints: the best configuration is the one with the best value."
@@ -98,8 +94,7 @@ def test_slices_are_not_flattened_by_one_far_bad_value() -> None:
     log = SyntheticLog(trials=60, failure_share=0.0)
     history = log.history()
     history.succeeded[10].value = -1e6
-    surrogate = fit_surrogate(history)
-    assert surrogate is not None
+    surrogate = present(fit_surrogate(history))
     figure = slices(surrogate, [0, 1], is_maximized=True)
     low, high = figure.layout["yaxis"]["range"]
     assert -10 < low < high < 10

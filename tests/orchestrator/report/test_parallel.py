@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from objectives.parameters import Choice, Ordered, Range
 from orchestrator.report.parallel import parallel_coordinates, parameter_axis
 from tests.orchestrator.synthetic_log import SyntheticLog
+from tests.present import present
 
 FINITE = st.floats(-1e12, 1e12) | st.integers(-(10**9), 10**9)
 
@@ -74,11 +75,9 @@ def test_parameter_axis_of_hundreds_of_categories_has_readable_labels() -> None:
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_parallel_coordinates_draw_the_best_line_last_in_the_strongest_color(direction: str) -> None:
     history = SyntheticLog(direction=direction).history()
-    figure = parallel_coordinates(history)
-    assert figure is not None
+    figure = present(parallel_coordinates(history))
     line = figure.traces[0]["line"]
-    best = history.best
-    assert best is not None
+    best = present(history.best)
     assert line["color"][-1] == pytest.approx(best.value, rel=1e-5)
     assert line["cmin" if line["reversescale"] else "cmax"] == best.value
     labels = [dimension["label"] for dimension in figure.traces[0]["dimensions"]]
@@ -92,8 +91,7 @@ def test_parallel_coordinates_show_infeasible_results_in_the_color_of_the_worst(
     better = sorted(history.succeeded, key=history.worth)[-20:]
     for row in better:
         row.is_feasible = False
-    figure = parallel_coordinates(history)
-    assert figure is not None
+    figure = present(parallel_coordinates(history))
     line, feasible = (
         figure.traces[0]["line"],
         [row.value or 0.0 for row in history.succeeded if row.is_feasible is not False],
@@ -109,8 +107,7 @@ def test_parallel_coordinates_without_feasible_results_are_colored_by_values() -
     history = SyntheticLog(failure_share=0.0).history()
     for row in history.succeeded:
         row.is_feasible = False
-    figure = parallel_coordinates(history)
-    assert figure is not None
+    figure = present(parallel_coordinates(history))
     line = figure.traces[0]["line"]
     assert line["color"] == pytest.approx(sorted(row.value or 0.0 for row in history.succeeded), rel=1e-5)
     assert line["cmin"] < line["cmax"] == max(row.value or 0.0 for row in history.succeeded)

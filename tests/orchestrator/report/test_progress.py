@@ -28,6 +28,7 @@ from tests.examples import examples
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import OPTIMUM, SyntheticLog
+from tests.present import present
 
 LOGS = st.builds(
     SyntheticLog,
@@ -85,8 +86,7 @@ def test_best_line_is_the_running_best_of_the_points(log: SyntheticLog) -> None:
 def test_best_so_far_is_not_flattened_by_a_diverged_trial_and_mentions_it() -> None:
     history = SyntheticLog(direction="minimize", failure_share=0).history()
     history.trials[3].value = 1e9
-    figure = best_so_far(history)
-    assert figure is not None
+    figure = present(best_so_far(history))
     assert figure.layout["yaxis"]["range"][1] < 10
     assert "1 outlying value lies outside" in figure.caption
     assert history.best is not None
@@ -109,8 +109,7 @@ def test_best_line_is_visible_if_infeasible_values_are_better(tmp_path: Path) ->
     history = constrained(tmp_path, most=0.499)
     assert history.best is not None
     assert history.best.value is not None
-    figure = best_so_far(history)
-    assert figure is not None
+    figure = present(best_so_far(history))
     low, high = figure.layout["yaxis"]["range"]
     feasible = [row.value or 0.0 for row in history.succeeded if row.is_feasible]
     assert len(feasible) > 5
@@ -125,16 +124,14 @@ def test_best_line_is_visible_if_infeasible_values_are_better(tmp_path: Path) ->
 
 def test_best_so_far_without_a_feasible_result_says_that_it_has_no_line(tmp_path: Path) -> None:
     history = constrained(tmp_path, most=-1.0)
-    figure = best_so_far(history)
-    assert figure is not None
+    figure = present(best_so_far(history))
     assert "there is no line of the best value so far, because none satisfies all constraints" in figure.caption
     assert "best so far" not in [trace["name"] for trace in figure.traces]
 
 
 def test_hover_text_is_escaped() -> None:
     history = SyntheticLog(failure_share=0).history()
-    figure = best_so_far(history)
-    assert figure is not None
+    figure = present(best_so_far(history))
     texts = figure.traces[0]["text"]
     assert any("<b>gelu</b>" in unescape(text) for text in texts)
     assert not any("<b>" in text for text in texts)
@@ -167,9 +164,8 @@ def test_regret_counts_feasible_results_only() -> None:
     gaps = [OPTIMUM - row.metrics["noise_free"] if row.is_feasible else math.inf for row in history.succeeded]
     first = next(place for place, gap in enumerate(gaps) if math.isfinite(gap))
     assert 0 < sum(map(math.isinf, gaps)) < len(gaps)
-    simple, cumulative = simple_regret(history), cumulative_regret(history)
-    assert simple is not None
-    assert cumulative is not None
+    simple = present(simple_regret(history))
+    cumulative = present(cumulative_regret(history))
     assert simple.traces[0]["y"][:first] == [None] * first
     running = np.minimum.accumulate(gaps)
     assert simple.traces[0]["y"][first:] == pytest.approx(list(running[first:]), rel=1e-5)
@@ -189,8 +185,7 @@ def test_regret_needs_a_known_optimum() -> None:
 def test_regret_caption_mentions_the_evaluated_optimum() -> None:
     history = SyntheticLog(failure_share=0).history()
     history.succeeded[4].metrics = {"noise_free": OPTIMUM}
-    figure = simple_regret(history)
-    assert figure is not None
+    figure = present(simple_regret(history))
     assert "evaluated as number 5" in figure.caption
     assert figure.traces[0]["y"][3] is not None
     assert set(figure.traces[0]["y"][4:]) == {None}
@@ -199,9 +194,8 @@ def test_regret_caption_mentions_the_evaluated_optimum() -> None:
 @pytest.mark.parametrize("trials", [30, 8000])
 def test_batches_and_dictionary_show_every_round(trials: int) -> None:
     history = SyntheticLog(trials=trials, failure_share=0).history()
-    batches, dictionary = batch_sizes(history), dictionary_sizes(history)
-    assert batches is not None
-    assert dictionary is not None
+    batches = present(batch_sizes(history))
+    dictionary = present(dictionary_sizes(history))
     assert sum(batches.traces[0]["y"]) == trials
     assert dictionary.traces[0]["y"] == [refresh.dictionary_size for refresh in history.refreshes]
     assert (batches.traces[0]["type"] == "bar") == (len(history.batches) <= 60)

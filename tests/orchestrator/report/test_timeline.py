@@ -12,6 +12,7 @@ from orchestrator.history.fold import fold
 from orchestrator.report.timeline import CampaignClock, gantt, utilization
 from orchestrator.settings.worker_sections import FromParameter, WorkerSettings
 from tests.orchestrator.synthetic_log import SyntheticLog
+from tests.present import present
 
 LOGS = st.builds(
     SyntheticLog,
@@ -39,8 +40,7 @@ def test_campaign_clock_stops_between_sessions(log: SyntheticLog) -> None:
 @settings(max_examples=25, deadline=None)
 def test_gantt_has_a_bar_for_each_attempt_in_its_workers_lane(log: SyntheticLog) -> None:
     history = log.history()
-    figure = gantt(history)
-    assert figure is not None
+    figure = present(gantt(history))
     lanes = Counter(worker for trace in figure.traces for worker in trace["y"])
     assert lanes == Counter(attempt.worker for attempt in history.attempts)
     assert len(figure.traces) == len({attempt.failure for attempt in history.attempts})
@@ -55,8 +55,7 @@ def test_gantt_does_not_count_a_stopped_attempt_as_success(stop: str) -> None:
     history.attempts[:] = [
         attempt._replace(stop=stop) if attempt.trial % 2 else attempt for attempt in history.attempts
     ]
-    figure = gantt(history)
-    assert figure is not None
+    figure = present(gantt(history))
     bars = {trace["name"].partition(" (")[0]: trace for trace in figure.traces}
     assert len(bars[stop]["y"]) == sum(attempt.trial % 2 and not attempt.failure for attempt in history.attempts)
     assert all(stop in text for text in bars[stop]["text"])
@@ -65,8 +64,7 @@ def test_gantt_does_not_count_a_stopped_attempt_as_success(stop: str) -> None:
 
 def test_gantt_merges_bars_of_thousands_of_attempts_without_loss() -> None:
     history = SyntheticLog(trials=6000, workers=8, failure_share=0.01).history()
-    figure = gantt(history)
-    assert figure is not None
+    figure = present(gantt(history))
     texts = [text for trace in figure.traces for text in trace["text"]]
     assert len(texts) < len(history.attempts) / 2
     counts = [int(text.split()[0].removeprefix("<b>")) if "attempts" in text else 1 for text in texts]
@@ -79,8 +77,7 @@ def test_gantt_bar_of_a_trial_on_several_machines_is_higher() -> None:
     history.settings = replace(history.settings, workers=workers)
     for row, nodes in zip(history.trials, (1, 4), strict=True):
         row.pick = replace(row.pick, parameters={"nodes": nodes})
-    figure = gantt(history)
-    assert figure is not None
+    figure = present(gantt(history))
     (trace,) = figure.traces
     assert trace["width"] == pytest.approx([0.2, 0.8])
     assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["8 GPUs", "4 machines, 32 GPUs"]
@@ -88,18 +85,15 @@ def test_gantt_bar_of_a_trial_on_several_machines_is_higher() -> None:
 
 def test_gantt_explains_more_lanes_than_workers() -> None:
     history = SyntheticLog(workers=4, sessions=1).history()
-    figure = gantt(history)
-    assert figure is not None
+    figure = present(gantt(history))
     assert "more lanes" not in figure.caption
     history.attempts[0] = history.attempts[0]._replace(worker="10.0.0.9:77")
-    figure = gantt(history)
-    assert figure is not None
+    figure = present(gantt(history))
     assert "more lanes than the 4 workers at a time" in figure.caption
 
 
 def test_gantt_lanes_have_natural_order() -> None:
-    figure = gantt(SyntheticLog(workers=11).history())
-    assert figure is not None
+    figure = present(gantt(SyntheticLog(workers=11).history()))
     assert figure.layout["yaxis"]["categoryarray"][::-1][-3:] == ["10.0.0.9", "10.0.0.10", "10.0.0.11"]
 
 
@@ -107,8 +101,7 @@ def test_gantt_lanes_have_natural_order() -> None:
 @settings(max_examples=25, deadline=None)
 def test_utilization_curve_has_the_mean_of_the_campaign(log: SyntheticLog) -> None:
     history = log.history()
-    figure = utilization(history)
-    assert figure is not None
+    figure = present(utilization(history))
     shares = np.array(figure.traces[0]["y"][:-1])
     assert ((shares >= 0) & (shares <= 100)).all()
     assert shares.mean() / 100 == pytest.approx(history.status().workers.utilization, abs=0.01)
@@ -118,8 +111,7 @@ def test_utilization_curve_has_the_mean_of_the_campaign(log: SyntheticLog) -> No
 @settings(max_examples=10, deadline=None)
 def test_utilization_counts_running_evaluations_as_busy(count: int) -> None:
     history = fold(SyntheticLog(sessions=1).events()[:count])
-    figure = utilization(history)
-    assert figure is not None
+    figure = present(utilization(history))
     shares = np.array(figure.traces[0]["y"][:-1])
     assert shares.mean() / 100 == pytest.approx(history.status().workers.utilization, abs=0.01)
     under_way = history.status().trials.in_flight

@@ -16,6 +16,7 @@ from orchestrator.store.notes import Note
 from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
 from tests.orchestrator.serve.test_browser import CHROMIUM, HOSTILE, PATIENCE, pytestmark  # noqa: F401
 from tests.orchestrator.synthetic_log import SyntheticLog
+from tests.present import present
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -103,8 +104,7 @@ def test_report_without_scripts_has_pictures_and_tables(browser: "Browser", repo
     page = open_page(browser, width, "light", scripts=False)
     page.goto(report.as_uri())
     for name in ("best", "importance"):
-        box = page.locator(f"#{name} .static").bounding_box()
-        assert box is not None
+        box = present(page.locator(f"#{name} .static").bounding_box())
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width
         assert box["height"] > 100
