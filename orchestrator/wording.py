@@ -79,6 +79,11 @@ def facts_html(caption: str, facts: Sequence[tuple[str, str]]) -> str:
     return f"<table><caption>{html.escape(caption)}</caption>{rows}</table>"
 
 
+def joined(separator: str, *parts: object) -> str:
+    """Join the texts among `parts`, such as `count and f"{count} open"`, that are not empty."""
+    return separator.join(part for part in parts if isinstance(part, str) and part)
+
+
 def size_text(size: float) -> str:
     """Return a number of bytes in a readable unit."""
     for unit in ("bytes", "kB", "MB", "GB"):

@@ -250,7 +250,7 @@ def _facts(result: Result) -> list[tuple[str, str]]:
         facts += [("best value", f"{now.best.text}{origin}"), ("best parameters", _listed(best.parameters))]
     if now.best.recommended is not None:
         facts.append(("recommended", f"{_listed(now.best.recommended.parameters)}: {now.best.recommended}"))
-    if now.goals is not None and (goals := goals_text(now.goals)):
+    if goals := goals_text(now.goals):
         facts.append(("goals", goals))
     return [*facts, ("folder", str(result.folder))]
 

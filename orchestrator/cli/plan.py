@@ -13,8 +13,8 @@ from orchestrator.bandit.strategy import Choose, Sequential, begin
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.credentials import has_password, redact
-from orchestrator.display.live import assignments
 from orchestrator.display.terminal import say
+from orchestrator.history.status_text import assignments
 from orchestrator.session.build import Parts
 from orchestrator.session.executors import unenforced_limits
 from orchestrator.session.open import first_events

@@ -8,12 +8,11 @@ from rich.text import Text
 from orchestrator.campaign.closing import SPENT
 from orchestrator.campaign.state import CampaignState
 from orchestrator.display.console import SafeConsole
-from orchestrator.display.live import assignments, recommendation
 from orchestrator.display.terminal import say, write_file
 from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
-from orchestrator.history.status_text import gains_text, goals_text, idle_text, population_text
+from orchestrator.history.status_text import assignments, idle_text, search_facts
 from orchestrator.running.follow import SessionEnd
 from orchestrator.store import runs
 from orchestrator.wording import duration
@@ -39,9 +38,7 @@ def summarize(
     facts = [
         ("outcome", f"{outcome}: {reason}"),
         *_best_facts(history),
-        ("gain", gains_text(now)),
-        ("goals", "" if now.goals is None else goals_text(now.goals)),
-        ("population", population_text(now)),
+        *search_facts(now),
         ("evaluations", f"{now.trials.done}: {now.trials.outcomes}"),
         ("configurations", f"{history.distinct} distinct"),
         ("existing data", "" if history.existing is None else str(history.existing)),
@@ -56,16 +53,14 @@ def summarize(
 
 
 def _best_facts(history: History) -> list[tuple[str, str]]:
-    now = history.status()
     best = history.best_known
-    facts = []
-    if best is not None:
-        facts.append(("best value", f"{now.best.text} ({best.origin})"))
-        facts.append(("best parameters", assignments(best.parameters)))
-        facts += [("", ": ".join(part)) for part in best_schedule(history)]
-    if now.best.recommended is not None:
-        facts.append(("recommended", recommendation(now.best.recommended, now)))
-    return facts
+    if best is None:
+        return []
+    return [
+        ("best value", f"{history.status().best.text} ({best.origin})"),
+        ("best parameters", assignments(best.parameters)),
+        *(("", ": ".join(part)) for part in best_schedule(history)),
+    ]
 
 
 def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[str, str]]:

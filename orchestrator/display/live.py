@@ -1,7 +1,7 @@
 """The display of `bbkb run`: a live view on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol, Self
 
 from rich.console import Console, Group, RenderableType
@@ -12,7 +12,6 @@ from rich.text import Text
 
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.endings import StopReason
-from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.failures import FailureGroups
 from orchestrator.campaign.status import Status
 from orchestrator.campaign.stops import stop_words
@@ -20,14 +19,13 @@ from orchestrator.display.console import JsonConsole
 from orchestrator.display.notebook import NotebookView
 from orchestrator.history.status_text import (
     as_plain,
-    gains_text,
-    goals_text,
+    assignments,
     headline,
     idle_text,
-    population_text,
     progress,
+    search_facts,
 )
-from orchestrator.wording import duration, noun_and_numbers, one_line, plural, short_text
+from orchestrator.wording import duration, noun_and_numbers, one_line, plural
 
 _PLAIN_SECONDS = 10.0  # between two lines of status
 _JSON_SECONDS = 1.0  # between two lines of JSON
@@ -192,10 +190,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     """Return the rows of the table, without empty ones."""
     listed = [
         ("best", _best(status)),
-        ("recommended", Text(_recommended(status))),
-        ("gain", Text(gains_text(status))),
-        ("goals", Text("" if status.goals is None else goals_text(status.goals))),
-        ("population", Text(population_text(status))),
+        *((name, Text(text)) for name, text in search_facts(status)),
         ("progress", Text(f"{progress(status)} ({status.trials.waiting} queued)")),
         ("workers", Text(_workers(status))),
         *_running_rows(status),
@@ -209,7 +204,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("set aside", Text(_set_aside(status), style="red")),
         ("utilization", Text(f"{status.workers.utilization:.0%}")),
         ("idle", Text(idle_text(status.workers), style="dim")),
-        ("elapsed", Text(elapsed_text(status))),
+        ("elapsed", Text(_elapsed(status))),
         ("now", Text(_now(status))),
     ]
     return [(name, text) for name, text in listed if text.plain]
@@ -219,12 +214,7 @@ def _workers(status: Status) -> str:
     return f"{status.trials.in_flight} of {status.workers.slots} busy" if status.workers.slots else "no session yet"
 
 
-def _recommended(status: Status) -> str:
-    return "" if status.best.recommended is None else recommendation(status.best.recommended, status)
-
-
-def elapsed_text(status: Status) -> str:
-    """Return the duration of the campaign, and its lower bound if workers were never idle."""
+def _elapsed(status: Status) -> str:
     least = duration(status.workers.least_seconds)
     return f"{duration(status.budget.elapsed_seconds)}; {least} if no worker were ever idle"
 
@@ -297,29 +287,21 @@ def _best(status: Status) -> Text:
     return Text.assemble((value, "bold green"), f" ({further})  {assignments(status.best.parameters)}{origin}")
 
 
-def recommendation(recommended: Recommendation, status: Status) -> str:
-    """Describe the recommended configuration and the reason for it."""
-    is_best = recommended.parameters == status.best.parameters
-    why = "it also has the best value" if is_best else "best estimate: a best single value may be noise"
-    return f"{recommended}  {assignments(recommended.parameters)} ({why})"
-
-
 def _set_aside(status: Status) -> str:
-    if not status.workers.set_aside:
+    arms = status.workers.set_aside
+    if not arms:
         return ""
-    arms = ", ".join(str(arm) for arm in status.workers.set_aside[:5]) + (
-        ", …" if len(status.workers.set_aside) > 5 else ""
-    )
-    return f"{plural(len(status.workers.set_aside), 'candidate')} that killed several workers: {arms}"
+    listed = ", ".join([*map(str, arms[:5]), *["…"] * (len(arms) > 5)])
+    return f"{plural(len(arms), 'candidate')} that killed several workers: {listed}"
 
 
 def _existing(status: Status) -> str:
-    if not status.trials.existing:
+    trials = status.trials
+    if not trials.existing:
         return ""
-    left_out = (
-        f", {status.trials.existing_unmatched} more match no candidate" if status.trials.existing_unmatched else ""
-    )
-    return f"{status.trials.existing} results known before{left_out}"
+    unmatched = trials.existing_unmatched
+    left_out = f", {unmatched} more match no candidate" if unmatched else ""
+    return f"{trials.existing} results known before{left_out}"
 
 
 def _now(status: Status) -> str:
@@ -333,11 +315,6 @@ def _now(status: Status) -> str:
     if status.phase == "created":
         return "no session yet: one is starting, or `bbkb resume` starts one"
     return status.activity
-
-
-def assignments(parameters: Mapping[str, object]) -> str:
-    """Return text like `learning_rate=0.01, layers=3`, with rounded values."""
-    return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())
 
 
 def _inducing(status: Status) -> str:

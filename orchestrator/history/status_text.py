@@ -1,10 +1,12 @@
 """A campaign's status as text for display, and as flat values for JSON."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 
 from orchestrator.campaign.clock import LABELS
+from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.status import GoalsStatus, Status, WorkersStatus
-from orchestrator.wording import duration, iso, plural, rounded
+from orchestrator.wording import duration, iso, joined, plural, rounded, short_text
 
 
 def as_plain(status: Status) -> dict[str, object]:
@@ -36,20 +38,45 @@ def trials_text(status: Status) -> str:
 
 def headline(status: Status) -> str:
     """Return one plain line, for output that is not a terminal."""
-    trials, best, left = status.trials, status.best, status.budget.left_seconds
-    value = "no value yet" if best.value is None else f"best {best.value:.6g} ({best.direction})"
-    goals = "" if status.goals is None else goals_text(status.goals)
-    parts = [
-        f"{status.trials_text} done" + (f" ({trials.stopped} stopped early)" if trials.stopped else ""),
-        value,
-        goals,
+    trials = status.trials
+    best = status.best
+    left = status.budget.left_seconds
+    stopped = f" ({trials.stopped} stopped early)" if trials.stopped else ""
+    return joined(
+        ", ",
+        f"{status.trials_text} done{stopped}",
+        "no value yet" if best.value is None else f"best {best.value:.6g} ({best.direction})",
+        goals_text(status.goals),
         progress(status),
         f"{trials.in_flight} running",
         f"{trials.failed} failed",
         f"utilization {status.workers.utilization:.0%}",
-        "" if left is None or status.phase == "stopping" else f"about {duration(left)} left",
+        left is not None and status.phase != "stopping" and f"about {duration(left)} left",
+    )
+
+
+def search_facts(status: Status) -> list[tuple[str, str]]:
+    """Return names and texts, which may be empty, of what the search has reached and expects."""
+    recommended = status.best.recommended
+    return [
+        ("recommended", "" if recommended is None else recommendation(recommended, status)),
+        ("gain", gains_text(status)),
+        ("goals", goals_text(status.goals)),
+        ("population", population_text(status)),
     ]
-    return ", ".join(filter(None, parts))
+
+
+def recommendation(recommended: Recommendation, status: Status) -> str:
+    """Describe the recommended configuration and the reason for it."""
+    is_best = recommended.parameters == status.best.parameters
+    best = "it also has the best value"
+    why = best if is_best else "best estimate: a best single value may be noise"
+    return f"{recommended}  {assignments(recommended.parameters)} ({why})"
+
+
+def assignments(parameters: Mapping[str, object]) -> str:
+    """Return text like `learning_rate=0.01, layers=3`, with rounded values."""
+    return ", ".join(f"{name}={short_text(value)}" for name, value in parameters.items())
 
 
 def gains_text(status: Status) -> str:
@@ -58,7 +85,7 @@ def gains_text(status: Status) -> str:
     if status.model.last_gain is None:
         return ""
     past = f"the last was {plural(status.model.last_gain, 'result')} ago"
-    return "; ".join(filter(None, (past, expected_gain(status))))
+    return joined("; ", past, expected_gain(status))
 
 
 def expected_gain(status: Status) -> str:
@@ -69,18 +96,17 @@ def expected_gain(status: Status) -> str:
     return "the model expects " + (f"at most {rounded(gain, 3)} more" if gain > 0.0 else "no more")
 
 
-def goals_text(goals: GoalsStatus) -> str:
-    """Return front and hypervolume, and the share of feasible results.
-
-    Return an empty text before the first result of a search with one objective.
-    """
-    parts = []
-    if len(goals.objectives) > 1:
-        volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
-        parts.append(f"front of {plural(goals.front, 'trial')}{volume}")
-    if goals.constraints and goals.feasible is not None:
-        parts.append(f"{goals.feasible:.0%} of the results feasible ({', '.join(goals.constraints)})")
-    return ", ".join(parts)
+def goals_text(goals: GoalsStatus | None) -> str:
+    """Return front and hypervolume, and the share of feasible results; empty if there are none."""
+    if goals is None:
+        return ""
+    volume = "" if goals.hypervolume is None else f", hypervolume {goals.hypervolume:.6g}"
+    share = None if goals.feasible is None else f"{goals.feasible:.0%} of the results feasible"
+    return joined(
+        ", ",
+        len(goals.objectives) > 1 and f"front of {plural(goals.front, 'trial')}{volume}",
+        share and goals.constraints and f"{share} ({', '.join(goals.constraints)})",
+    )
 
 
 def population_text(status: Status) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrator.wording import one_line, printable
+from orchestrator.wording import joined, one_line, printable
 
 Spec = dict[str, Any]  # a part of a figure in plotly's format
 
@@ -66,7 +66,7 @@ def label(text: object, limit: int = 60) -> str:
 
 def sentences(*parts: object) -> str:
     """Join the sentences of a caption. A part like `is_log and "Logarithmic."` may be no text."""
-    return " ".join(part for part in parts if isinstance(part, str) and part)
+    return joined(" ", *parts)
 
 
 def parameters_label(parameters: Iterable[tuple[str, object]]) -> str:

@@ -12,7 +12,7 @@ from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
 from orchestrator.history.status_text import expected_gain, idle_text, population_parts
 from orchestrator.report.figure import short
-from orchestrator.wording import duration, one_line, plural
+from orchestrator.wording import duration, joined, one_line, plural
 
 _MOST_COLUMNS = 6  # of the cards at the top of a page
 
@@ -29,14 +29,14 @@ class Card:
 def subtitle(history: History) -> str:
     """Return the objective, the strategy and the number of candidates."""
     settings = history.settings
-    parts = [
+    return joined(
+        " · ",
         settings.objective and f"objective {one_line(settings.objective, 80)}",
         settings.strategy and f"strategy {settings.strategy}",
         f"{history.created.arms + history.appended:,} candidates",
         f"seed {history.created.seed}",
         history.tags and f"tags {' '.join(history.tags)}",
-    ]
-    return " · ".join(part for part in parts if part)
+    )
 
 
 def summary_cards(history: History) -> list[Card]:
@@ -74,13 +74,14 @@ def _best_card(history: History) -> Card:
 def _done_card(history: History) -> Card:
     now = history.status()
     open_trials = now.trials.chosen - now.trials.done
-    parts = (
-        (True, now.trials.outcomes),
-        (open_trials, f"{open_trials:,} open"),
-        (now.budget.is_counted, f"budget {now.budget.evaluations:,}"),
-        (now.budget.step_budget, f"{now.budget.steps:,} of {now.budget.step_budget or 0:,} steps"),
+    budget = now.budget
+    remark = joined(
+        ", ",
+        now.trials.outcomes,
+        open_trials and f"{open_trials:,} open",
+        budget.is_counted and f"budget {budget.evaluations:,}",
+        budget.step_budget and f"{budget.steps:,} of {budget.step_budget:,} steps",
     )
-    remark = ", ".join(text for is_shown, text in parts if is_shown)
     return Card("Evaluations done", f"{now.trials.done:,}", remark)
 
 

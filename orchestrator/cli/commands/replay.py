@@ -13,9 +13,9 @@ from rich.text import Text
 from orchestrator.campaign.events import BatchChosen
 from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
-from orchestrator.display.live import assignments
 from orchestrator.display.terminal import FAILED
 from orchestrator.errors import UserError
+from orchestrator.history.status_text import assignments
 from orchestrator.session.build import build
 from orchestrator.session.problem import Problem
 from orchestrator.session.replaying import Replayed, replay_until
