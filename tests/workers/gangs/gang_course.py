@@ -46,6 +46,8 @@ def main(folder: str, *names: str) -> None:
     for name in names:
         if name in TRAININGS:
             result = train(folder, name, **TRAININGS[name])
+        elif name in ENDINGS:
+            result = ended(folder, name)
         elif name in LOSSES:
             result = LOSSES[name](folder, cluster)
         else:
@@ -151,22 +153,17 @@ def torchrun(folder: str) -> dict[str, Any]:
     return evaluated(ShellCommand(run), "torchrun")
 
 
-def failure(folder: str) -> dict[str, Any]:
-    executor = executor_of(function("fail_on_second"), "failure")
-    executor.submit(attempts(folder, "failure"))
-    return {**closed(executor, folder, "failure"), "asked": Path(folder, "failure.asked").exists()}
+def begun(folder: str, name: str, objective: str, limits: Limits = Limits()) -> RayExecutor:  # noqa: B008
+    """An executor that evaluates one attempt of this function."""
+    executor = executor_of(function(objective), name, limits)
+    executor.submit(attempts(folder, name))
+    return executor
 
 
-def stubborn(folder: str) -> dict[str, Any]:
-    executor = executor_of(function("fail_and_ignore"), "stubborn")
-    executor.submit(attempts(folder, "stubborn"))
-    return closed(executor, folder, "stubborn")
-
-
-def timed_out(folder: str) -> dict[str, Any]:
-    executor = executor_of(function("wait"), "timed_out", Limits(timeout_seconds=2.0))
-    executor.submit(attempts(folder, "timed_out"))
-    return closed(executor, folder, "timed_out")
+def ended(folder: str, name: str) -> dict[str, Any]:
+    """One of `ENDINGS`: an evaluation that fails or takes too long."""
+    result = closed(begun(folder, name, *ENDINGS[name]), folder, name)
+    return {**result, "asked": Path(folder, f"{name}.asked").exists()}
 
 
 def stopped(folder: str) -> dict[str, Any]:
@@ -177,8 +174,7 @@ def stopped(folder: str) -> dict[str, Any]:
 
 
 def cancelled(folder: str) -> dict[str, Any]:
-    executor = executor_of(function("wait"), "cancelled")
-    executor.submit(attempts(folder, "cancelled"))
+    executor = begun(folder, "cancelled", "wait")
     wait_for_pids(folder, "cancelled")
     executor.cancel([0])
     return closed(executor, folder, "cancelled")
@@ -188,8 +184,7 @@ def killed_rank(folder: str) -> dict[str, Any]:
     by_rank = {}
     for rank in range(2):
         name = f"killed_{rank}"
-        executor = executor_of(function("wait"), name)
-        executor.submit(attempts(folder, name))
+        executor = begun(folder, name, "wait")
         os.kill(wait_for_pids(folder, name)[rank], signal.SIGKILL)
         by_rank[str(rank)] = closed(executor, folder, name)
     return by_rank
@@ -303,18 +298,9 @@ def mixed(folder: str) -> dict[str, Any]:
     needs = {"first": 3.0, "large": 3.0, "fits": 1.0, "fits too": 1.0, "too large": 3.0}
     for name in list(needs)[1:]:
         Path(folder, f"{name}.go").touch()
-    executor.submit(
-        [
-            Attempt(
-                i,
-                i,
-                {"at": folder, "name": name},
-                0,
-                share=Share(cpus=cpus, gpus=0.0, machines=2 if name == "large" else 1),
-            )
-            for i, (name, cpus) in enumerate(needs.items())
-        ]
-    )
+    for i, (name, cpus) in enumerate(needs.items()):
+        share = Share(cpus=cpus, gpus=0.0, machines=2 if name == "large" else 1)
+        executor.submit([Attempt(i, i, {"at": folder, "name": name}, 0, share=share)])
     done: list[Outcome] = []
     while not {2, 3} <= {outcome.trial for outcome in done}:
         done += executor.next_outcomes(None)
@@ -357,18 +343,21 @@ def remove_other_node(campaign: str, cluster: Cluster) -> None:
 
 def lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
     """The node of rank 1 is killed."""
-    executor = executor_of(function("wait"), "lost")
-    executor.submit(attempts(folder, "lost"))
+    executor = begun(folder, "lost", "wait")
     wait_for_pids(folder, "lost")
     remove_other_node("lost", cluster)
-    ending = closed(executor, folder, "lost")
-    return {**ending, "slots": executor.slots}
+    return closed(executor, folder, "lost")
 
 
 PARTS = (
-    *(sums, command, gloo, torchrun, failure, stubborn, timed_out, stopped, cancelled),
-    *(killed_rank, killed_command, adopted, orphaned, trained_until_killed, mixed, turns),
+    *(sums, command, gloo, torchrun, stopped, cancelled, killed_rank, killed_command),
+    *(adopted, orphaned, trained_until_killed, mixed, turns),
 )
+ENDINGS: dict[str, tuple[str, Limits]] = {
+    "failure": ("fail_on_second", Limits()),
+    "stubborn": ("fail_and_ignore", Limits()),
+    "timed_out": ("wait", Limits(timeout_seconds=2.0)),
+}
 TRAININGS: dict[str, dict[str, Any]] = {
     "trained": {"count": 2},
     "trained_by_torch": {"is_torch": True},

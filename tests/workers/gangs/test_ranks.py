@@ -98,15 +98,9 @@ def test_command_finds_the_other_machine_and_sums_over_both(course: dict[str, An
 
 @pytest.mark.slow
 @with_torch
-def test_function_connects_its_machines_with_gloo(further: dict[str, Any]) -> None:
-    (outcome,) = further["gloo"]["outcomes"]
-    assert (outcome["is"], outcome["value"]) == ("Success", 12.0)
-
-
-@pytest.mark.slow
-@with_torch
-def test_command_connects_its_machines_with_torchrun(further: dict[str, Any]) -> None:
-    (outcome,) = further["torchrun"]["outcomes"]
+@pytest.mark.parametrize("part", ["gloo", "torchrun"])
+def test_pytorch_connects_the_machines_of_a_function_and_of_a_command(further: dict[str, Any], part: str) -> None:
+    (outcome,) = further[part]["outcomes"]
     assert (outcome["is"], outcome["value"]) == ("Success", 12.0)
 
 
@@ -119,17 +113,22 @@ def test_failure_of_one_machine_ends_the_others_and_names_it(course: dict[str, A
 
 
 @pytest.mark.slow
-def test_machine_that_ignores_sigterm_is_killed_and_the_cause_is_kept(further: dict[str, Any]) -> None:
-    kind, message = only_failure(further["stubborn"])
-    assert kind == "error"
-    assert "RuntimeError: the second machine failed" in message
-
-
-@pytest.mark.slow
-def test_time_out_ends_all_machines_as_one_failure(further: dict[str, Any]) -> None:
-    kind, message = only_failure(further["timed_out"])
-    assert kind == "timeout"
-    assert "no result within timeout_seconds = 2" in message
+@pytest.mark.parametrize(
+    ("part", "kind", "texts"),
+    [
+        ("stubborn", "error", ["RuntimeError: the second machine failed"]),  # it ignores SIGTERM
+        ("timed_out", "timeout", ["no result within timeout_seconds = 2"]),
+        ("cancelled", "cancelled", []),
+        ("killed_command", "error", ["on machine 1", "was killed by SIGKILL"]),
+        ("lost_node", "node lost", []),
+    ],
+)
+def test_end_of_one_machine_ends_all_and_its_cause_is_kept(
+    further: dict[str, Any], part: str, kind: str, texts: list[str]
+) -> None:
+    failure = only_failure(further[part])
+    assert failure[0] == kind
+    assert [text for text in texts if text not in failure[1]] == []
 
 
 @pytest.mark.slow
@@ -138,22 +137,9 @@ def test_early_stop_ends_all_machines(further: dict[str, Any]) -> None:
     assert (outcome["is"], outcome["value"]) == ("Stopped", 1.0)
 
 
-@pytest.mark.slow
-def test_cancellation_ends_all_machines(further: dict[str, Any]) -> None:
-    assert only_failure(further["cancelled"])[0] == "cancelled"
-
-
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_killed_process_of_one_machine_is_a_lost_worker(course: dict[str, Any], rank: str) -> None:
     assert only_failure(course["killed_rank"][rank])[0] == "worker lost"
-
-
-@pytest.mark.slow
-def test_killed_command_of_one_machine_ends_the_command_of_the_other(further: dict[str, Any]) -> None:
-    kind, message = only_failure(further["killed_command"])
-    assert kind == "error"
-    assert "on machine 1" in message
-    assert "was killed by SIGKILL" in message
 
 
 def test_running_gang_survives_its_campaigns_process(course: dict[str, Any]) -> None:
@@ -184,8 +170,3 @@ def test_campaigns_on_one_slot_take_turns(further: dict[str, Any]) -> None:
     assert sorted(order) == ["here"] * 4 + ["there"] * 4
     turns = [name for name, _ in itertools.groupby(order)]
     assert len(turns) >= 4, "Ray alone lets the campaign that was last begin again"
-
-
-@pytest.mark.slow
-def test_lost_node_of_one_machine_is_the_nodes_fault(further: dict[str, Any]) -> None:
-    assert only_failure(further["lost_node"])[0] == "node lost"
