@@ -34,7 +34,7 @@ from objectives.keywords import did_you_mean
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.parameters import Space
 from objectives.reference import import_reference
-from objectives.table_file import Column, read_columns, read_columns_with_gaps
+from objectives.table_file import Column, as_typed, as_typed_with_gaps, read_cells
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 SPLIT_SEED = 0  # the folds are part of the problem, so they never change
@@ -248,18 +248,14 @@ def _load_bundled(name: str) -> LabeledTable:
 
 def _read_file(path: Path, target: str) -> LabeledTable:
     """Return the columns of a table. Its target must not have missing cells."""
-
-    def only_target(names: Iterable[str]) -> list[str]:
-        accepted = list(names)
-        if target not in accepted:
-            raise ObjectiveError(
-                f"objective.options.target must be a column of {path} ({', '.join(accepted)}), "
-                f"got {target!r}{did_you_mean(target, accepted)}"
-            )
-        return [target]
-
-    labels = read_columns(path, only_target)[target]
-    columns = read_columns_with_gaps(path, lambda names: [name for name in names if name != target])
+    cells = read_cells(path)
+    if target not in cells:
+        raise ObjectiveError(
+            f"objective.options.target must be a column of {path} ({', '.join(cells)}), "
+            f"got {target!r}{did_you_mean(target, cells)}"
+        )
+    labels = as_typed(path, target, cells.pop(target))
+    columns = {name: as_typed_with_gaps(path, name, column) for name, column in cells.items()}
     if not columns:
         raise ObjectiveError(f"{path} must have a column besides {target!r}, got none")
     numbers = [column for column in columns.values() if column.dtype.kind == "f"]

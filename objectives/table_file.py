@@ -12,7 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 from objectives.objective import ObjectiveError
 
 MOST_ROWS = 10_000_000  # a small compressed file may contain billions
-MISSING = frozenset(
-    ("", "?", "NA", "N/A", "NaN", "nan", "null")
-)  # cells that count as missing, if missing values are allowed
+# cells that count as missing, if missing values are allowed
+MISSING = frozenset(("", "?", "NA", "N/A", "NaN", "nan", "null"))
 
 Needed = Callable[[Sequence[str]], Sequence[str]]
 Column = NDArray[Any]  # numbers or text
@@ -41,15 +40,11 @@ def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, 
     repeated name, a line of the wrong length, an empty cell, a number that is not finite, and a
     mixed column.
     """
-    return {name: _as_typed(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
+    return {name: as_typed(path, name, column) for name, column in read_cells(path, needed).items()}
 
 
-def read_columns_with_gaps(path: Path, needed: Needed) -> dict[str, Column]:
-    """Return the same, but allow gaps: NaN among numbers, None among texts (object array)."""
-    return {name: _as_typed_with_gaps(path, name, lines, cells) for name, (lines, cells) in _read(path, needed).items()}
-
-
-def _read(path: Path, needed: Needed) -> dict[str, Cells]:
+def read_cells(path: Path, needed: Needed = lambda names: names) -> dict[str, Cells]:
+    """Return the cells of the columns, for `as_typed` or `as_typed_with_gaps`."""
     if path.exists() and not path.is_file():
         raise ObjectiveError(f"{path} must be a regular file to be read as a table, got a folder or a device")
     if path.suffix == ".parquet":
@@ -120,7 +115,9 @@ def _read_parquet(path: Path) -> tuple[list[str], list[int], Sequence[Sequence[o
     return table.column_names, list(range(1, table.num_rows + 1)), [column.to_pylist() for column in table.columns]
 
 
-def _as_typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[object]) -> Column:
+def as_typed(path: Path, name: str, column: Cells) -> Column:
+    """Return a column without gaps."""
+    lines, cells = column
     for line, cell in zip(lines, cells, strict=True):
         if cell is None or cell == "":
             raise ObjectiveError(f"{path}:{line}: column {name!r} has an empty cell; fill it or remove the row")
@@ -137,17 +134,17 @@ def _as_typed(path: Path, name: str, lines: Sequence[int], cells: Sequence[objec
     return np.array([str(cell) for cell in cells] if is_text else numbers)
 
 
-def _as_typed_with_gaps(path: Path, name: str, lines: Sequence[int], cells: Sequence[object]) -> Column:
-    is_known = np.array([cell is not None and cell not in MISSING and cell == cell for cell in cells])
-    cells_with_values = [
-        (line, cell) for line, cell, has_value in zip(lines, cells, is_known, strict=True) if has_value
-    ]
-    if not cells_with_values:
+def as_typed_with_gaps(path: Path, name: str, column: Cells) -> Column:
+    """Return a column in which cells may be missing: NaN among numbers, None among texts (object
+    array)."""
+    lines, cells = column
+    is_known = [cell is not None and cell not in MISSING and cell == cell for cell in cells]
+    if not any(is_known):
         return np.full(len(cells), np.nan)
-    column = _as_typed(path, name, [line for line, _ in cells_with_values], [cell for _, cell in cells_with_values])
-    is_text = column.dtype.kind not in "if"
-    filled: Column = np.full(len(cells), None if is_text else np.nan, dtype=object if is_text else np.float64)
-    filled[is_known] = column
+    known = as_typed(path, name, (list(compress(lines, is_known)), list(compress(cells, is_known))))
+    is_number = known.dtype.kind in "if"
+    filled: Column = np.full(len(cells), np.nan if is_number else None, float if is_number else object)
+    filled[np.array(is_known)] = known
     return filled
 
 
