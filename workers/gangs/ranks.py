@@ -99,9 +99,8 @@ class _EndRequest:
 
 @contextlib.contextmanager
 def _end_when(
-    is_requested: Callable[[], bool],
-    last_words: Callable[[], None] = lambda: None,
-) -> Iterator[None]:
+    is_requested: Callable[[], bool], last_words: Callable[[], None] = lambda: None
+) -> Iterator[None]:  # fmt: skip
     """End the evaluation inside when `is_requested`: with SIGTERM, then by ending this process if
     it continues.
 
@@ -134,14 +133,16 @@ class _Others:
     """The evaluations of one attempt on the other machines.
 
     addresses: of all machines, by rank. running: the calls that have not ended, with their ranks.
-    failures: of the ranks that failed, in the order of detection. end_requested: when they were
-    asked to end (monotonic clock); failures after that time are ignored.
+    request: asks the ranks to end. failures: of the ranks that failed, in the order of detection.
+    end_requested: when they were asked to end (monotonic clock); failures after that time are
+    ignored.
     """
 
     attempt: Attempt
     started: float
     addresses: Sequence[str]
     running: dict[Any, int]
+    request: _EndRequest
     failures: list[Failure] = field(default_factory=list)
     end_requested: float | None = None
 
@@ -174,11 +175,11 @@ class _Others:
         for rank in self.running.values():
             self._note(rank, FailureKind.NODE_LOST, "its machine does not respond", time.time())
 
-    def request_end(self, request: "_EndRequest") -> None:
+    def request_end(self) -> None:
         """Ask the other ranks to end, once."""
         if self.end_requested is None:
             self.end_requested = time.monotonic()
-            request.write()
+            self.request.write()
 
     def _note_loss(self, rank: int, error: RayError) -> None:
         """Record the loss of a process, unless it was asked to end."""
@@ -236,32 +237,26 @@ class RankCrew(GroupCrew):
             return attempt.failure(kind_of(error), message, started, time.time(), worker_name())
         request = _EndRequest(self._campaign, attempt)
         first = Machine(0, machines, tuple(self._addresses), free_port())
-        others = _Others(attempt, started, self._addresses, self._call(box, attempt, limits, first))
+        running = self._call(box, attempt, limits, first)
+        others = _Others(attempt, started, self._addresses, running, request)
 
         def has_failed() -> bool:
             others.collect(_POLL_SECONDS)
             if others.failures:
-                others.request_end(request)
+                others.request_end()
             return bool(others.failures)
 
-        def give_up() -> None:
-            record(cause_of(others.failures))
-
         try:
-            with _end_when(has_failed, give_up):
+            with _end_when(has_failed, lambda: record(cause_of(others.failures))):
+                objective = get_objective(box)
                 outcome = evaluate(
-                    get_objective(box),
-                    attempt,
-                    limits,
-                    is_expendable=True,
-                    publish=publish,
-                    machine=first,
-                )
-            return with_saved_checkpoint(self._conclude(outcome, others, request), attempt)
+                    objective, attempt, limits, is_expendable=True, publish=publish, machine=first
+                )  # fmt: skip
+            return with_saved_checkpoint(self._conclude(outcome, others), attempt)
         finally:
             request.forget()
 
-    def _conclude(self, outcome: Outcome, others: _Others, request: _EndRequest) -> Outcome:
+    def _conclude(self, outcome: Outcome, others: _Others) -> Outcome:
         """End the other ranks, and return the outcome of the attempt.
 
         The value of rank 0 counts if no other rank has failed before it ended, or if it was
@@ -271,10 +266,10 @@ class RankCrew(GroupCrew):
         if isinstance(outcome, Stopped) or (isinstance(outcome, Success) and not others.failures):
             # after a success the others are about to end too
             patience = END_SECONDS if isinstance(outcome, Success) else 0.0
-            self._end_helpers(others, request, patience, END_SECONDS)
+            self._end_helpers(others, patience, END_SECONDS)
             return outcome
         patience = 0.0 if others.failures else CAUSE_SECONDS  # another failure may be the cause
-        self._end_helpers(others, request, patience, NODE_SECONDS)
+        self._end_helpers(others, patience, NODE_SECONDS)
         others.note_silent()
         failures = [*others.failures]
         if isinstance(outcome, Failure) and outcome.kind is not FailureKind.CANCELLED:
@@ -285,18 +280,12 @@ class RankCrew(GroupCrew):
             return others.attempt.failure(kind, message, outcome.started, time.time(), worker_name())
         return cause_of(failures)
 
-    def _end_helpers(
-        self,
-        others: _Others,
-        request: _EndRequest,
-        patience: float,
-        last_patience: float,
-    ) -> None:
+    def _end_helpers(self, others: _Others, patience: float, last_patience: float) -> None:
         """Wait `patience` seconds for the other ranks, then ask them to end, then kill them and
         wait for `last_patience` seconds."""
         others.collect_all(patience)
         if others.running:
-            others.request_end(request)
+            others.request_end()
             others.collect_all(HARD_END_SECONDS + 2.0 * _POLL_SECONDS)
         if others.running:
             self._kill_helpers()
