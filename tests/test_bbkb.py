@@ -3,10 +3,7 @@
 import builtins
 import importlib
 import inspect
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,14 +19,9 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Pick
 from orchestrator.running import launch
 from tests.argument_sections import is_protocol, missing_arguments
+from tests.processes import REPOSITORY, run_python
 
-REPOSITORY = Path(__file__).parents[1]
 MODULES = ("adapters", "integrations", "strategy", "types")
-
-
-def run(folder: Path, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), **variables}
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=240)
 
 
 def test_module_exports_its_names_and_completes_nothing_else() -> None:
@@ -114,20 +106,20 @@ def test_modules_of_bbkb_are_imported_in_both_forms_and_without_other_libraries(
         f"print([name for name in {others[3:]} if name in sys.modules]); "
         "import bbkb.strategy; from bbkb.strategy import Pick; from bbkb import strategy; print(strategy.Pick is Pick)"
     )
-    assert run(tmp_path, sys.executable, "-c", code).stdout == "[]\n[]\nTrue\n"
+    assert run_python("-c", code, cwd=tmp_path).stdout == "[]\n[]\nTrue\n"
     assert set(dir(bbkb.adapters)) == {"BBKBSampler", "BBKBSearch"}
     assert all(hasattr(bbkb.strategy, name) for name in bbkb.strategy.__all__)
 
 
 @pytest.mark.parametrize("module", ["bbkb", "orchestrator"])
 def test_module_starts_the_command_and_prints_the_version(tmp_path: Path, module: str) -> None:
-    done = run(tmp_path, sys.executable, "-m", module, "--version")
+    done = run_python("-m", module, "--version", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"bbkb {bbkb.__version__}\n", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_for_a_shell_can_be_printed_from_any_shell(tmp_path: Path, shell: str) -> None:
-    done = run(tmp_path, sys.executable, "-m", "bbkb", _BBKB_COMPLETE=f"source_{shell}")
+    done = run_python("-m", "bbkb", cwd=tmp_path, _BBKB_COMPLETE=f"source_{shell}")
     assert done.returncode == 0, done.stderr
     assert "complet" in done.stdout
 

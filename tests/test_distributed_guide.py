@@ -1,16 +1,13 @@
 """The examples of docs/guide/distributed.md run as they are printed, on this machine."""
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from bbkb import load
+from tests.processes import REPOSITORY, run_python
 
-REPOSITORY = Path(__file__).parents[1]
 PAGE = (REPOSITORY / "docs" / "guide" / "distributed.md").read_text(encoding="utf-8")
 
 
@@ -27,15 +24,8 @@ def test_example_trains_on_two_machines(tmp_path: Path, library: str) -> None:
     (campaign,) = blocks("yaml")
     (tmp_path / "train.py").write_text(code)
     (tmp_path / "campaign.yaml").write_text(campaign)
-    done = subprocess.run(
-        [sys.executable, "-m", "bbkb", "run", "campaign.yaml", "--set", "workers.spread=soft", "--set", "run=one"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=290,
-        check=False,
-    )
+    options = ("--set", "workers.spread=soft", "--set", "run=one")
+    done = run_python("-m", "bbkb", "run", "campaign.yaml", *options, cwd=tmp_path, seconds=290)
     assert done.returncode == 0, done.stdout + done.stderr
     losses = [trial.value for trial in load(tmp_path / "runs" / "one").trials]
     assert len(losses) == 4

@@ -2,10 +2,7 @@
 lead somewhere."""
 
 import importlib
-import os
 import re
-import subprocess
-import sys
 import tomllib
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -29,8 +26,8 @@ from orchestrator.cli.main import load as load_command
 from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings
 from tests.histories import history_of
+from tests.processes import REPOSITORY, run_python
 
-REPOSITORY = Path(__file__).parents[1]
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 BASE = {
     "name": "snippet",
@@ -78,14 +75,7 @@ README, *OTHER_PAGES = PAGES
     "code", [*snippets("python", [README]), *snippets("python", OTHER_PAGES, [pytest.mark.thorough])]
 )
 def test_python_code_of_the_documentation_runs(code: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error::DeprecationWarning:__main__", "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run_python("-W", "error::DeprecationWarning:__main__", "-c", code, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
 
 

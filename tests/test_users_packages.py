@@ -10,9 +10,9 @@ import pytest
 
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator.cluster import _runtime_env
+from tests.processes import REPOSITORY, run_python
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
-REPOSITORY = Path(__file__).parents[1]
 CAMPAIGN = """
 name: hidden
 objective: {callable: 'CALLABLE', direction: maximize}
@@ -40,14 +40,7 @@ def folder(tmp_path: Path) -> Path:
 def bbkb(folder: Path, callable_: str, executor: str, python_path: str) -> subprocess.CompletedProcess[str]:
     text = CAMPAIGN.replace("CALLABLE", callable_).replace("EXECUTOR", executor)
     (folder / "campaign.yaml").write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "bbkb", "run", "campaign.yaml"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": python_path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    return run_python("-m", "bbkb", "run", "campaign.yaml", cwd=folder, PYTHONPATH=python_path)
 
 
 FOLDER_FIRST = f".{os.pathsep}{REPOSITORY}"
@@ -98,14 +91,6 @@ def test_module_with_one_of_our_names_is_not_silently_ours(folder: Path) -> None
 
 def test_program_that_imported_its_own_package_first_gets_a_clear_error(folder: Path) -> None:
     (folder / "workers" / "__init__.py").write_text("")
-    code = "import workers, bbkb"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+    done = run_python("-c", "import workers, bbkb", cwd=folder)
     assert "ImportError: bbkb has a package 'workers', and another one was imported before" in done.stderr
     assert "import bbkb first, or rename the other package" in done.stderr

@@ -1,8 +1,5 @@
 """`objectives.names`: The table of named objectives."""
 
-import subprocess
-import sys
-
 import pytest
 
 from objectives.names import OBJECTIVES, find_objective
@@ -10,6 +7,7 @@ from objectives.objective import ObjectiveError
 from objectives.problems.synthetic import Branin
 from orchestrator.errors import ConfigError
 from orchestrator.settings.loading import from_mapping
+from tests.processes import run_python
 
 
 def test_listed_name_and_a_reference_find_the_same_class() -> None:
@@ -62,5 +60,4 @@ def test_objectives_reach_a_worker_without_the_slow_imports() -> None:
         "for name in OBJECTIVES: find_objective(name)\n"
         "print([m for m in ('sklearn', 'scipy', 'ConfigSpace', 'pydantic', 'ray', 'torch') if m in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert run_python("-c", script).stdout.strip() == "[]"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run_python
 from workers.output import copy_thread
 from workers.output_files import OutputFile, find_output, read_end, running_folder
 
@@ -31,7 +32,7 @@ def output(trial, attempt=1):
 def run(trials: Path, program: str) -> "subprocess.CompletedProcess[str]":
     """Run a worker process; `output(trial, attempt)` saves the output of an attempt."""
     text = BEGINNING + textwrap.dedent(program)
-    return subprocess.run([sys.executable, "-c", text, str(trials)], capture_output=True, text=True, timeout=120)
+    return run_python("-c", text, str(trials))
 
 
 @pytest.fixture

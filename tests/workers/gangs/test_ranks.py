@@ -3,9 +3,6 @@ of two nodes."""
 
 import itertools
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,19 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.processes import SOON, run_python
+
 pytestmark = pytest.mark.thorough
 HAS_TORCH = find_spec("torch") is not None
 with_torch = pytest.mark.skipif(not HAS_TORCH, reason="PyTorch, which adds up over machines here, is missing")
-REPOSITORY = Path(__file__).parents[3]
 COURSE = Path(__file__).with_name("gang_course.py")
-SOON = {
-    "RAY_health_check_initial_delay_ms": "0",
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "3",
-    "RAY_raylet_start_wait_time_s": "120",  # a node starts slowly on a busy machine
-}
-
+# a node starts slowly on a busy machine
+RAY: dict[str, Any] = {**SOON, "RAY_raylet_start_wait_time_s": "120"}
 
 PARTS = ("sums", "command", "failure", "killed_rank", "adopted")
 FURTHER_PARTS = (  # minutes on two cores: left to `make test-slow`
@@ -46,14 +38,8 @@ def run_course(folder: Path, *parts: str) -> dict[str, Any]:
     """The results of `gang_course.py`. It waits after each part until its processes and placement
     groups are gone."""
     with tempfile.TemporaryDirectory(prefix="bb", dir="/tmp", ignore_cleanup_errors=True) as short:
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore::ResourceWarning", str(COURSE), str(folder), *parts],
-            env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short},
-            capture_output=True,
-            text=True,
-            timeout=560,
-            check=False,
-        )
+        arguments = ("-W", "ignore::ResourceWarning", str(COURSE), str(folder), *parts)
+        done = run_python(*arguments, seconds=560, RAY_TMPDIR=short, **RAY)
     assert done.returncode == 0, done.stdout + done.stderr
     answers: dict[str, Any] = {}
     for line in done.stdout.splitlines():

@@ -2,28 +2,17 @@
 process."""
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.processes import SOON, run_python
 from workers.executor import ExecutorError
 from workers.messages import Limits, Share
 from workers.on_ray.packing import Need
 from workers.on_ray.places import Capacity, NamedNode, Placement, check_fits, memory_request
-
-REPOSITORY = Path(__file__).parents[3]
-
-SOON = {
-    "RAY_health_check_initial_delay_ms": "0",
-    "RAY_health_check_period_ms": "500",
-    "RAY_health_check_timeout_ms": "1000",
-    "RAY_health_check_failure_threshold": "3",
-}
 
 LOSES_NODES = """
 import sys, time
@@ -74,14 +63,7 @@ def short_folder() -> Iterator[str]:
 @pytest.mark.parametrize("kind", ["actor", pytest.param("task", marks=pytest.mark.slow)])
 @pytest.mark.thorough
 def test_attempt_on_a_dead_node_is_a_lost_node_and_others_continue(short_folder: str, kind: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", LOSES_NODES, short_folder, kind],
-        env={**os.environ, **SOON, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short_folder},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    result = run_python("-c", LOSES_NODES, short_folder, kind, RAY_TMPDIR=short_folder, **SOON)
     assert result.returncode == 0, result.stderr
     assert result.stdout.splitlines()[-1] == "0 success, 1 node lost"
 
@@ -111,17 +93,9 @@ def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> No
 @pytest.mark.slow
 def test_number_of_workers_follows_the_slots_while_nodes_join_and_leave(tmp_path: Path, short_folder: str) -> None:
     out = tmp_path / "found.json"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-W", "ignore::ResourceWarning"),
-            *("-m", "tests.workers.on_ray.growing_cluster", str(out)),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "RAY_TMPDIR": short_folder},
-        capture_output=True,
-        text=True,
-        timeout=290,
-    )
+    program = ("-m", "tests.workers.on_ray.growing_cluster", str(out))
+    ignored = ("-W", "ignore::ResourceWarning")
+    done = run_python(*ignored, *program, cwd=tmp_path, seconds=290, RAY_TMPDIR=short_folder)
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(out.read_text())
     print(done.stdout, document)
