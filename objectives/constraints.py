@@ -7,9 +7,10 @@ parameters, and cycles of conditions.
 """
 
 import heapq
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,20 +76,17 @@ def _wrong_prior(parameter: Parameter) -> Iterator[str]:
 
 def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:
     for operand in operands(clause):
-        unknown = [name for name in (operand.name, operand.other) if name is not None and name not in space]
+        names = [operand.name, *([] if operand.other is None else [operand.other])]
+        unknown = [name for name in names if name not in space]
         if unknown:
             rule = f"must name a parameter of the space ({', '.join(space)}), got {unknown[0]!r}"
             yield (operand.name,), rule + did_you_mean(unknown[0], space)
         elif operand.operator == "in":
             yield from (((operand.name,), rule) for rule in _wrong_values(space[operand.name], operand))
         else:
-            texts = [
-                name for name in (operand.name, operand.other) if name is not None and not _is_numeric(space[name])
-            ]
-            yield from (
-                ((operand.name,), f"is compared by {operand.operator}, but {name} has no numeric values")
-                for name in texts
-            )
+            rule = f"is compared by {operand.operator}, but"
+            texts = [name for name in names if not _is_numeric(space[name])]
+            yield from (((operand.name,), f"{rule} {name} has no numeric values") for name in texts)
 
 
 def _wrong_values(parameter: Parameter, operand: Operand) -> Iterator[str]:
@@ -115,21 +113,19 @@ def order_parameters(space: Space) -> list[str]:
     """
     names = list(space)
     index_of = {name: index for index, name in enumerate(space)}
-    needs = [{index_of[needed] for needed in names_in(conditions(parameter))} for parameter in space.values()]
-    needed_by: dict[int, list[int]] = defaultdict(list)
-    for index, needs_of_parameter in enumerate(needs):
-        for needed in needs_of_parameter:
-            needed_by[needed].append(index)
-    missing = [len(needs_of_parameter) for needs_of_parameter in needs]
-    ready = [index for index, count in enumerate(missing) if not count]  # ascending, which makes it a heap
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for index, parameter in enumerate(space.values()):
+        sorter.add(index, *(index_of[needed] for needed in names_in(conditions(parameter))))
+    with suppress(CycleError):
+        sorter.prepare()
+    ready = sorted(sorter.get_ready())  # ascending, which makes it a heap
     ordered: list[str] = []
     while ready:
         first = heapq.heappop(ready)  # the smallest index, to keep the space's order
         ordered.append(names[first])
-        for index in needed_by[first]:
-            missing[index] -= 1
-            if not missing[index]:
-                heapq.heappush(ready, index)
+        sorter.done(first)
+        for index in sorter.get_ready():
+            heapq.heappush(ready, index)
     return ordered
 
 

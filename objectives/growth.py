@@ -15,7 +15,6 @@ child. Forbidden configurations and existing candidates are dropped.
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from objectives import coding
 from objectives.coding import Codes
@@ -62,23 +61,11 @@ def grow(
 
 def join(space: SearchSpace, candidates: Candidates, appended: Candidates) -> Candidates:
     """Return `candidates` followed by the candidates of `appended`."""
-    columns = {
-        name: np.concatenate(_comparable(candidates.columns[name], appended.columns[name])) for name in space.parameters
-    }
+    columns = {name: np.concatenate((candidates.columns[name], appended.columns[name])) for name in space.parameters}
     features = np.concatenate((candidates.features, appended.features))
     kinds = (candidates.parameter_of, candidates.repeats, candidates.conditional, candidates.is_sequence)
     priors = [part.log_prior for part in (candidates, appended) if part.log_prior is not None]
     return Candidates(features, columns, *kinds, log_prior=np.concatenate(priors) if priors else None)
-
-
-def _comparable(
-    first: NDArray[np.generic], second: NDArray[np.generic]
-) -> tuple[NDArray[np.generic], NDArray[np.generic]]:
-    """Convert both to object arrays if one of them is an object array, because joining numbers with
-    None would change them."""
-    if first.dtype == object or second.dtype == object:
-        return first.astype(object), second.astype(object)
-    return first, second
 
 
 def _steps(space: SearchSpace, lengthscales: Sequence[float]) -> Codes:

@@ -123,11 +123,10 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -
     while most < max(_MOST_DRAWS * size, LEAST_DRAWS):
         most *= 2
     for positions in _positions(len(varying) + is_informed, size, most, sampler, seed):
-        columns = draw_codes(space.parameters, dict(zip(varying, positions.T, strict=False)), len(positions))
+        position_of = dict(zip(varying, positions.T, strict=False))
+        columns = draw_codes(space.parameters, position_of, len(positions))
         if is_informed:
-            _draw_near_priors(
-                space.parameters, columns, dict(zip(varying, positions.T, strict=False)), positions[:, -1]
-            )
+            _draw_near_priors(space.parameters, columns, position_of, positions[:, -1])
             if not filled:
                 expected = priors.expected_codes(space.parameters)
                 columns[0, [list(space.parameters).index(name) for name in expected]] = list(expected.values())

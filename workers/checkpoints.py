@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,23 +140,17 @@ def _size(folder: os.DirEntry[str]) -> int:
         return 0
     entries = _checkpoints(_scan(Path(folder.path)))
     counted = [entry for entry in entries if not entry.name.startswith(KEPT_REPORTS)]
-    return sum(_file_size(file) for entry in counted for file in _files(entry))
+    return sum(map(_size_of_files, counted))
 
 
-def _file_size(file: os.DirEntry[str]) -> int:
+def _size_of_files(entry: os.DirEntry[str]) -> int:
     """Return 0 for a file that has disappeared since its folder was read, as drafts do."""
+    if entry.is_dir(follow_symlinks=False):
+        return sum(map(_size_of_files, _scan(Path(entry.path))))
     try:
-        return file.stat(follow_symlinks=False).st_size
+        return entry.stat(follow_symlinks=False).st_size
     except OSError:
         return 0
-
-
-def _files(entry: os.DirEntry[str]) -> Iterator[os.DirEntry[str]]:
-    if entry.is_dir(follow_symlinks=False):
-        for below in _scan(Path(entry.path)):
-            yield from _files(below)
-    else:
-        yield entry
 
 
 def _checkpoints(entries: Iterable[os.DirEntry[str]]) -> list[os.DirEntry[str]]:

@@ -57,16 +57,9 @@ class Durations:
             return
         if self.is_short:
             self.is_short = self._mean() <= LONG_SECONDS
-        else:
-            self.is_short = self._is_measured and self._are_many_left and self._mean() < SHORT_SECONDS
-
-    @property
-    def _is_measured(self) -> bool:
-        return len(self._latest) == MEASURED
-
-    @property
-    def _are_many_left(self) -> bool:
-        return max(self._successes, self._evaluations - self._successes) >= MANY
+        elif len(self._latest) == MEASURED:
+            expected = max(self._successes, self._evaluations - self._successes)
+            self.is_short = expected >= MANY and self._mean() < SHORT_SECONDS
 
     def _mean(self) -> float:
         return sum(self._latest) / len(self._latest)

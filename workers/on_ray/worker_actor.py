@@ -42,12 +42,7 @@ class WorkerActor:
         self._ledger = Ledger(campaign)
         self._node = ray.get_runtime_context().get_node_id()
         self._last: tuple[tuple[int, int], Outcome | None] = ((-1, 0), None)
-        threading.Thread(
-            target=self._watch_lease,
-            args=(keep_seconds,),
-            daemon=True,
-            name="lease",
-        ).start()
+        threading.Thread(target=self._watch_lease, args=(keep_seconds,), daemon=True).start()
 
     def __repr__(self) -> str:
         return self._name
