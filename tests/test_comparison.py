@@ -94,8 +94,7 @@ SHOWN_BY = {
         "test_webhook_gets_the_first_failure_and_the_end_once_each",
     "Export": "test_run_exported_to_a_study_and_imported_again_gives_the_same_results",
     "Metrics and alerts for Prometheus": "test_ray_exports_the_campaigns_figures_for_prometheus",
-    "Each choice can be explained and repeated":
-        "test_replay_repeats_every_choice_and_every_growth",
+    "Each choice can be explained and repeated": "test_replay_repeats_every_choice_and_draw",
     "Checksums of the log, and an audit of it":
         "test_verify_reports_an_impossible_log_with_the_position",
     "Simulated time, for benchmarks": "workers/test_simulated.py",

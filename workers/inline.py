@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from objectives.objective import Objective
 from workers.clock import SteadyClock
 from workers.evaluate import evaluate
-from workers.in_process import InProcessExecutor
+from workers.executor import InProcessExecutor
 from workers.messages import Attempt, IntermediateValue, Limits, Outcome, Reported
 from workers.reporting import Publish
 

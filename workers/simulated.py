@@ -15,7 +15,7 @@ import numpy as np
 
 from objectives.objective import Objective
 from workers.evaluate import evaluate
-from workers.in_process import InProcessExecutor
+from workers.executor import InProcessExecutor
 from workers.messages import (
     Attempt,
     FailureKind,

@@ -32,7 +32,7 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import take
-from workers.in_process import InProcessExecutor
+from workers.executor import InProcessExecutor
 from workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
 
 CAMPAIGNS: Mapping[str, Mapping[str, object]] = {  # the rule; {}: no early stopping
