@@ -45,12 +45,7 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         totals=replace(state.totals, succeeded=state.totals.succeeded + 1),
         results=_results_after(state, event, run),
         notes=notes,
-        trainings=trainings.after_success(
-            event.trial,
-            (reward, *further),
-            len(goals.objectives),
-            seconds,
-        ),
+        trainings=trainings.after_success(state.rules, event.trial, (reward, *further), seconds),
         durations=after.durations.after_success(seconds),
         failures=_without_lost_workers(after.failures, run.arm),
     )
@@ -103,9 +98,7 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
     if rule is not None and rule.continues and reward is not None:
         paused = PausedTrial(run.arm, run.attempt, event.step, run.parameters)
         trainings = trainings.after_pause(event.trial, paused)
-        objectives = len(state.rules.goals.objectives)
-        at_rungs = state.trainings.at_rungs(state.rules.stopping, reports, objectives)
-        trainings = replace(trainings, rungs=at_rungs.rungs)
+        trainings = replace(trainings, rungs=state.trainings.at_rungs(state.rules, reports).rungs)
     observation = Observation(run.arm, reward, is_stopped=True)
     return replace(
         after,
@@ -171,7 +164,7 @@ def after_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
     metrics = {(trial, step): numbers for trial, step, numbers in event.metrics}
     reports = _rewards_of(state, event.reports, metrics)
     trainings = _with_curves(state, state.trainings, reports)
-    trainings = trainings.at_rungs(state.rules.stopping, reports, len(state.rules.goals.objectives))
+    trainings = trainings.at_rungs(state.rules, reports)
     if state.rules.steps is not None:
         steps = trainings.steps.after_reports((trial, step) for trial, _, step, _ in event.reports)
         trainings = replace(trainings, steps=steps)

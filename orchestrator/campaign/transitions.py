@@ -21,6 +21,7 @@ from orchestrator.campaign.state import (
     CampaignState,
     Computation,
     Existing,
+    Notes,
     Refresh,
     Session,
     idle_cause,
@@ -148,7 +149,11 @@ def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
     rule = state.rules.stop_when
     gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, rule)
     seconds = _computing_seconds(state, event)
-    after = replace(
+    trainings = state.trainings
+    for pick in event.picks:
+        if pick.copied is not None:
+            trainings = trainings.after_copy(state.rules, pick.trial, pick.arm, pick.copied)
+    return replace(
         state,
         totals=replace(state.totals, chosen=state.totals.chosen + count),
         backlog=as_queue(state.backlog).with_last(attempts),
@@ -157,21 +162,9 @@ def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
         durations=state.durations.after_choice(seconds, is_first=state.refresh.is_unused),
         refresh=replace(state.refresh, is_unused=False),
         results=replace(state.results, gains=gains),
+        trainings=trainings,
+        notes=_notes_after(state, event),
     )
-    for pick in event.picks:
-        if pick.copied is not None:
-            counts_steps = state.rules.steps is not None
-            copied = after.trainings.after_copy(
-                pick.trial, pick.arm, pick.copied, state.rules.stopping, counts_steps
-            )  # fmt: skip
-            after = replace(after, trainings=copied)
-    if not _learns_nothing(state, event):
-        return after
-    remark = (
-        f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: "
-        "`limit` of its ask is what is left of the budget, and it has to return a batch"
-    )
-    return replace(after, notes=replace(state.notes, remarks=(*state.notes.remarks, remark)))
 
 
 def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
@@ -186,15 +179,21 @@ def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
     return Batch(index, size, is_open=bool(event.limit) and not event.is_enqueued)
 
 
-def _learns_nothing(state: CampaignState, event: events.BatchChosen) -> bool:
-    """Return whether a user's own strategy chose the whole budget before it learned any result."""
+def _notes_after(state: CampaignState, event: events.BatchChosen) -> Notes:
+    """Add a remark if a user's own strategy chose the whole budget before it learned any result."""
     if not state.rules.strategy.is_users_own or event.is_enqueued:
-        return False
+        return state.notes
     if state.totals.succeeded or state.results.existing.count:
-        return False
+        return state.notes
     count = len(event.picks)
     is_everything = state.totals.chosen + count >= state.rules.evaluations
-    return is_everything and count > _LARGE_BATCH * state.session.slots
+    if not is_everything or count <= _LARGE_BATCH * state.session.slots:
+        return state.notes
+    remark = (
+        f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: "
+        "`limit` of its ask is what is left of the budget, and it has to return a batch"
+    )
+    return replace(state.notes, remarks=(*state.notes.remarks, remark))
 
 
 def _refresh(state: CampaignState, event: events.ModelRefreshed) -> CampaignState:

@@ -6,11 +6,12 @@ from types import MappingProxyType
 
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.campaign.immutable import no_items, replace, with_items, without
+from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.trainings.contest import Standing
 from orchestrator.campaign.trainings.hopes import Hopes
 from orchestrator.campaign.trainings.population import Copied, Population
 from orchestrator.campaign.trainings.reports import Forecast, StepRewards
-from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
+from orchestrator.campaign.trainings.rungs import Rungs
 from orchestrator.campaign.trainings.steps import Steps
 
 # A returned value differs in kind from a report if it is more than twice or less than half as
@@ -39,14 +40,9 @@ class UnlikeEnd:
 
     @staticmethod
     def of(curve: TrialCurve, returned: float) -> "UnlikeEnd | None":
-        """Compare a trial's returned reward with the nearest report of its curve.
-
-        The nearest report is used because a function may return its best value.
-
-        Returns:
-            None unless the difference exceeds both the spread of the reports and half of the larger
-            value.
-        """
+        """Compare a trial's returned reward with the nearest report of its curve, because a function
+        may return its best value. Return None unless the difference exceeds both the spread of the
+        reports and half of the larger value."""
         if not curve.steps or curve.has_diverged:
             return None
         nearest = min(curve.rewards, key=lambda reward: abs(returned - reward))
@@ -69,13 +65,8 @@ class WholeTrainings:
     newest_unlike: UnlikeEnd | None = None
 
     def after(self, curve: TrialCurve, reward: float, seconds: float | None) -> "WholeTrainings":
-        """Return a copy after the end of a trial.
-
-        Args:
-            curve: its reports.
-            reward: its final value.
-            seconds: the duration of its only attempt; None if it had several.
-        """
+        """Return a copy after the end of a trial with these reports and this final reward.
+        `seconds`: the duration of its only attempt; None if it had several."""
         unlike = UnlikeEnd.of(curve, reward)
         per_step = self.seconds_per_step
         if seconds is not None:
@@ -121,12 +112,8 @@ class Trainings:
     population: Population = field(default_factory=Population)
 
     def after_reports(self, reports: Iterable[StepRewards], arms: Mapping[int, int]) -> "Trainings":
-        """Return a copy with the reported values in the curves.
-
-        Args:
-            reports: in the order of their arrival.
-            arms: trial → arm of the running trials; reports of other trials are ignored.
-        """
+        """Return a copy with the reported values, in the order of their arrival, in the curves. They
+        are of running trials, whose arms are in `arms`; others are ignored."""
         changed: dict[int, TrialCurve] = {}
         without_checkpoint: set[int] = set()
         furthest_step = self.furthest_step
@@ -149,11 +136,9 @@ class Trainings:
             without_checkpoint=self.without_checkpoint | without_checkpoint,
         )
 
-    def at_rungs(
-        self, rule: StoppingRule | None, reports: Iterable[StepRewards], objectives: int
-    ) -> "Trainings":  # fmt: skip
-        """Return a copy with the reported values at the rungs of `rule`. `objectives`: how many
-        there are."""
+    def at_rungs(self, rules: Rules, reports: Iterable[StepRewards]) -> "Trainings":
+        """Return a copy with the reported values at the rungs of `rules.stopping`."""
+        rule = rules.stopping
         if rule is None:
             return self
         rungs = self.rungs
@@ -161,31 +146,25 @@ class Trainings:
             if len(report.rewards) == 1:
                 rungs = rungs.after(rule, report.trial, report.step, report.first)
             else:
-                standing = Standing.of(report.rewards, objectives)
+                standing = Standing.of(report.rewards, len(rules.goals.objectives))
                 rungs = rungs.after_goals(rule, report.trial, report.step, standing)
         return self if rungs is self.rungs else replace(self, rungs=rungs)
 
     def after_success(
-        self, trial: int, rewards: Sequence[float], objectives: int, seconds: float
+        self, rules: Rules, trial: int, rewards: Sequence[float], seconds: float
     ) -> "Trainings":  # fmt: skip
-        """Return a copy after `trial` finished with the rewards and margins `rewards`. Its last
-        attempt took `seconds`.
-
-        Nothing changes for a trial that has never reported.
-        """
+        """Return a copy after `trial` finished with the rewards and margins `rewards`, after an
+        attempt of `seconds`. Nothing changes for a trial that has never reported."""
         curve = self.curves.get(trial)
         if curve is None:
             return self
         single = None if trial in self.continued else seconds
-        reward, *further = rewards
-        rungs = self.rungs
-        if further:
-            rungs = rungs.after_result(trial, Standing.of(rewards, objectives))
+        result = Standing.of(rewards, len(rules.goals.objectives))
         return replace(
             self,
             curves=with_items(self.curves, {trial: curve.end_with(rewards)}),
-            whole=self.whole.after(curve, reward, single),
-            rungs=rungs,
+            whole=self.whole.after(curve, rewards[0], single),
+            rungs=self.rungs.after_result(trial, result),
         )
 
     def after_pause(self, trial: int, paused: PausedTrial) -> "Trainings":
@@ -193,12 +172,8 @@ class Trainings:
         return replace(self, paused=with_items(self.paused, {trial: paused}))
 
     def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
-        """Return a copy after these paused trials were queued again.
-
-        Args:
-            trials: the paused trials.
-            is_completing: whether they use the last part of the budget.
-        """
+        """Return a copy after these paused trials were queued again. `is_completing`: with the last
+        part of the budget."""
         return replace(
             self,
             paused=without(self.paused, *trials),
@@ -207,25 +182,16 @@ class Trainings:
             rungs=self.rungs.after_continuing(trials),
         )
 
-    def after_copy(
-        self, trial: int, arm: int, copied: Copied, rule: StoppingRule | None, counts_steps: bool
-    ) -> "Trainings":  # fmt: skip
+    def after_copy(self, rules: Rules, trial: int, arm: int, copied: Copied) -> "Trainings":
         """Return a copy with a new trial that continues from the saved checkpoint of another trial,
-        as if it had reported the value there and paused.
-
-        Args:
-            trial: the new trial.
-            arm: its arm.
-            copied: the checkpoint.
-            rule: the pauses.
-            counts_steps: whether there is a budget of steps.
-        """
+        as if it had reported the value there and paused."""
         reports = [StepRewards(trial, copied.step, (self.population.saved[copied.trial][1],))]
-        reported = self.after_reports(reports, {trial: arm}).at_rungs(rule, reports, objectives=1)
+        reported = self.after_reports(reports, {trial: arm}).at_rungs(rules, reports)
         continued = reported.after_continuing([trial], is_completing=False)
+        counted = {trial: copied.step}
         return replace(
             continued,
-            steps=self.steps.after_continuing({trial: copied.step}) if counts_steps else self.steps,
+            steps=self.steps if rules.steps is None else self.steps.after_continuing(counted),
             population=self.population.after_copy(trial, copied),
         )
 
