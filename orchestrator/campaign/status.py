@@ -260,15 +260,13 @@ def _best_status(state: CampaignState) -> BestStatus:
 
 
 def _budget_status(state: CampaignState, since: float) -> BudgetStatus:
-    done = state.totals.ended
     elapsed = state.clock.elapsed_seconds + since
-    left = elapsed * _share_left(state, done) if done and state.session.is_open else None
     return BudgetStatus(
         evaluations=state.rules.evaluations,
         step_budget=state.rules.steps,
         steps=state.trainings.steps.total,
         elapsed_seconds=elapsed,
-        left_seconds=_within_hours(left, elapsed, state),
+        left_seconds=_seconds_left(state, elapsed),
     )
 
 
@@ -376,15 +374,16 @@ def _least_seconds(state: CampaignState) -> float:
     return max(spread, min(state.durations.longest_evaluation, clock.elapsed_seconds))
 
 
-def _share_left(state: CampaignState, done: int) -> float:
-    """Return the ratio of the remaining budget to the spent budget."""
-    share = max(0, state.rules.evaluations - done) / done
-    if state.rules.steps is None or not state.trainings.steps.total:
-        return share
-    return min(share, max(0, state.rules.steps - state.trainings.steps.total) / state.trainings.steps.total)
-
-
-def _within_hours(seconds_left: float | None, elapsed: float, state: CampaignState) -> float | None:
-    if state.rules.seconds is None or seconds_left is None:
-        return seconds_left
-    return max(0.0, min(seconds_left, state.rules.seconds - elapsed))
+def _seconds_left(state: CampaignState, elapsed: float) -> float | None:
+    """Return the time that the remaining budget takes at the pace so far, at most the remaining
+    hours; None before the first result."""
+    rules = state.rules
+    done = state.totals.ended
+    steps = state.trainings.steps.total
+    if not done or not state.session.is_open:
+        return None
+    share = max(0, rules.evaluations - done) / done
+    if rules.steps is not None and steps:
+        share = min(share, max(0, rules.steps - steps) / steps)
+    left = elapsed * share
+    return left if rules.seconds is None else max(0.0, min(left, rules.seconds - elapsed))
