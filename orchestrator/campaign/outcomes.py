@@ -33,6 +33,7 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     goals = state.rules.goals
     reward = state.rules.sign * event.value
     further = () if goals.is_single else goals.further(event.value, event.metrics)
+    objectives = len(goals.objectives)
     seconds = max(0.0, event.finished - event.started)
     after = _after_attempt(state, event, is_final=True)
     trainings = _with_curves(state, after.trainings, _reports_of(state, event))
@@ -45,7 +46,7 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         totals=replace(state.totals, succeeded=state.totals.succeeded + 1),
         results=_results_after(state, event, run),
         notes=notes,
-        trainings=trainings.after_success(state.rules, event.trial, (reward, *further), seconds),
+        trainings=trainings.after_success(event.trial, (reward, *further), objectives, seconds),
         durations=after.durations.after_success(seconds),
         failures=_without_lost_workers(after.failures, run.arm),
     )
@@ -98,7 +99,7 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
     if rule is not None and rule.continues and reward is not None:
         paused = PausedTrial(run.arm, run.attempt, event.step, run.parameters)
         trainings = trainings.after_pause(event.trial, paused)
-        trainings = replace(trainings, rungs=state.trainings.at_rungs(state.rules, reports).rungs)
+        trainings = replace(trainings, rungs=_at_rungs(state, state.trainings, reports).rungs)
     observation = Observation(run.arm, reward, is_stopped=True)
     return replace(
         after,
@@ -164,7 +165,7 @@ def after_reports(state: CampaignState, event: ReportsArrived) -> CampaignState:
     metrics = {(trial, step): numbers for trial, step, numbers in event.metrics}
     reports = _rewards_of(state, event.reports, metrics)
     trainings = _with_curves(state, state.trainings, reports)
-    trainings = trainings.at_rungs(state.rules, reports)
+    trainings = _at_rungs(state, trainings, reports)
     if state.rules.steps is not None:
         steps = trainings.steps.after_reports((trial, step) for trial, _, step, _ in event.reports)
         trainings = replace(trainings, steps=steps)
@@ -325,3 +326,10 @@ def _with_curves(
     running = state.running
     arms = {report.trial: running[report.trial].arm for report in reports if report.trial in running}
     return trainings.after_reports(reports, arms)
+
+
+def _at_rungs(
+    state: CampaignState, trainings: Trainings, reports: Sequence[StepRewards]
+) -> Trainings:  # fmt: skip
+    objectives = len(state.rules.goals.objectives)
+    return trainings.at_rungs(state.rules.stopping, reports, objectives)

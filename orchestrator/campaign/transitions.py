@@ -152,7 +152,9 @@ def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
     trainings = state.trainings
     for pick in event.picks:
         if pick.copied is not None:
-            trainings = trainings.after_copy(state.rules, pick.trial, pick.arm, pick.copied)
+            trainings = trainings.after_copy(
+                pick.trial, pick.arm, pick.copied, state.rules.stopping, state.rules.steps is not None
+            )
     return replace(
         state,
         totals=replace(state.totals, chosen=state.totals.chosen + count),

@@ -6,12 +6,11 @@ from types import MappingProxyType
 
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.campaign.immutable import no_items, replace, with_items, without
-from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.trainings.contest import Standing
 from orchestrator.campaign.trainings.hopes import Hopes
 from orchestrator.campaign.trainings.population import Copied, Population
 from orchestrator.campaign.trainings.reports import Forecast, StepRewards
-from orchestrator.campaign.trainings.rungs import Rungs
+from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from orchestrator.campaign.trainings.steps import Steps
 
 # A returned value differs in kind from a report if it is more than twice or less than half as
@@ -136,9 +135,11 @@ class Trainings:
             without_checkpoint=self.without_checkpoint | without_checkpoint,
         )
 
-    def at_rungs(self, rules: Rules, reports: Iterable[StepRewards]) -> "Trainings":
-        """Return a copy with the reported values at the rungs of `rules.stopping`."""
-        rule = rules.stopping
+    def at_rungs(
+        self, rule: StoppingRule | None, reports: Iterable[StepRewards], objectives: int
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy with the reported values at the rungs of `rule`. `objectives`: how many
+        there are."""
         if rule is None:
             return self
         rungs = self.rungs
@@ -146,12 +147,12 @@ class Trainings:
             if len(report.rewards) == 1:
                 rungs = rungs.after(rule, report.trial, report.step, report.first)
             else:
-                standing = Standing.of(report.rewards, len(rules.goals.objectives))
+                standing = Standing.of(report.rewards, objectives)
                 rungs = rungs.after_goals(rule, report.trial, report.step, standing)
         return self if rungs is self.rungs else replace(self, rungs=rungs)
 
     def after_success(
-        self, rules: Rules, trial: int, rewards: Sequence[float], seconds: float
+        self, trial: int, rewards: Sequence[float], objectives: int, seconds: float
     ) -> "Trainings":  # fmt: skip
         """Return a copy after `trial` finished with the rewards and margins `rewards`, after an
         attempt of `seconds`. Nothing changes for a trial that has never reported."""
@@ -159,7 +160,7 @@ class Trainings:
         if curve is None:
             return self
         single = None if trial in self.continued else seconds
-        result = Standing.of(rewards, len(rules.goals.objectives))
+        result = Standing.of(rewards, objectives)
         return replace(
             self,
             curves=with_items(self.curves, {trial: curve.end_with(rewards)}),
@@ -182,16 +183,17 @@ class Trainings:
             rungs=self.rungs.after_continuing(trials),
         )
 
-    def after_copy(self, rules: Rules, trial: int, arm: int, copied: Copied) -> "Trainings":
+    def after_copy(
+        self, trial: int, arm: int, copied: Copied, rule: StoppingRule | None, counts_steps: bool
+    ) -> "Trainings":  # fmt: skip
         """Return a copy with a new trial that continues from the saved checkpoint of another trial,
-        as if it had reported the value there and paused."""
+        as if it had reported the value there and paused (at the rungs of `rule`)."""
         reports = [StepRewards(trial, copied.step, (self.population.saved[copied.trial][1],))]
-        reported = self.after_reports(reports, {trial: arm}).at_rungs(rules, reports)
+        reported = self.after_reports(reports, {trial: arm}).at_rungs(rule, reports, objectives=1)
         continued = reported.after_continuing([trial], is_completing=False)
-        counted = {trial: copied.step}
         return replace(
             continued,
-            steps=self.steps if rules.steps is None else self.steps.after_continuing(counted),
+            steps=self.steps.after_continuing({trial: copied.step}) if counts_steps else self.steps,
             population=self.population.after_copy(trial, copied),
         )
 
