@@ -1,2 +1,1 @@
-"""Measurements of this project: the papers' experiments, comparisons and speed. They are not
-installed."""
+"""Measurements of this project, which are not installed: papers, comparisons, speed, failures."""

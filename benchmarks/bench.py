@@ -25,9 +25,8 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.command import Data
+from benchmarks.command import THREADS, Data
 from benchmarks.command import run as run_command
-from benchmarks.speed.rows import THREADS
 from orchestrator.errors import BbkbError, UserError
 
 _HERE = Path(__file__).resolve().parent.parent
@@ -39,7 +38,7 @@ began = time.process_time()
 answer = MEASUREMENTS[sys.argv[1]](**json.loads(sys.argv[2]))
 seconds = answer.get("suggestion", time.process_time() - began)
 picks = hashlib.sha256(json.dumps(answer.get("arms")).encode()).hexdigest() if "arms" in answer else ""
-print(json.dumps({"seconds": seconds, "picks": picks}))
+print(json.dumps([seconds, picks]))
 """
 _CAMPAIGN = """
 name: bench
@@ -56,32 +55,49 @@ run: bench
 """
 
 
+Seconds = tuple[float, str]  # processor seconds of one process, and a digest of its picks, which may be empty
+
+
 @dataclass(frozen=True)
 class Measurement:
-    """A short measurement."""
+    """A short measurement in its own process."""
 
-    what: str  # words for the page
+    words: str  # for the page
     name: str  # key of `benchmarks.speed.measure.MEASUREMENTS`
     options: dict[str, object]  # arguments of the measurement
     data_set: str | None = None  # folder of the data that it needs; None if it needs none
+
+    def seconds(self, tree: Path, scratch: Path, data: Path | None) -> Seconds:
+        """Measure in `tree`. Raises BbkbError with the end of its output."""
+        command = [sys.executable, "-c", _MEASURE, self.name, json.dumps(self.options)]
+        done = subprocess.run(command, cwd=tree, env=_environment(tree, data), capture_output=True, text=True)
+        if done.returncode:
+            raise BbkbError(f"measuring {self.words} in {tree} failed: {(done.stderr.strip() or 'no output')[-500:]}")
+        seconds, picks = json.loads(done.stdout.strip().splitlines()[-1])
+        return seconds, picks
 
 
 @dataclass(frozen=True)
 class CommandMeasurement:
     """The processor seconds of `bbkb` commands on a simulated campaign, imports included."""
 
-    what: str  # words for the page
+    words: str  # for the page
     strategy: str  # of the campaign
     trials: int  # evaluations of the campaign
     command: tuple[str, ...]  # arguments of `bbkb`; the campaign is run first, unless this is its run
+    data_set: None = None  # needs no data
 
-
-@dataclass(frozen=True)
-class Seconds:
-    """Processor `seconds` of one process, and a digest of its `picks`, which may be empty."""
-
-    seconds: float
-    picks: str = ""
+    def seconds(self, tree: Path, scratch: Path, data: Path | None) -> Seconds:
+        """Measure in a folder in which the campaign is run once if the command reads it."""
+        folder = scratch / f"{self.strategy}-{self.trials}"
+        is_run = self.command[0] == "run"
+        if is_run and folder.exists():
+            shutil.rmtree(folder)
+        if not folder.exists():
+            write_campaign(folder, self.strategy, self.trials)
+            if not is_run and self.trials:
+                measure_command(("run", "bench.yaml"), folder, tree)
+        return measure_command(self.command, folder, tree)[0], ""
 
 
 _PAPER = "papers' BBKB, "
@@ -127,18 +143,14 @@ def main(base: Base = None, repeats: Repeats = 3, data: Data = None, out: Out = 
     with _checkout(base) as before, tempfile.TemporaryDirectory() as scratch:
         trees = [_HERE] if before is None else [_HERE, before]
         lines = _heading(base)
-        for measurement in MEASUREMENTS:
-            if measurement.data_set and (data is None or not (data / measurement.data_set).is_dir()):
-                lines.append(_row(measurement.what, [], len(trees)))
-                continue
-            durations = [[_measure(measurement, tree, data) for tree in trees] for _ in range(repeats)]
-            lines.append(_row(measurement.what, durations, len(trees)))
-            print(lines[-1], flush=True)
-        for command in COMMANDS:
-            name = f"{command.strategy}-{command.trials}"  # commands read the campaign that another one has run
-            folders = [Path(scratch, f"{name}-{tree}") for tree in range(len(trees))]
-            durations = [[_run(command, *pair) for pair in zip(trees, folders, strict=True)] for _ in range(repeats)]
-            lines.append(_row(command.what, durations, len(trees)))
+        measurements: list[Measurement | CommandMeasurement] = [*MEASUREMENTS, *COMMANDS]
+        for one in measurements:
+            has_data = one.data_set is None or (data is not None and (data / one.data_set).is_dir())
+            durations = [
+                [one.seconds(tree, Path(scratch, str(place)), data) for place, tree in enumerate(trees)]
+                for _ in range(repeats if has_data else 0)
+            ]
+            lines.append(_row(one.words, durations, len(trees)))
             print(lines[-1], flush=True)
     lines += ["", f"Load average at the end: {_load()}."]
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -157,47 +169,19 @@ def _heading(base: str | None) -> list[str]:
     return [title, "", machine, "", f"| {' | '.join(columns)} |", f"|{' --- |' * len(columns)}"]
 
 
-def _row(what: str, durations: Sequence[Sequence[Seconds]], trees: int) -> str:
-    """A line of the table.
-
-    Args:
-        what: words for the measurement.
-        durations: for each repetition the seconds in this tree and, if there is one, in the other;
-            empty without data.
-        trees: 1, or 2 with another commit.
-    """
+def _row(words: str, durations: Sequence[Sequence[Seconds]], trees: int) -> str:
+    """A line of the table. `durations` has for each repetition the seconds in each of the
+    `trees`; it is empty without data."""
     if not durations:
-        return f"| {what} | no data: name their folder with `--data` |" + " |" * (3 if trees == 2 else 0)
-    here = statistics.median(pair[0].seconds for pair in durations)
+        return f"| {words} | no data: name their folder with `--data` |" + " |" * (3 if trees == 2 else 0)
+    here = statistics.median(pair[0][0] for pair in durations)
     if trees == 1:
-        return f"| {what} | {here:.3g} |"
-    before = statistics.median(pair[1].seconds for pair in durations)
-    ratio = statistics.median(pair[0].seconds / pair[1].seconds for pair in durations)
-    is_equal = all(pair[0].picks == pair[1].picks for pair in durations)
-    picks = ("equal" if is_equal else "differ") if durations[0][0].picks else ""
-    return f"| {what} | {here:.3g} | {before:.3g} | {ratio:.2f} | {picks} |"
-
-
-def _measure(measurement: Measurement, tree: Path, data: Path | None) -> Seconds:
-    """One measurement in its own process. Raises BbkbError with the last line of its output."""
-    command = [sys.executable, "-c", _MEASURE, measurement.name, json.dumps(measurement.options)]
-    done = subprocess.run(command, cwd=tree, env=_environment(tree, data), capture_output=True, text=True)
-    if done.returncode:
-        raise BbkbError(f"measuring {measurement.what} in {tree} failed: {(done.stderr.strip() or 'no output')[-500:]}")
-    return Seconds(**json.loads(done.stdout.strip().splitlines()[-1]))
-
-
-def _run(command: CommandMeasurement, tree: Path, folder: Path) -> Seconds:
-    """The processor seconds of one command in `folder`, after the campaign that it reads was run
-    there once."""
-    is_run = command.command[0] == "run"
-    if is_run and folder.exists():
-        shutil.rmtree(folder)
-    if not folder.exists():
-        write_campaign(folder, command.strategy, command.trials)
-        if not is_run and command.trials:
-            measure_command(("run", "bench.yaml"), folder, tree)
-    return Seconds(measure_command(command.command, folder, tree)[0])
+        return f"| {words} | {here:.3g} |"
+    before = statistics.median(pair[1][0] for pair in durations)
+    ratio = statistics.median(pair[0][0] / pair[1][0] for pair in durations)
+    is_equal = all(pair[0][1] == pair[1][1] for pair in durations)
+    picks = ("equal" if is_equal else "differ") if durations[0][0][1] else ""
+    return f"| {words} | {here:.3g} | {before:.3g} | {ratio:.2f} | {picks} |"
 
 
 def write_campaign(folder: Path, strategy: str, trials: int) -> None:

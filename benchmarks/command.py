@@ -14,6 +14,7 @@ from objectives.objective import ObjectiveError
 from orchestrator.errors import BbkbError, UserError
 
 FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 Workers = Annotated[str, typer.Option(help="Numbers of simulated workers, separated by commas.")]
 Seeds = Annotated[int, typer.Option(min=1, help="Repetitions.")]

@@ -12,11 +12,12 @@ settings are exempt. Words are those of docstrings and comments.
 import argparse
 import ast
 import io
+import math
 import re
 import tokenize
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PRODUCT = ("orchestrator", "workers", "objectives", "bbkb.py")
 MAX_BRANCHES = 11
@@ -31,24 +32,14 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _PRIVATE = re.compile(r"(?<!self)(?<!cls)\._(?!_)[a-z]\w*")
 
 
-@dataclass(frozen=True)
 class Source:
     """A Python file with its syntax tree."""
 
-    path: Path
-    text: str
-    tree: ast.Module
-
-    @classmethod
-    def read(cls, path: Path) -> "Source":
-        """Parse a file."""
-        text = path.read_text(encoding="utf-8")
-        return cls(path, text, ast.parse(text))
-
-    @property
-    def lines(self) -> list[str]:
-        """The lines of the file."""
-        return self.text.splitlines()
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = path.read_text(encoding="utf-8")
+        self.tree = ast.parse(self.text)
+        self.lines = self.text.splitlines()
 
     def prose(self) -> Iterator[str]:
         """Yield each docstring and each comment."""
@@ -109,9 +100,7 @@ def wide(source: Source) -> Iterator[str]:
             continue
         sizes = width(node)
         if any(size > limit for size, limit in zip(sizes, limits, strict=True)):
-            fields, attributes, methods = sizes
-            place = f"{source.path}:{node.lineno} {node.name}"
-            yield f"{place} fields {fields} attributes {attributes} methods {methods}"
+            yield "{}:{} {} fields {} attributes {} methods {}".format(source.path, node.lineno, node.name, *sizes)
 
 
 def pairs(source: Source) -> Iterator[str]:
@@ -163,17 +152,16 @@ LISTS = {
 }
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A row of the table."""
 
     value: float
     name: str
-    goal: float | None = None
+    goal: float = math.inf
 
     def __str__(self) -> str:
-        goal = "" if self.goal is None else f"{self.goal:g}"
-        verdict = "  above the goal" if self.goal is not None and self.value > self.goal else ""
+        goal = f"{self.goal:g}" if math.isfinite(self.goal) else ""
+        verdict = "  above the goal" if self.value > self.goal else ""
         return f"{self.value:>9g} {goal:>9}  {self.name}{verdict}"
 
 
@@ -182,7 +170,7 @@ def sources(paths: Iterable[str | Path]) -> list[Source]:
     files: list[Path] = []
     for path in map(Path, paths):
         files += sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    return [Source.read(file) for file in files]
+    return [Source(file) for file in files]
 
 
 def found(name: str, of: Iterable[Source]) -> list[str]:

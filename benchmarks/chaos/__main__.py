@@ -16,8 +16,7 @@ import typer
 
 from benchmarks.chaos.campaign import Plan
 from benchmarks.chaos.cluster import CPUS, Cluster
-from benchmarks.chaos.course import Course, Result, Setting, settings
-from benchmarks.chaos.monkey import Monkey, random_strikes
+from benchmarks.chaos.course import Course, Monkey, Result, Setting, random_strikes, settings
 from benchmarks.chaos.network import cuts, cuts_report
 from benchmarks.chaos.reporting import keep, line, read_earlier, report
 from tests.postgresql import Server
@@ -33,10 +32,8 @@ Pause = Annotated[tuple[float, float], typer.Option(help="Shortest and longest s
 Store = Annotated[
     str, typer.Option(help="sqlite, the URL of a database, or postgresql: a new server, which is killed, too.")
 ]
-Minutes = Annotated[float, typer.Option(help="Start no campaign after this many minutes.")]
 Nodes = Annotated[int, typer.Option(min=2, help="Nodes of the cluster, with the head; each has two logical CPUs.")]
 Network = Annotated[bool, typer.Option(help="Cut links between nodes in network namespaces, too (root only).")]
-Out = Annotated[Path, typer.Option(help="Folder for runs, notes and the report.")]
 Into = Annotated[Path | None, typer.Option(help="Folder of an earlier run to continue, instead of a new one.")]
 
 
@@ -47,14 +44,13 @@ def main(
     evaluations: Evaluations = 300,
     pause: Pause = (2.0, 6.0),
     store: Store = "sqlite",
-    minutes: Minutes = 60.0,
+    minutes: Annotated[float, typer.Option(help="Start no campaign after this many minutes.")] = 60.0,
     nodes: Nodes = 3,
     network: Network = True,
-    out: Out = Path("runs/chaos"),
+    out: Annotated[Path, typer.Option(help="Folder for runs, notes and the report.")] = Path("runs/chaos"),
     into: Into = None,
 ) -> None:
-    """Kill processes of campaigns until all kills are used; count lost and repeated evaluations,
-    and recovery times."""
+    """Kill processes of campaigns; count lost and repeated evaluations, and recovery times."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # all processes are ended
     folder = (into or out / time.strftime("%Y%m%d-%H%M%S")).absolute()
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,8 +93,7 @@ def _courses(
     nodes: int,
     server: Server | None,
 ) -> Iterator[Result]:
-    """One campaign after the other on one cluster, and on a new cluster after a campaign that did
-    not end."""
+    """One campaign after the other on one cluster, and on a new one if a campaign did not end."""
     notes, remaining = folder / "notes", kills
     while remaining > 0 and time.monotonic() < deadline:
         with ExitStack() as cleared:

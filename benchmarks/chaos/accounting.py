@@ -7,9 +7,11 @@ a cluster whose head was killed. The death of the database server explains no re
 execution that is not in the log counts as lost.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import dropwhile
 from typing import Literal
 
 from benchmarks.chaos.objective import Execution
@@ -103,20 +105,16 @@ def account(
     executed: Iterable[Execution],
     kills: Sequence[Kill],
 ) -> Account:
-    """The account of a campaign.
+    """The account of a campaign from its log, the recorded executions, and the kills.
 
-    Args:
-        evaluations: its budget.
-        trials: the trial of each seed; executions with other seeds are ignored.
-        events: its log, in order.
-        executed: the recorded executions; their times and those of kills are wall-clock seconds.
-        kills: the processes and nodes that were killed.
+    `trials` has the trial of each seed; executions with other seeds are ignored. Times are
+    wall-clock seconds.
     """
     of_campaign = [execution for execution in executed if execution.seed in trials]
     successes = [event for event in events if isinstance(event, TrialSucceeded)]
     failures = [event for event in events if isinstance(event, TrialFailed)]
-    recorded = {(event.metrics["pid"], event.metrics["began"]) for event in successes}
-    unrecorded = [execution for execution in of_campaign if (float(execution.pid), execution.began) not in recorded]
+    recorded = recorded_executions(events)
+    unrecorded = [execution for execution in of_campaign if execution.identity not in recorded]
     handover_seconds = _handover_seconds(successes, of_campaign, kills)
     silences = {kill: _silence_around(kill, events) for kill in kills}
     blamed = {execution: _blame(execution, silences, handover_seconds) for execution in unrecorded}
@@ -154,42 +152,49 @@ def account(
     )
 
 
+def recorded_executions(events: Sequence[Event]) -> set[tuple[float, float]]:
+    """The identities of the executions whose results are in the log."""
+    return {_identity(event) for event in events if isinstance(event, TrialSucceeded)}
+
+
+def _identity(event: TrialSucceeded) -> tuple[float, float]:
+    return (event.metrics["pid"], event.metrics["began"])
+
+
 def _repeated_outcomes(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[str]:
     """Attempts with more than one outcome, and trials that ended more than once."""
-    attempts = Counter(
-        [(event.trial, event.attempt) for event in successes] + [(event.trial, event.attempt) for event in failures]
-    )
-    ends = Counter([event.trial for event in successes] + [event.trial for event in failures if event.is_final])
+    outcomes: list[TrialSucceeded | TrialFailed] = [*successes, *failures]
+    attempts = Counter((event.trial, event.attempt) for event in outcomes)
+    ends = Counter(_ended(successes, failures))
     return [
         *(f"trial {trial}, attempt {attempt} has {n} outcomes" for (trial, attempt), n in attempts.items() if n > 1),
         *(f"trial {trial} ended {n} times" for trial, n in ends.items() if n > 1),
     ]
 
 
+def _ended(successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]) -> list[int]:
+    return [event.trial for event in successes] + [event.trial for event in failures if event.is_final]
+
+
 def _unfinished_trials(
     evaluations: int, successes: Sequence[TrialSucceeded], failures: Sequence[TrialFailed]
 ) -> list[str]:
-    ended = {event.trial for event in successes} | {event.trial for event in failures if event.is_final}
+    ended = _ended(successes, failures)
     return [f"trial {trial} never ended" for trial in range(evaluations) if trial not in ended]
 
 
 def _invented_results(successes: Sequence[TrialSucceeded], executed: Sequence[Execution]) -> list[str]:
     """Results in the log for which there is no record of an execution."""
-    noted = {(float(execution.pid), execution.began) for execution in executed if execution.ended is not None}
-    return [
-        f"recorded and never executed: {event}"
-        for event in successes
-        if (event.metrics["pid"], event.metrics["began"]) not in noted
-    ]
+    noted = {execution.identity for execution in executed if execution.ended is not None}
+    return [f"recorded and never executed: {event}" for event in successes if _identity(event) not in noted]
 
 
 def _handover_seconds(
     successes: Sequence[TrialSucceeded], executed: Sequence[Execution], kills: Sequence[Kill]
 ) -> float:
-    """The longest time from the end of an evaluation to its entry in the log, without a kill
-    between them."""
-    ended = {(float(execution.pid), execution.began): execution.ended for execution in executed}
-    spans = [(ended.get((event.metrics["pid"], event.metrics["began"])), event.time) for event in successes]
+    """The longest time from an evaluation's end to its log entry without a kill between them."""
+    ended = {execution.identity: execution.ended for execution in executed}
+    spans = [(ended.get(_identity(event)), event.time) for event in successes]
     quiet = [
         written - end
         for end, written in spans
@@ -199,22 +204,17 @@ def _handover_seconds(
 
 
 def _silence_around(kill: Kill, events: Sequence[Event]) -> tuple[float, float]:
-    """The times of the last event before a kill and of the next session's start; that of the kill
-    for a missing one."""
+    """The times of the last event before a kill and of the next session; else that of the kill."""
     written = max((event.time for event in events if event.time <= kill.time), default=kill.time)
     openings = (event.time for event in events if isinstance(event, SessionOpened) and event.time > kill.time)
     return written, min(openings, default=kill.time)
 
 
 def _blame(execution: Execution, silences: Mapping[Kill, tuple[float, float]], handover_seconds: float) -> Kill | None:
-    """The kill that explains the loss of an execution: the first one since it began, or one just
-    before; None: none."""
-    may_have_lost = [
-        kill for kill, silence in silences.items() if kill.may_have_lost(execution, handover_seconds, silence)
-    ]
-    return next(
-        (kill for kill in may_have_lost if kill.time >= execution.began), may_have_lost[-1] if may_have_lost else None
-    )
+    """The first kill since an execution began, or one just before it, that explains its loss."""
+    kills = [kill for kill, silence in silences.items() if kill.may_have_lost(execution, handover_seconds, silence)]
+    later = [kill for kill in kills if kill.time >= execution.began]
+    return next(iter([*later, *reversed(kills)]), None)
 
 
 def _wasted_seconds(execution: Execution, kill: Kill | None) -> float:
@@ -232,14 +232,11 @@ def _strikes(kills: Sequence[Kill]) -> Iterator[tuple[str, list[Kill]]]:
 def _recoveries(
     kills: Sequence[Kill], events: Sequence[Event], executed: Sequence[Execution], recorded: set[tuple[float, float]]
 ) -> dict[str, tuple[float, ...]]:
-    """By victim, for each strike that hit something, the seconds until all that it hit
-    continued."""
+    """For each victim: the seconds until everything that its strikes hit continued."""
     recoveries: dict[str, tuple[float, ...]] = {}
     for label, together in _strikes(kills):
-        seconds = [
-            recovery for kill in together if (recovery := _recovery(kill, events, executed, recorded)) is not None
-        ]
-        if seconds:
+        found = [_recovery(kill, events, executed, recorded) for kill in together]
+        if seconds := [recovery for recovery in found if recovery is not None]:
             recoveries[label] = (*recoveries.get(label, ()), max(seconds))
     return recoveries
 
@@ -254,28 +251,18 @@ def _recovery(
     head was killed.
     """
     if kill.victim in ("worker", "node"):
-        hit = (
-            execution
-            for execution in executed
-            if kill.has_killed(execution) and (execution.pid, execution.began) not in recorded
-        )
-        next_begins = (_next(execution, executed) for execution in hit)
-        return max(
-            (moment - kill.time for moment in next_begins if moment is not None and moment > kill.time), default=None
-        )
+        hit = [one for one in executed if kill.has_killed(one) and one.identity not in recorded]
+        again = [_next(execution, executed) for execution in hit]
+        return max((began - kill.time for began in again if began > kill.time), default=None)
     later = [event for event in events if event.time > kill.time]
     if kill.victim in ("coordinator", "head"):
-        opened = next(
-            (position for position, event in enumerate(later) if isinstance(event, SessionOpened)), len(later)
-        )
-        later = later[opened:]
+        later = list(dropwhile(lambda event: not isinstance(event, SessionOpened), later))
     went_on = (event.time for event in later if isinstance(event, TrialsDispatched | TrialSucceeded | SessionClosed))
     moment = next(went_on, None)
     return None if moment is None else moment - kill.time
 
 
-def _next(execution: Execution, executed: Sequence[Execution]) -> float | None:
-    """When the same evaluation began again."""
-    return next(
-        (other.began for other in executed if other.seed == execution.seed and other.began > execution.began), None
-    )
+def _next(execution: Execution, executed: Sequence[Execution]) -> float:
+    """When the same evaluation began again; −∞ if it did not."""
+    later = (other.began for other in executed if other.seed == execution.seed and other.began > execution.began)
+    return next(later, -math.inf)

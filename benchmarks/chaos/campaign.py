@@ -110,8 +110,7 @@ class Campaign:
         return bool(events) and isinstance(events[-1], SessionClosed) and events[-1].outcome == "finished"
 
     def coordinator(self) -> int | None:
-        """The process that holds the lease, which is the central actor's; None while no process
-        holds it."""
+        """The central actor's process, which holds the lease; None while there is none."""
         with self.run.store() as store:
             identity = Identity.read(store.holding(self.run.name).identity)
         return identity.pid if identity is not None and self._cluster.mark.is_on(identity.pid) else None
@@ -145,41 +144,33 @@ class Campaign:
 
     def verify(self) -> str:
         """The complaints of `bbkb verify`; empty for an intact log."""
-        done = subprocess.run(
-            self._cluster.command("head", "-m", "orchestrator", "verify", str(self.run.folder)),
-            cwd=self._folder,
-            env=self._cluster.environment(),
-            capture_output=True,
-            text=True,
-            timeout=_CHECKED_SECONDS,
-        )
+        done = self._ask("-m", "orchestrator", "verify", str(self.run.folder))
         return done.stdout + done.stderr if done.returncode else ""
 
     def groups(self) -> list[str]:
         """The placement groups of this campaign that Ray has, which waits for room or holds it."""
-        done = subprocess.run(
-            self._cluster.command("head", "-c", _GROUPS, self._cluster.address or "auto"),
+        done = self._ask("-c", _GROUPS, self._cluster.address or "auto")
+        done.check_returncode()
+        return [name for name in json.loads(done.stdout.splitlines()[-1]) if self.run.name in name]
+
+    def _ask(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self._cluster.command("head", *arguments),
             cwd=self._folder,
             env=self._cluster.environment(),
             capture_output=True,
             text=True,
             timeout=_CHECKED_SECONDS,
-            check=True,
         )
-        return [name for name in json.loads(done.stdout.splitlines()[-1]) if self.run.name in name]
 
     def said(self) -> str:
         """The last lines that its commands printed."""
-        return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in self._outputs())
-
-    def _address_option(self) -> tuple[str, ...]:
-        return () if self._cluster.address is None else ("--address", self._cluster.address)
-
-    def _outputs(self) -> list[Path]:
-        return sorted(self._folder.glob(f"said-{self.plan.kind}-{self.plan.seed}-*.txt"))
+        outputs = sorted(self._folder.glob(f"said-{self.plan.kind}-{self.plan.seed}-*.txt"))
+        return "\n".join(f"{path.name}: {path.read_text(errors='replace')[-3000:]}" for path in outputs)
 
     def _drive(self, command: str, target: str) -> None:
-        self._drives.append(self._command(command, target, *self._address_option()))
+        address = self._cluster.address
+        self._drives.append(self._command(command, target, *(("--address", address) if address else ())))
         self.driver, _ = self._drives[-1]
 
     def _command(self, *arguments: str) -> "tuple[subprocess.Popen[bytes], Path]":
@@ -198,8 +189,7 @@ class Campaign:
 
 
 def _is_refused(code: int, output: Path) -> bool:
-    """Whether a command ended because a process runs the campaign already: the refusal names `bbkb
-    attach`."""
+    """Whether a command was refused because a process already runs the campaign."""
     return code == 2 and "watch it with `bbkb attach" in output.read_text(errors="replace")
 
 

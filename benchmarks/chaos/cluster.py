@@ -44,10 +44,8 @@ class Cluster:
     """A head and some worker nodes. A context manager, which ends all processes of the cluster on
     exit. Before `start`, each command starts a local Ray.
 
-    Args:
-        settings: Ray's environment variables, for all nodes and drivers. prefixes: for each node,
-        the prefix of its commands, for example to run in a network namespace. hosts: for each node,
-        its address there.
+    `settings` are Ray's environment variables. `prefixes` of the commands of nodes, and their
+    addresses `hosts`, place them in network namespaces.
     """
 
     def __init__(
@@ -87,8 +85,7 @@ class Cluster:
 
     @property
     def workers(self) -> list[str]:
-        """Names of the running nodes without the head; each may be killed without ending the
-        cluster."""
+        """Names of the running nodes without the head."""
         return [name for name in self._nodes if name != "head"]
 
     @property
@@ -97,8 +94,7 @@ class Cluster:
         return not self._waiting and all(self._is_up(name) for name in self._nodes)
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """The environment of each process of the cluster: the mark, Ray's settings and the
-        token."""
+        """The environment of each process of the cluster: the mark, Ray's settings, the token."""
         environment = {**self.mark.environment(**self._settings), **variables}
         environment.pop("RAY_ADDRESS", None)
         return environment
@@ -108,16 +104,14 @@ class Cluster:
         return [*self._prefixes.get(node, ()), sys.executable, *arguments]
 
     def start(self, workers: int) -> None:
-        """Start the head and this number of worker nodes. Raises TimeoutError, with Ray's output,
-        when one does not."""
+        """Start the head and worker nodes. Raises TimeoutError with Ray's output if one fails."""
         self._waiting.append("head")
         self._await("head")
         for _ in range(workers):
             self._await(self.add())
 
     def add(self) -> str:
-        """Queue the start of a worker node, which `repair` carries out; its name, node1 for the
-        first."""
+        """Queue the start of a worker node, which `repair` carries out; return its name."""
         self._added += 1
         self._waiting.append(f"node{self._added}")
         return self._waiting[-1]
@@ -143,8 +137,7 @@ class Cluster:
         return next((pid for pid in raylet_pids if program_of(pid) == "raylet"), None)
 
     def kill_node(self, name: str) -> int | None:
-        """Send SIGKILL to a worker node's raylet, which ends the node; its process id, None if it
-        did not run."""
+        """Send SIGKILL to a worker node's raylet, which ends the node; return its process id."""
         raylet = self.raylet(name)
         if raylet is None or not self.mark.kill(raylet):
             return None
@@ -173,8 +166,7 @@ class Cluster:
         return raylet
 
     def _kill_nodes(self, *killed: str) -> None:
-        """Send SIGKILL to all processes of these nodes. All nodes of the old cluster count as
-        dead."""
+        """Send SIGKILL to all processes of these nodes; the old cluster's nodes count as dead."""
         for name in killed:
             for pid in self.mark.pids(**{_NODE: name}):
                 self.mark.kill(pid)
@@ -231,8 +223,7 @@ def node_of_this_process() -> str:
 
 
 def _common(folder: Path) -> dict[str, str]:
-    """Environment variables for all processes: files below `folder`, little output from Ray, one
-    thread each."""
+    """Environment variables for all processes: files in `folder`, few messages, one thread."""
     return {
         "RAY_TMPDIR": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",

@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.chaos.accounting import Account, account
+from benchmarks.chaos.accounting import account, recorded_executions
 from benchmarks.chaos.campaign import Campaign, Plan
 from benchmarks.chaos.cluster import CPUS, Cluster
 from benchmarks.chaos.course import settings
 from benchmarks.chaos.objective import Execution, executions
 from benchmarks.chaos.processes import wait_for
-from orchestrator.campaign.events import TrialFailed, TrialSucceeded
+from orchestrator.campaign.events import TrialFailed
 from tests.deploy.namespaces import Machines, missing
 
 _WORKERS = ("node1", "node2")
@@ -59,8 +59,7 @@ def cuts(folder: Path, seed: int, kinds: Sequence[str] = ("actor", "task")) -> I
 
 
 def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
-    """One campaign on a head and two worker nodes, one of which is disconnected while it
-    evaluates."""
+    """One campaign on three nodes, one of which is disconnected while it evaluates."""
     folder.mkdir(parents=True)
     notes, rng = folder / "notes", random.Random(plan.seed)
     env = ray_settings(Path(__file__).parents[2] / "deploy" / "ray.env") | settings(notes, *_SECONDS)
@@ -85,32 +84,21 @@ def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
             wait_for(campaign.is_over, _FOUND_SECONDS, "the campaign must end")
         except TimeoutError as error:
             complaints.append(f"{error}\n{campaign.said()}")
-        finished = account(plan.evaluations, plan.seeds(), campaign.events(), executions(notes), ())
-        return _outcome(campaign, plan, healed_after, behind, moment, finished, notes, complaints)
-
-
-def _outcome(
-    campaign: Campaign,
-    plan: Plan,
-    healed_after: float | None,
-    behind: Sequence[Execution],
-    moment: float,
-    finished: Account,
-    notes: Path,
-    complaints: list[str],
-) -> Cut:
-    executed = executions(notes)
-    events = campaign.events()
-    recorded = {(event.metrics["pid"], event.metrics["began"]) for event in events if isinstance(event, TrialSucceeded)}
-    unrecorded = [execution for execution in executed if (float(execution.pid), execution.began) not in recorded]
-    lost = [execution for execution in behind if (float(execution.pid), execution.began) not in recorded]
+        events = campaign.events()
+        executed = executions(notes)
+        finished = account(plan.evaluations, plan.seeds(), events, executed, ())
+        complaints += [
+            f"failed with another kind than node lost: {event}"
+            for event in events
+            if isinstance(event, TrialFailed) and event.failure != "node lost"
+        ]
+        complaints += [f"{finished.twice} recorded twice"] if finished.twice else []
+        complaints += [f"bbkb verify: {text}"] if (text := campaign.verify()) else []
+    recorded = recorded_executions(events)
+    lost = [execution for execution in behind if execution.identity not in recorded]
     later = [[other for other in executed if other.seed == one.seed and other.began > moment] for one in lost]
     seconds = tuple(min(other.began for other in others) - moment for others in later if others)
-    late = sum(execution.ended is not None for execution in unrecorded)
-    failures = [event for event in events if isinstance(event, TrialFailed) and event.failure != "node lost"]
-    complaints += [f"failed with another kind than node lost: {failure}" for failure in failures]
-    complaints += [f"{finished.twice} recorded twice"] if finished.twice else []
-    complaints += [f"bbkb verify: {text}"] if (text := campaign.verify()) else []
+    late = sum(execution.ended is not None for execution in executed if execution.identity not in recorded)
     return Cut(plan.kind, healed_after, len(behind), seconds, late, tuple(complaints))
 
 

@@ -49,6 +49,11 @@ class Execution:
         """The nodes of all ranks."""
         return (self.node, *(node for _, node in self.others))
 
+    @property
+    def identity(self) -> tuple[float, float]:
+        """Process and start, which a result in the log has as metrics."""
+        return (float(self.pid), self.began)
+
     def covers(self, moment: float) -> bool:
         """Whether it was running at this moment."""
         return self.began <= moment and (self.ended is None or moment < self.ended)
@@ -119,8 +124,7 @@ def result(x: float, began: float) -> Mapping[str, float]:
 
 
 def duration(seed: int, shortest: float, longest: float) -> float:
-    """Seconds, log-uniform between the two; the same for all attempts of a trial, which share their
-    seed."""
+    """Seconds, log-uniform between the two; the same for all attempts of a trial."""
     return float(shortest * (longest / shortest) ** random.Random(seed).random())
 
 
@@ -137,8 +141,5 @@ def executions(notes: Path) -> list[Execution]:
         gangs[int(pid), float(began)] = seed, port
         ended = float(now) if what == "finish" else None
         by_process[int(pid), float(began)] = Execution(int(seed), int(pid), node, place, float(began), ended)
-    whole = (
-        replace(whole_execution, others=tuple(sorted(others[gangs[key]])))
-        for key, whole_execution in by_process.items()
-    )
+    whole = [replace(execution, others=tuple(sorted(others[gangs[key]]))) for key, execution in by_process.items()]
     return sorted(whole, key=lambda execution: execution.began)

@@ -1,5 +1,4 @@
-"""Processes with a mark in their environment, which children inherit. No other process can be found
-or killed."""
+"""Processes with a mark in their environment, which children inherit: only these can be killed."""
 
 import os
 import signal
@@ -26,8 +25,7 @@ class Mark:
     value: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def environment(self, **variables: str) -> dict[str, str]:
-        """This process's environment with the mark and the variables `variables`, for a process to be
-        started."""
+        """This process's environment with the mark and `variables`, for a new process."""
         return {**os.environ, _VARIABLE: self.value, **variables}
 
     def is_on(self, pid: int) -> bool:
@@ -35,15 +33,13 @@ class Mark:
         return self.value == environment_of(pid).get(_VARIABLE)
 
     def pids(self, **variables: str) -> list[int]:
-        """The ids, ascending, of other running processes with the mark and `variables` in their
-        environment."""
+        """The ids of other running processes with the mark and `variables` in their environment."""
         required = {_VARIABLE: self.value, **variables}.items()
         others = [pid for pid in psutil.pids() if pid != os.getpid()]
         return sorted(pid for pid in others if required <= environment_of(pid).items())
 
     def kill(self, pid: int) -> bool:
-        """Send SIGKILL to a process with the mark; False if it has ended or does not have the
-        mark."""
+        """Send SIGKILL to a process with the mark; False if it has ended or has no mark."""
         if not self.is_on(pid):
             return False
         try:
@@ -53,8 +49,7 @@ class Mark:
         return True
 
     def end_all(self, seconds: float = 10.0) -> None:
-        """Kill all processes with the mark. Raises TimeoutError when some have not ended after
-        `seconds`."""
+        """Kill all processes with the mark. Raises TimeoutError if some have not ended by then."""
         deadline = time.monotonic() + seconds
         while pids := self.pids():
             for pid in pids:
@@ -65,8 +60,7 @@ class Mark:
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
-    """The environment that this process started with; empty if it has ended or may not be
-    read."""
+    """The environment that this process started with; empty if it has ended."""
     return _ask(pid, psutil.Process.environ, {})
 
 
@@ -87,14 +81,12 @@ def program_of(pid: int) -> str:
 
 
 def title_of(pid: int) -> str:
-    """The command line of this process, which Ray's workers replace by their task; empty if it
-    has ended."""
+    """The command line of this process, or the task of a worker of Ray; empty if it has ended."""
     return _ask(pid, lambda process: " ".join(process.cmdline()).strip(), "")
 
 
 def _ask(pid: int, question: Callable[[Any], Found], otherwise: Found) -> Found:
-    """Return the answer of a running process; `otherwise` if it has ended or may not be
-    read."""
+    """Return the answer of a running process; `otherwise` if it has ended or is not readable."""
     try:
         process = psutil.Process(pid)
         return otherwise if process.status() in _ENDED else question(process)

@@ -1,5 +1,4 @@
-"""The account of all campaigns as tables in Markdown, and stored in a folder, from which a later
-run continues."""
+"""The accounts of all campaigns as Markdown, and as a file from which a later run continues."""
 
 import statistics
 from collections import Counter
@@ -36,8 +35,7 @@ def read_earlier(folder: Path) -> list[Result]:
 
 
 def report(results: Sequence[Result]) -> str:
-    """The victims, the lost and repeated evaluations, the recovery times and the broken
-    promises."""
+    """Victims, lost and repeated evaluations, recovery times and broken promises."""
     return "\n\n".join([_promises(results), _kills(results), _describe_repeated(results), _complaints(results)])
 
 
@@ -65,12 +63,10 @@ def _promises(results: Sequence[Result]) -> str:
         ("**hangs**", f"**{sum(result.is_hung for result in results)}**"),
         ("campaigns with a complaint", str(sum(len(result.complaints) > 0 for result in results))),
         ("sessions of the campaign", str(sum(account.sessions for account in accounts))),
-        ("starts of `bbkb attach`, of `bbkb resume`", f"{_total(results, 'attaches')}, {_total(results, 'resumes')}"),
+        ("starts of `bbkb attach`", str(sum(result.attaches for result in results))),
+        ("starts of `bbkb resume`", str(sum(result.resumes for result in results))),
         ("attempts recorded as lost", ", ".join(f"{count} {kind}" for kind, count in sorted(failed.items())) or "0"),
-        (
-            "trials set aside: attempts with their arm had ended three workers",
-            str(sum(account.set_aside for account in accounts)),
-        ),
+        ("trials set aside: their arm had ended three workers", str(sum(account.set_aside for account in accounts))),
     ]
     return _table(("", "count"), rows)
 
@@ -90,19 +86,16 @@ def _describe_repeated(results: Sequence[Result]) -> str:
     rows = []
     for kind in sorted({result.plan.kind for result in results}):
         accounts = [result.account for result in results if result.plan.kind == kind]
-        causes = ", ".join(
-            f"{count} {cause}" for cause, count in _sum(account.repeated for account in accounts).items()
-        )
-        seconds, useful = (
-            sum(account.repeated_seconds for account in accounts),
-            sum(account.evaluation_seconds for account in accounts),
-        )
+        repeated = _sum(account.repeated for account in accounts)
+        causes = ", ".join(f"{count} {cause}" for cause, count in repeated.items())
+        seconds = sum(account.repeated_seconds for account in accounts)
+        useful = sum(account.evaluation_seconds for account in accounts)
         executions = sum(account.executions for account in accounts)
         rows.append((kind, str(executions), causes or "none", f"{seconds:.1f}", f"{useful:.0f}"))
     heads = (
         "workers",
         "executions",
-        "executions not in the log, by victim",
+        "not in the log, by victim",
         "seconds of lost work",
         "seconds recorded",
     )
@@ -112,10 +105,6 @@ def _describe_repeated(results: Sequence[Result]) -> str:
 def _complaints(results: Sequence[Result]) -> str:
     broken = [f"{result.plan.kind} seed {result.plan.seed}: {text}" for result in results for text in result.complaints]
     return "\n".join(broken) if broken else "Every promise was kept."
-
-
-def _total(results: Sequence[Result], name: str) -> int:
-    return sum(getattr(result, name) for result in results)
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> Counter[str]:

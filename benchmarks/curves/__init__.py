@@ -1,2 +1,1 @@
-"""Searches of trainings whose values are seen while they run, on recorded and modeled learning
-curves."""
+"""Searches of trainings whose values are seen while they run, on recorded learning curves."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, count
 
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from benchmarks.curves.simulate import Record, Setting, make_record
+from benchmarks.curves.simulate import Record, Seen, Setting, make_record
 from objectives.datasets import DataSource
 from objectives.objective import Candidates, Evaluation, Parameters, Report
 from objectives.parameters import Space
@@ -61,12 +61,11 @@ class TrainingExecutor(InProcessExecutor):
     so far as its step.
     """
 
-    def __init__(self, problem: CurveProblem, slots: int, is_timed: bool, has_checkpoints: bool = True) -> None:
+    def __init__(self, problem: CurveProblem, slots: int, has_checkpoints: bool = True) -> None:
         super().__init__()
         self.slots = slots
         self._has_checkpoints = has_checkpoints
         self._problem = problem
-        self._is_timed = is_timed
         self._steps = tuple(accumulate(problem.costs))
         self._running: dict[int, _Running] = {}
         self._heap: list[tuple[float, int, int, int]] = []  # time, order, trial, attempt
@@ -75,9 +74,8 @@ class TrainingExecutor(InProcessExecutor):
         self.reached: dict[int, int] = {}  # reports of each trial
         self.configurations: dict[int, Configuration] = {}
         self.curves: dict[int, Floats] = {}
-        self._durations: dict[int, Floats] = {}
         self.attempts = 0
-        self.seen: list[tuple[float, int, int]] = []  # time, trial, reports of the trial, in the order of the reports
+        self.seen: list[tuple[int, int]] = []  # trial, reports of the trial, in the order of the reports
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """All outcomes up to the next instant at which there is one."""
@@ -121,7 +119,6 @@ class TrainingExecutor(InProcessExecutor):
                 configuration: Configuration = dict(attempt.parameters)  # type: ignore[arg-type]
                 self.configurations[trial] = configuration
                 self.curves[trial] = self._problem.curve(configuration)
-                self._durations[trial] = self._problem.durations(configuration)
             if trial not in self.reached or not self._has_checkpoints:
                 self.reached[trial] = 0
             self.attempts += 1
@@ -129,21 +126,19 @@ class TrainingExecutor(InProcessExecutor):
             self._follow(attempt)
 
     def _follow(self, attempt: Attempt) -> None:
-        at = self.reached[attempt.trial]
-        seconds = self._problem.costs[at] / self._problem.whole_cost
-        if self._is_timed:
-            seconds = float(self._durations[attempt.trial][at])
-        heapq.heappush(self._heap, (self._now + seconds, next(self._order), attempt.trial, attempt.attempt))
+        cost = self._problem.costs[self.reached[attempt.trial]]
+        end = self._now + cost / self._problem.last_step
+        heapq.heappush(self._heap, (end, next(self._order), attempt.trial, attempt.attempt))
 
     def _report(self, run: _Running) -> list[Outcome]:
         """Report the next value; return the outcome if the attempt ends."""
         attempt, trial = run.attempt, run.attempt.trial
         at = self.reached[trial]
-        step, value = self._steps[at], float(self.curves[trial][at])
+        value = float(self.curves[trial][at])
         self.reached[trial] = at + 1
-        self.seen.append((self._now, trial, at + 1))
+        self.seen.append((trial, at + 1))
         metrics = self.metrics(trial, at)
-        run.reports.append(Reported(step, value, tuple(metrics.items())))
+        run.reports.append(Reported(self._steps[at], value, tuple(metrics.items())))
         reported = IntermediateValue(trial, attempt.attempt, run.reports[-1])
         is_stopped = self._take is not None and trial in self._take([reported])
         is_end = at + 1 == len(self.curves[trial])
@@ -153,26 +148,23 @@ class TrainingExecutor(InProcessExecutor):
         del self._running[trial]
         reports = tuple(run.reports)
         if is_end:
-            success = Success(trial, attempt.attempt, value, run.started, self._now, "worker")
-            return [replace(success, reports=reports, metrics=metrics)]
-        return [
-            Stopped(
-                trial=trial,
-                attempt=attempt.attempt,
-                value=value,
-                step=step,
-                started=run.started,
-                finished=self._now,
-                worker="worker",
-                reports=reports,
-            )
-        ]
+            return [Success(trial, attempt.attempt, value, run.started, self._now, "worker", metrics, reports)]
+        stopped = Stopped(
+            trial=trial,
+            attempt=attempt.attempt,
+            value=value,
+            step=self._steps[at],
+            started=run.started,
+            finished=self._now,
+            worker="worker",
+            reports=reports,
+        )
+        return [stopped]
 
 
 @dataclass(frozen=True)
 class CurveObjective:
-    """Options of the objective of such a campaign: the problem that `run_campaign` has put into
-    `PROBLEM`."""
+    """Options of the objective of such a campaign: the problem in `PROBLEM`."""
 
     def default_space(self) -> Space | None:
         """The space of a problem without a list of configurations."""
@@ -202,25 +194,20 @@ class ListedNotEvaluated(NotEvaluated):
 
 
 def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
-    """Run a campaign with the rule of CAMPAIGNS until its budget of steps is used.
+    """Run a campaign with the rule `name` of CAMPAIGNS until its budget of steps is used.
 
-    Args:
-        problem: the problem to search.
-        name: of the method.
-        setting: workers, budget, seed and durations.
-
-    Raises:
-        CampaignError: when the campaign does not finish.
+    Raises CampaignError if the campaign does not finish.
     """
     began = time.process_time()
-    has_checkpoints = CAMPAIGNS[name].get("continue") != "anew"
-    executor = TrainingExecutor(problem, setting.workers, setting.durations == "recorded", has_checkpoints)
-    forecasts = simulate(problem, executor, setting, name, CAMPAIGNS[name])
-    record = _record(problem, name, setting, executor, time.process_time() - began)
-    inside = sum(
-        forecast.low <= float(executor.curves[trial][-1]) <= forecast.high for trial, forecast in forecasts.items()
-    )
-    return replace(record, forecasts=len(forecasts), held=inside)
+    rule = CAMPAIGNS[name]
+    executor = TrainingExecutor(problem, setting.workers, has_checkpoints=rule.get("continue") != "anew")
+    forecasts = simulate(problem, executor, setting, name, rule)
+    seen = within_budget(problem, executor, setting.trainings * problem.last_step, bool(rule))
+    curves = executor.curves
+    continuations = executor.attempts - len(curves)
+    record = make_record(problem, name, setting, seen, curves, continuations, time.process_time() - began)
+    held = sum(forecast.low <= float(curves[trial][-1]) <= forecast.high for trial, forecast in forecasts.items())
+    return replace(record, forecasts=len(forecasts), held=held)
 
 
 def simulate(
@@ -231,16 +218,8 @@ def simulate(
     rule: Mapping[str, object],
     **sections: object,
 ) -> dict[int, Forecast]:
-    """Run a campaign of `bbkb`, or as `sections` of its file say, and return what `_finish` does.
-
-    Args:
-        problem: the problem to search.
-        executor: trains the curves.
-        setting: workers, budget and seed.
-        name: the name of the campaign.
-        rule: the rule of early stopping; empty for none.
-        sections: further sections of the campaign file.
-    """
+    """Run a campaign with a rule of early stopping (empty for none) and further sections of its
+    file, and return the forecasts of `_finish`."""
     stopping = {**rule, "last_step": sum(problem.costs)} if rule.get("rule") == "model" else rule
     objective = f"{CurveObjective.__module__}:{CurveObjective.__qualname__}"
     token = PROBLEM.set(problem)
@@ -251,7 +230,7 @@ def simulate(
                 "seed": setting.seed,
                 "objective": {"name": objective, "deterministic": True, "direction": "maximize"},
                 "strategy": {"name": "bbkb"},
-                "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.whole_cost},
+                "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.last_step},
                 "workers": {"executor": "simulated", "count": setting.workers},
                 "runs": folder,
                 **({"early_stopping": stopping} if stopping else {}),
@@ -298,39 +277,22 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     return forecasts
 
 
-def _record(problem: CurveProblem, name: str, setting: Setting, executor: TrainingExecutor, seconds: float) -> Record:
-    """The record of the reports within the budget; a campaign lets running trials finish after it.
+def within_budget(problem: CurveProblem, executor: TrainingExecutor, budget: int, is_stopped: bool) -> list[Seen]:
+    """The reports within the budget; a campaign lets running trials finish after it.
 
     Without early stopping nobody looks at a value before the end, and a training costs the whole
     cost at its end, or less if it ends early.
     """
-    budget, used = setting.trainings * problem.whole_cost, 0
-    curves = executor.curves
-    last: dict[int, float] = {}
-    furthest: dict[int, int] = {}
-    changes: list[tuple[float, float, float]] = []
-    best = -1
-    for now, trial, reports in executor.seen:
-        if CAMPAIGNS[name]:
+    seen: list[Seen] = []
+    used = 0
+    for trial, reports in executor.seen:
+        if is_stopped:
             used += problem.costs[reports - 1]
-        elif reports == len(curves[trial]):
+        elif reports == len(executor.curves[trial]):
             used += problem.cost_of(reports)
         else:
             continue
         if used > budget:
             break
-        furthest[trial] = max(reports, furthest.get(trial, 0))
-        last[trial] = float(curves[trial][furthest[trial] - 1])
-        best_trial = max(last, key=lambda candidate_trial: (last[candidate_trial], -candidate_trial))
-        if best_trial != best:
-            best = best_trial
-            changes.append((used, now, problem.regret(float(curves[best][-1]))))
-    return make_record(
-        problem,
-        name,
-        setting,
-        changes=changes,
-        trials=[(curve, furthest.get(trial, 0)) for trial, curve in curves.items()],
-        continuations=executor.attempts - len(executor.configurations),
-        seconds=seconds,
-    )
+        seen.append(Seen(used, trial, reports))
+    return seen

@@ -11,14 +11,14 @@ end only. Only trainings that end within the budget of steps count.
 import csv
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.curves.campaign import TrainingExecutor, simulate
-from benchmarks.curves.problems import CurveProblem
+from benchmarks.curves.campaign import TrainingExecutor, simulate, within_budget
+from benchmarks.curves.problems import Configuration, CurveProblem
 from benchmarks.curves.recorded import load_taskset
 from benchmarks.curves.simulate import Setting
 from objectives.datasets import DataSource
@@ -38,7 +38,7 @@ class PairExecutor(TrainingExecutor):
     """Workers that train the curves of two tasks."""
 
     def __init__(self, first: CurveProblem, second: CurveProblem, workers: int, is_late: bool) -> None:
-        super().__init__(first, workers, is_timed=False)
+        super().__init__(first, workers)
         self._second = second
         self._is_late = is_late
 
@@ -49,32 +49,29 @@ class PairExecutor(TrainingExecutor):
 
 
 def search(kind: str, tasks: tuple[int, int], method: str, trainings: int, seed: int, data: Path) -> list[object]:
-    """Run one campaign of a method such as `bbkb-model`.
-
-    Return its row: the regret or the lost share of the hypervolume, trials begun and completed, and
-    seconds of computation.
-    """
+    """Run one campaign of a method such as `bbkb-model`, and return its row: the regret or the lost
+    share of the hypervolume, trials begun and completed, and seconds of computation."""
     strategy, rule = method.split("-")
     source = DataSource.find(data)
     first, second = (load_taskset(task, source) for task in tasks)
     assert first.arms is not None
-    finals = np.array(
-        [[one.curve(first.arms.parameters(arm))[-1] for one in (first, second)] for arm in range(len(first.arms))]
-    )
+
+    def ends_of(configurations: Iterable[Configuration]) -> np.ndarray:
+        ends = [(first.curve(one)[-1], second.curve(one)[-1]) for one in configurations]
+        return np.array(ends).reshape(-1, 2)
+
+    finals = ends_of(map(first.arms.parameters, range(len(first.arms))))
     limit = float(np.quantile(finals[:, 1], 1 - SHARE))
-    goals: dict[str, Any] = {"objectives": [{"metric": "value"}, {"metric": "second"}]}
-    if kind != "pair":
-        goals = {"constraints": [{"metric": "second", "at_least": limit}]}
+    goals: dict[str, Any] = {"constraints": [{"metric": "second", "at_least": limit}]}
+    if kind == "pair":
+        goals = {"objectives": [{"metric": "value"}, {"metric": "second"}]}
     executor = PairExecutor(first, second, 8, is_late=kind == "late")
     began = time.process_time()
     setting = Setting(workers=8, trainings=trainings, seed=seed)
-    own_strategy = {"name": strategy}
-    simulate(first, executor, setting, f"{kind}-{method}", RULES[rule], strategy=own_strategy, **goals)
-    ended = completed(executor, trainings * first.whole_cost, is_stopped=rule != "none")
-    ends = np.array(
-        [[one.curve(executor.configurations[trial])[-1] for one in (first, second)] for trial in ended]
-    ).reshape(-1, 2)
-    regret = lost(kind, ends, finals, limit)
+    simulate(first, executor, setting, f"{kind}-{method}", RULES[rule], strategy={"name": strategy}, **goals)
+    seen = within_budget(first, executor, trainings * first.last_step, is_stopped=rule != "none")
+    ended = [report.trial for report in seen if report.reports == len(executor.curves[report.trial])]
+    regret = lost(kind, ends_of(executor.configurations[trial] for trial in ended), finals, limit)
     return [
         kind,
         f"{tasks[0]}-{tasks[1]}",
@@ -86,20 +83,6 @@ def search(kind: str, tasks: tuple[int, int], method: str, trainings: int, seed:
         len(ended),
         round(time.process_time() - began),
     ]
-
-
-def completed(executor: TrainingExecutor, budget: int, is_stopped: bool) -> list[int]:
-    """The trials that reached their ends within the budget."""
-    used = 0
-    ended = []
-    for _, trial, reports in executor.seen:
-        is_end = reports == len(executor.curves[trial])
-        used += 1 if is_stopped else reports * is_end
-        if used > budget:
-            break
-        if is_end:
-            ended.append(trial)
-    return ended
 
 
 def lost(kind: str, ends: np.ndarray, finals: np.ndarray, limit: float) -> float:

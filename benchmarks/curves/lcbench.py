@@ -1,21 +1,25 @@
 """LCBench through the surrogate of YAHPO Gym: 7 parameters of a network, validation accuracy after
 1 … 52 epochs.
 
-Zimmer, Lindauer, Hutter 2021 (the data). Needs onnxruntime (`benchmarks.surrogates`).
+Zimmer, Lindauer, Hutter 2021 (the data); Pfisterer, Schneider, Moosbauer, Binder, Bischl 2022 (the
+surrogates: neural networks in ONNX format, with a JSON file that encodes the levels of their
+inputs). Needs onnxruntime.
 """
 
+import json
 from collections.abc import Mapping
 from functools import cache, partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from benchmarks.surrogates import load_surrogate
 from objectives.datasets import DataSource
-from objectives.objective import Candidates
+from objectives.objective import ObjectiveError
 from objectives.parameters import Range
 from objectives.sampling import make_candidates
+from orchestrator.errors import UserError
 
 EPOCHS = 52
 TASKS = (
@@ -35,13 +39,12 @@ SPACE: Mapping[str, Range] = {  # in the order of the surrogate's inputs, after 
     "max_units": Range(64, 1024, log=True, integer=True),
     "max_dropout": Range(0.0, 1.0),
 }
-_SECONDS, _ACCURACY = 0, 1  # columns of the surrogate's output
+_ACCURACY = 1  # column of the surrogate's output
 _SAMPLE, _CLIMBERS, _ROUNDS, _CHILDREN = 2**14, 32, 24, 16
 
 
 def load(task: str, source: DataSource) -> CurveProblem:
-    """The problem of an OpenML task; raises ObjectiveError when its data are missing, UserError
-    without onnxruntime."""
+    """The problem of an OpenML task. Raises the errors of `load_surrogate`."""
     surrogate = _surrogate(source)
     best, median = surrogate.optimum(task)
     return CurveProblem(
@@ -50,9 +53,7 @@ def load(task: str, source: DataSource) -> CurveProblem:
         arms=None,
         steps=tuple(range(1, EPOCHS + 1)),
         costs=(1,) * EPOCHS,
-        whole_cost=EPOCHS,
         curve=partial(surrogate.curve, task),
-        durations=partial(surrogate.durations, task),
         best=best,
         median=median,
     )
@@ -66,19 +67,15 @@ class Surrogate:
 
     def curve(self, task: str, configuration: Configuration) -> Floats:
         """The accuracies (52,) in percent after each epoch."""
-        return self._run(task, np.arange(1, EPOCHS + 1), _columns(configuration))[:, _ACCURACY]
-
-    def durations(self, task: str, configuration: Configuration) -> Floats:
-        """The seconds (52,) of each epoch, at least a thousandth of a second."""
-        ends = self._run(task, np.arange(1, EPOCHS + 1), _columns(configuration))[:, _SECONDS]
-        return np.maximum(np.diff(ends, prepend=0.0), 1e-3)
+        columns = np.array([configuration[name] for name in SPACE], np.float64)
+        return self._run(task, np.arange(1, EPOCHS + 1), columns)
 
     @cache  # noqa: B019 -- surrogates live as long as the process
     def optimum(self, task: str) -> tuple[float, float]:
-        """The best accuracy that a long random search with local steps finds, and the median of a
-        Sobol sequence."""
+        """The best accuracy of a random search with local steps; the median of a sample."""
         candidates = make_candidates(dict(SPACE), _SAMPLE, "sobol", 0)
-        final = self._final(task, candidates)
+        columns = np.stack([candidates.columns[name].astype(np.float64) for name in SPACE], axis=1)
+        final = self._run(task, np.full(len(columns), EPOCHS), columns)
         median, rng = float(np.median(final)), np.random.default_rng(0)
         top = np.argsort(-final)[:_CLIMBERS]
         at, values = candidates.features[top], final[top]
@@ -93,27 +90,19 @@ class Surrogate:
             values = np.maximum(values, finals.max(axis=1))
         return float(values.max()), median
 
-    def _final(self, task: str, candidates: Candidates) -> Floats:
-        columns = np.stack([candidates.columns[name].astype(np.float64) for name in SPACE], axis=1)
-        return self._run(task, np.full(len(columns), EPOCHS), columns)[:, _ACCURACY]
-
     def _final_at(self, task: str, positions: Floats) -> Floats:
         """The last accuracies (n,) at positions (n, 7) in the unit cube."""
         columns = [_values(parameter, positions[:, place]) for place, parameter in enumerate(SPACE.values())]
-        return self._run(task, np.full(len(positions), EPOCHS), np.stack(columns, axis=1))[:, _ACCURACY]
+        return self._run(task, np.full(len(positions), EPOCHS), np.stack(columns, axis=1))
 
     def _run(self, task: str, epochs: np.ndarray[Any, Any], columns: Floats) -> Floats:
-        """The outputs (n, 6) after `epochs` (n,) with parameters `columns` (n, 7), or (7,) for all
-        epochs."""
+        """The accuracies (n,) after `epochs` (n,) with parameters `columns`, (n, 7) or (7,)."""
         columns = np.broadcast_to(columns, (len(epochs), len(SPACE)))
         numbers = np.concatenate((epochs[:, None], columns), axis=1).astype(np.float32)
         tasks = np.full((len(epochs), 1), self._codes[task], np.int32)
-        outputs: Floats = self._session.run(None, {"x_cat": tasks, "x_cont": numbers})[0].astype(np.float64)
-        return outputs
-
-
-def _columns(configuration: Configuration) -> Floats:
-    return np.array([configuration[name] for name in SPACE], np.float64)
+        outputs = self._session.run(None, {"x_cat": tasks, "x_cont": numbers})[0].astype(np.float64)
+        accuracies: Floats = outputs[:, _ACCURACY]
+        return accuracies
 
 
 def _values(parameter: Range, positions: Floats) -> Floats:
@@ -127,3 +116,25 @@ def _values(parameter: Range, positions: Floats) -> Floats:
 def _surrogate(source: DataSource) -> Surrogate:
     session, codes = load_surrogate("lcbench", source)
     return Surrogate(session, codes["OpenML_task_id"])
+
+
+def load_surrogate(name: str, source: DataSource) -> tuple[Any, dict[str, dict[str, int]]]:
+    """Return an onnxruntime session and the codes of the levels, from the folder `name` of the data.
+
+    Raises ObjectiveError if the files are missing, and UserError without onnxruntime.
+    """
+    if find_spec("onnxruntime") is None:
+        raise UserError(f"the problems {name}-… need onnxruntime, which is not installed; pip install onnxruntime")
+    import onnxruntime
+
+    model = source.file(f"{name}/model.onnx")
+    encoding = source.file(f"{name}/encoding.json")
+    if model is None or encoding is None:
+        raise ObjectiveError(
+            f"{name}/model.onnx and {name}/encoding.json must be in the data folder, "
+            f"{source.folder or 'none is given'}: name one by --data"
+        )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
+    return session, json.loads(encoding.read_text(encoding="utf-8"))

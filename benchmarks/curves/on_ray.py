@@ -34,8 +34,9 @@ PROBLEMS = "boosting-cancer,linear-digits,perceptron-digits"
 Row = tuple[Cell, ...]
 KILLS = (0.25, 0.6)  # shares of the budget after which the coordinator is killed
 COLUMNS = (
-    "problem", "seed", "sessions", "regret", "begun", "to the end", "failed", "reports", "wrong", "missing",
-)  # fmt: skip
+    *("problem", "seed", "sessions", "regret", "begun", "to the end"),
+    *("failed", "reports", "wrong", "missing"),
+)
 _COORDINATOR = "ray::Orchestrator"
 _DEADLINE = 1200.0  # seconds of a session
 _AFTER_KILL = 10.0  # seconds until the local Ray has ended
@@ -105,12 +106,9 @@ def arms_of(problem: CurveProblem) -> Candidates:
     return problem.arms
 
 
-def search(
-    name: str, folder: Path, own_folder: Path, seed: int, trainings: int, workers: int
-) -> Row:  # fmt: skip
+def search(name: str, folder: Path, own_folder: Path, seed: int, trainings: int, workers: int) -> Row:
     """Run a campaign that is killed at KILLS, and return its row of `COLUMNS`."""
     run = f"{name}-{seed}"
-    file = folder / f"{run}.yaml"
     budget = trainings * STEPS
     settings = {
         "name": run,
@@ -126,6 +124,7 @@ def search(
         "workers": {"count": workers, "cpus": 0.5},
         "runs": str(folder),
     }
+    file = folder / f"{run}.yaml"
     file.write_text(json.dumps(settings))
     for share in KILLS:
         _run(file, run, folder, share * budget)
@@ -136,8 +135,7 @@ def search(
 def _run(file: Path, run: str, folder: Path, until: float) -> None:
     """Run or resume the campaign, and kill its coordinator after `until` steps."""
     mark = Mark()
-    resume = ("--run", run, "--or-resume", "--quiet")
-    command = [sys.executable, "-m", "bbkb", "run", str(file), *resume]
+    command = [sys.executable, "-m", "bbkb", "run", str(file), "--run", run, "--or-resume", "--quiet"]
     process = subprocess.Popen(command, env=mark.environment())
     deadline = time.monotonic() + _DEADLINE
     while process.poll() is None and time.monotonic() < deadline:
@@ -160,11 +158,7 @@ def _account(run: str, folder: Path, problem: CurveProblem, seed: int) -> Row:
     arms = arms_of(problem)
     curves = {row.trial: problem.curve(arms.parameters(row.arm)) for row in rows}
     reports = {row.trial: dict(sorted(row.training.reports.items())) for row in rows}
-    pairs = [
-        (curves[trial][step - 1], value)
-        for trial, values in reports.items()
-        for step, value in values.items()
-    ]  # fmt: skip
+    pairs = [(curves[trial][step - 1], value) for trial in reports for step, value in reports[trial].items()]
     latest = {trial: list(values.items())[-1] for trial, values in reports.items()}
     best = max(latest, key=lambda trial: (latest[trial][1], -trial))
     return (

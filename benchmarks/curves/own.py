@@ -4,10 +4,8 @@ Each has 200 configurations, the points of a Sobol sequence, trained once for 27
 that scikit-learn bundles.
 """
 
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,8 +13,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from rich.console import Console
-from scipy.stats import spearmanr
 from threadpoolctl import threadpool_limits
 
 from benchmarks.command import run as run_command
@@ -24,7 +20,6 @@ from benchmarks.curves import trainings
 from benchmarks.curves.problems import CurveProblem, Floats
 from benchmarks.curves.recorded import Table as Recorded
 from benchmarks.curves.trainings import STEPS, Rows, load_rows
-from benchmarks.tables import Cell, Table, write
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Range, Space
 from objectives.sampling import make_candidates
@@ -33,7 +28,6 @@ from orchestrator.errors import UserError
 
 CONFIGURATIONS = 200
 FOLDER = Path("runs/own_curves")
-TRAITS = ("problem", "step 3", "step 7", "step 13", "diverges", "falls", "is flat", "noise", "ends early")
 
 _XGBOOST: Space = {
     "eta": Range(0.003, 1.0, log=True),
@@ -107,22 +101,19 @@ def record(name: str, folder: Path, count: int = CONFIGURATIONS) -> Path:
     """Train `count` configurations of OWN[name], and write their curves into `folder`.
 
     The file has the values (A, 27), NaN after a training's end and −inf from the step at which it
-    diverged, the CPU seconds (A, 27) of each step, and a column of each parameter.
+    diverged, and a column of each parameter.
     """
     problem = OWN[name]
     candidates = make_candidates(problem.space, count, "sobol", 0)
     rows = load_rows(problem.data, is_scaled=problem.is_scaled)
     values = np.full((len(candidates), STEPS), np.nan)
-    seconds = np.zeros(values.shape)
     for arm in range(len(candidates)):
-        began = time.process_time()
         curve = _curve(problem.train(rows, candidates.parameters(arm), arm))
         values[arm, : len(curve)] = curve
-        seconds[arm] = (time.process_time() - began) / len(curve)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.npz"
     columns: dict[str, Any] = {f"p_{one}": candidates.columns[one] for one in problem.space}
-    np.savez(path, values=values, seconds=seconds, **columns)
+    np.savez(path, values=values, **columns)
     return path
 
 
@@ -154,7 +145,7 @@ def load(name: str, folder: Path) -> CurveProblem:
     with np.load(path) as archive:
         arrays = dict(archive)
     arms = SearchSpace(space).candidates_of({one: arrays[f"p_{one}"] for one in space})
-    table = Recorded(space, arms, _finite(arrays["values"]), arrays["seconds"])
+    table = Recorded(space, arms, _finite(arrays["values"]))
     return table.problem(f"own-{name}", tuple(range(1, STEPS + 1)), (1,) * STEPS)
 
 
@@ -163,50 +154,17 @@ def _finite(values: Floats) -> Floats:
     return np.where(np.isneginf(values), values[np.isfinite(values)].min(), values)
 
 
-def traits(name: str, values: Floats) -> tuple[Cell, ...]:
-    """The row of `TRAITS` of recorded values (A, 27).
-
-    The rank correlations are those of the values after 3, 7 and 13 steps with the last ones. A
-    curve falls if its last value is lower than its best one by a tenth of best − median, and is
-    flat if less than a tenth of its rise, which exceeds that tenth, comes in the first 7 steps. The
-    noise is the mean change between two of the last 13 steps, in units of best − median, of the
-    better half.
-    """
-    finite = _finite(values)
-    last_step = np.maximum.accumulate(np.where(np.isnan(finite), 0, np.arange(STEPS)), axis=1)
-    full = np.take_along_axis(finite, last_step, axis=1)
-    last = full[:, -1]
-    unit = last.max() - np.median(last)
-    rise = full.max(axis=1) - full[:, 0]
-    is_flat = (rise > 0.1 * unit) & (full[:, :7].max(axis=1) - full[:, 0] < 0.1 * rise)
-    better = finite[last >= np.median(last)]
-    return (
-        name,
-        *(round(float(spearmanr(full[:, step - 1], last).statistic), 2) for step in (3, 7, 13)),
-        float(np.mean(np.isneginf(values).any(axis=1))),
-        float(np.mean(full.max(axis=1) - last > 0.1 * unit)),
-        float(np.mean(is_flat)),
-        round(float(np.nanmean(np.abs(np.diff(better[:, -13:], axis=1)))) / unit, 3),
-        float(np.mean(np.isnan(values[:, -1]))),
-    )
-
-
 def main(
     names: Annotated[str, typer.Argument(help=f"Some of {','.join(OWN)}.")] = ",".join(OWN),
     own: Annotated[Path, typer.Option(help="Folder for the curves.")] = FOLDER,
-    processes: Annotated[int, typer.Option(min=1, help="Problems at the same time.")] = 1,
 ) -> None:
-    """Record the problems that are not yet in the folder, and print their traits."""
+    """Record the problems that are not yet in the folder."""
     selected = names.split(",")
     if unknown := set(selected) - set(OWN):
         raise UserError(f"the names must be some of {','.join(OWN)}, got {','.join(unknown)}")
-    missing = [name for name in selected if not (own / f"{name}.npz").is_file()]
-    with ProcessPoolExecutor(processes) as pool:
-        for path in pool.map(record, missing, [own] * len(missing)):
-            typer.echo(f"recorded {path}")
-    rows = [traits(name, np.load(own / f"{name}.npz")["values"]) for name in selected]
-    title = "rank correlations of early values with the last one, and shares of the curves"
-    write([Table("traits", title, TRAITS, rows)], own, Console(width=140))
+    for name in selected:
+        if not (own / f"{name}.npz").is_file():
+            typer.echo(f"recorded {record(name, own)}")
 
 
 if __name__ == "__main__":

@@ -27,11 +27,8 @@ class CurveProblem:
     arms: Candidates | None  # the configurations that have a curve; None: all of the space have one
     steps: tuple[int, ...]  # the steps at which a training reports, ascending
     costs: tuple[int, ...]  # the cost of each step after the previous one, in the unit of the budget
-    whole_cost: int  # the cost of a training that reports only its last step
     # the values of a configuration at `steps`, fewer if its training ends early; larger is better
     curve: Callable[[Configuration], Floats]
-    # the seconds (R,) that a configuration takes for each step after the one before
-    durations: Callable[[Configuration], Floats]
     best: float  # the largest last value
     median: float  # the median of the last values
 
@@ -41,9 +38,9 @@ class CurveProblem:
 
     def cost_of(self, reports: int) -> int:
         """The cost of a training that ends at its report `reports` and is not looked at before."""
-        return min(self.whole_cost, sum(self.costs[:reports]))
+        return min(self.last_step, sum(self.costs[:reports]))
 
     @property
     def last_step(self) -> int:
-        """The step at which a training ends."""
+        """The step at which a training ends, and the cost of one that reports only this step."""
         return self.steps[-1]

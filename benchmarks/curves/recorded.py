@@ -30,13 +30,12 @@ _OPERATIONS = ("conv3x3", "conv1x1", "maxpool3x3")  # coded as 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Recorded configurations: `arms`, `values` (A, R) that are maximized and are NaN after the end
-    of a training that ended early, and `seconds` (A, R) of each step."""
+    """Recorded configurations: `arms`, and `values` (A, R) that are maximized and are NaN after the
+    end of a training that ended early."""
 
     space: Space
     arms: Candidates
     values: Floats
-    seconds: Floats
 
     @cached_property
     def _search_space(self) -> SearchSpace:
@@ -59,10 +58,6 @@ class Table:
         curve: Floats = values[~np.isnan(values)]
         return curve
 
-    def durations(self, configuration: Configuration) -> Floats:
-        durations: Floats = self.seconds[self.row(configuration)]
-        return durations
-
     def problem(self, name: str, steps: tuple[int, ...], costs: tuple[int, ...]) -> CurveProblem:
         """The problem with these curves; a training that reports only its end costs its last step."""
         last = np.count_nonzero(~np.isnan(self.values), axis=1) - 1
@@ -73,9 +68,7 @@ class Table:
             arms=self.arms,
             steps=steps,
             costs=costs,
-            whole_cost=steps[-1],
             curve=self.curve,
-            durations=self.durations,
             best=float(final.max()),
             median=float(np.median(final)),
         )
@@ -103,8 +96,7 @@ def load_taskset(number: int, source: DataSource) -> CurveProblem:
     }
     count = values.shape[1]
     arms = SearchSpace(space).candidates_of(dict(columns))
-    table = Table(space, arms, values, np.ones_like(values))
-    return table.problem(f"taskset-{number}", tuple(range(1, count + 1)), (1,) * count)
+    return Table(space, arms, values).problem(f"taskset-{number}", tuple(range(1, count + 1)), (1,) * count)
 
 
 def load_cells(source: DataSource) -> CurveProblem:
@@ -114,12 +106,14 @@ def load_cells(source: DataSource) -> CurveProblem:
     of its epochs: a cell that is looked at after 4, 12 and 36 epochs costs 160 epochs to its end,
     one that is not costs 108.
     """
-    return load_cell_table(source).problem("nb101", CELL_EPOCHS, CELL_EPOCHS)
+    table, _ = load_cell_table(source)
+    return table.problem("nb101", CELL_EPOCHS, CELL_EPOCHS)
 
 
-def load_cell_table(source: DataSource) -> Table:
+def load_cell_table(source: DataSource) -> tuple[Table, Floats]:
     """The 4432 recorded cells of NAS-Bench-101 with six vertices: validation accuracy after 4, 12,
-    36, 108 epochs. Ying, Klein, Christiansen, Real, Murphy, Hutter 2019."""
+    36, 108 epochs; and the seconds (A,) of the longest training. Ying, Klein, Christiansen, Real,
+    Murphy, Hutter 2019."""
     arrays = read_archive(source, RECORDED, dict)
     rows = np.flatnonzero(arrays["n_vertices"] == VERTICES)
     edges = arrays["adjacency"][rows][:, _UPPER[0], _UPPER[1]]
@@ -130,6 +124,4 @@ def load_cell_table(source: DataSource) -> Table:
     columns |= {f"operation_{1 + at}": np.array(_OPERATIONS)[operations[:, at]] for at in range(VERTICES - 2)}
     space: Space = {name: Choice(_OPERATIONS) if name.startswith("operation") else Ordered((0, 1)) for name in columns}
     values = np.stack([arrays[f"val_acc_{epochs}"][rows] for epochs in CELL_EPOCHS], axis=1).astype(np.float64)
-    shares = np.array(CELL_EPOCHS) / CELL_EPOCHS[-1]
-    seconds = arrays["train_time_108"][rows].astype(np.float64)[:, None] * shares
-    return Table(space, SearchSpace(space).candidates_of(columns), values, seconds)
+    return Table(space, SearchSpace(space).candidates_of(columns), values), arrays["train_time_108"][rows]

@@ -7,7 +7,7 @@ worker. Suggestions and decisions take no simulated time.
 
 import heapq
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,13 +41,18 @@ class Setting:
     workers: int  # simulated workers
     trainings: int  # the budget, in full trainings
     seed: int  # of the method
-    # `equal`, every unit of the budget takes as long, or `recorded`, the seconds on record
-    durations: str = "equal"
+
+    @property
+    def label(self) -> str:
+        """The conditions that searches in one table have in common."""
+        return f"{self.trainings} trainings, {self.workers} workers"
+
+    def __str__(self) -> str:
+        return f"{self.label}, seed {self.seed}"
 
 
 class Method(Protocol):
-    """A search method. Trials are numbered 0, 1, … in the order of their starts; values are
-    maximized."""
+    """A search method. Trials are numbered in the order of their starts; values are maximized."""
 
     @property
     def watches(self) -> bool:
@@ -59,16 +64,11 @@ class Method(Protocol):
         ...
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """A value before the last step; returns whether the trial continues; otherwise it
-        is paused."""
+        """A value before the last step; whether the trial continues, else it is paused."""
         ...
 
     def end(self, trial: int, value: float) -> None:
         """The value at the last step."""
-        ...
-
-    def recommend(self) -> int | None:
-        """The trial to recommend; None: the one whose last value is the best."""
         ...
 
 
@@ -80,10 +80,8 @@ class Record:
     method: str  # its name
     workers: int  # simulated workers
     trainings: int  # the budget, in full trainings
-    durations: str  # see `Setting`
     seed: int  # of the method
     used: Sequence[float]  # for each change of the recommendation the share of the budget that was used
-    times: Sequence[float]  # the simulated time of each change: trainings if durations are equal, else seconds
     regrets: Sequence[float]  # of each configuration recommended, at the last step
     # the parts of the last regret: of the best training that reached the last step (None if none
     # did), and of the best configuration begun, which a perfect choice would have recommended
@@ -103,15 +101,23 @@ class Record:
 
     @property
     def key(self) -> tuple[str | int, ...]:
-        """Problem, workers, trainings, durations and seed."""
-        return (self.problem, self.workers, self.trainings, self.durations, self.seed)
+        """Problem, workers, trainings and seed."""
+        return (self.problem, self.workers, self.trainings, self.seed)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A report that a method or the user sees."""
+
+    used: int  # the budget used by then
+    trial: int
+    reports: int  # of the trial by then
 
 
 @dataclass
 class _Trial:
     configuration: Configuration
     values: Floats
-    durations: Floats
     reached: int = 0  # reports so far
     is_running: bool = True
 
@@ -122,7 +128,6 @@ class Search:
 
     problem: CurveProblem
     method: Method
-    is_timed: bool  # whether steps take their recorded durations
     trials: list[_Trial] = field(default_factory=list)
     running: list[tuple[float, int, int]] = field(default_factory=list)  # time of the next report, order, trial
     now: float = 0.0
@@ -130,9 +135,7 @@ class Search:
     order: int = 0
     continuations: int = 0
     seconds: float = 0.0
-    best: int = -1  # the trial that is recommended
-    last: dict[int, float] = field(default_factory=dict)  # the latest value of each trial
-    changes: list[tuple[float, float, float]] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
 
     def fill(self, workers: int) -> None:
         """Give work to the free workers."""
@@ -142,12 +145,11 @@ class Search:
             self.seconds += time.process_time() - began
             if suggestion is None:
                 return
-            self.follow(self._begin(suggestion))
+            self._follow(self._begin(suggestion))
 
     def _begin(self, suggestion: Suggestion) -> int:
         if isinstance(suggestion, Start):
-            configuration, problem = suggestion.configuration, self.problem
-            self.trials.append(_Trial(configuration, problem.curve(configuration), problem.durations(configuration)))
+            self.trials.append(_Trial(suggestion.configuration, self.problem.curve(suggestion.configuration)))
             return len(self.trials) - 1
         trial = self.trials[suggestion.trial]
         if trial.is_running or trial.reached == len(trial.values):
@@ -156,137 +158,100 @@ class Search:
         self.continuations += 1
         return suggestion.trial
 
-    def follow(self, number: int) -> None:
+    def _follow(self, number: int) -> None:
         """Let the trial train until its next report."""
         trial = self.trials[number]
-        if self.method.watches:
-            at = trial.reached
-            cost, seconds = self.problem.costs[at], float(trial.durations[at])
-        else:
+        if not self.method.watches:
             trial.reached = len(trial.values) - 1
-            cost, seconds = self.problem.cost_of(len(trial.values)), self._whole_seconds(trial)
-        duration = seconds if self.is_timed else cost / self.problem.whole_cost
         self.order += 1
-        heapq.heappush(self.running, (self.now + duration, self.order, number))
+        end = self.now + self._cost(trial) / self.problem.last_step
+        heapq.heappush(self.running, (end, self.order, number))
 
-    def _whole_seconds(self, trial: _Trial) -> float:
-        """Return the seconds of a training without reports: those of the last step if each step
-        restarts the training, else those of all steps."""
-        durations = trial.durations[: len(trial.values)]
-        begins_anew = self.problem.whole_cost < sum(self.problem.costs)
-        return float(durations[-1] if begins_anew else durations.sum())
+    def _cost(self, trial: _Trial) -> int:
+        """The cost of the next report."""
+        at = trial.reached
+        return self.problem.costs[at] if self.method.watches else self.problem.cost_of(at + 1)
 
-    def step(self) -> float | None:
-        """Take the next report; the value if it is that of a last step, else None."""
+    def step(self) -> None:
+        """Take the next report."""
         self.now, _, number = heapq.heappop(self.running)
-        trial, at = self.trials[number], self.trials[number].reached
+        trial = self.trials[number]
+        self.used += self._cost(trial)
+        at = trial.reached
         trial.reached = at + 1
-        self.used += self.problem.costs[at] if self.method.watches else self.problem.cost_of(at + 1)
-        value, is_end = float(trial.values[at]), at + 1 == len(trial.values)
-        began, goes_on = time.process_time(), False
-        if is_end:
+        value = float(trial.values[at])
+        began = time.process_time()
+        if trial.reached == len(trial.values):
             self.method.end(number, value)
-        else:
-            goes_on = self.method.report(number, self.problem.steps[at], value)
-        self.seconds += time.process_time() - began
-        self._recommend(number, value)
-        if goes_on:
-            self.follow(number)
-        else:
             trial.is_running = False
-        return value if is_end else None
-
-    def _recommend(self, number: int, value: float) -> None:
-        """Record the recommendation after `value` of trial `number`."""
-        self.last[number] = value
-        recommended = self.method.recommend()
-        if recommended is None and number == self.best:
-            recommended = max(self.last, key=lambda trial: (self.last[trial], -trial))
-        elif recommended is None:
-            recommended = number if self.best < 0 or value > self.last[self.best] else self.best
-        if recommended != self.best:
-            self.best = recommended
-            regret = self.problem.regret(float(self.trials[recommended].values[-1]))
-            self.changes.append((self.used, self.now, regret))
+        else:
+            trial.is_running = self.method.report(number, self.problem.steps[at], value)
+        self.seconds += time.process_time() - began
+        self.seen.append(Seen(self.used, number, trial.reached))
+        if trial.is_running:
+            self._follow(number)
 
 
 def search(problem: CurveProblem, method: Method, name: str, setting: Setting) -> Record:
     """Run one search until the budget is used, or all configurations of a list were tried.
 
-    Args:
-        problem: the problem to search.
-        method: the search method.
-        name: that of the method in the record.
-        setting: workers, budget, seed and durations.
-
-    Raises:
-        CampaignError: when the method waits while nothing runs, or continues a trial that is not
-            paused.
+    Raises CampaignError if the method waits while nothing runs, or continues a trial that is not
+    paused.
     """
-    budget = setting.trainings * problem.whole_cost
-    state = Search(problem, method, setting.durations == "recorded")
-    while state.used < budget:
+    state = Search(problem, method)
+    while state.used < setting.trainings * problem.last_step:
         state.fill(setting.workers)
         if not state.running and problem.arms is not None and len(state.trials) >= len(problem.arms):
             break  # all configurations were tried
         if not state.running:
             raise CampaignError(f"{name} waits on {problem.name} while nothing is running")
         state.step()
-    return make_record(
-        problem,
-        name,
-        setting,
-        changes=state.changes,
-        trials=[
-            (trial.values, trial.reached if number in state.last else 0) for number, trial in enumerate(state.trials)
-        ],
-        continuations=state.continuations,
-        seconds=state.seconds,
-    )
+    curves = {number: trial.values for number, trial in enumerate(state.trials)}
+    return make_record(problem, name, setting, state.seen, curves, state.continuations, state.seconds)
 
 
 def make_record(
     problem: CurveProblem,
     name: str,
     setting: Setting,
-    *,
-    changes: Sequence[tuple[float, float, float]],
-    trials: Sequence[tuple[Floats, int]],
+    seen: Sequence[Seen],
+    curves: Mapping[int, Floats],
     continuations: int,
     seconds: float,
 ) -> Record:
-    """Make the record of a search.
+    """Make the record of a search, whose recommendation is the trial with the best latest value.
 
-    Args:
-        problem: the problem.
-        name: the method.
-        setting: workers, budget, seed and durations.
-        changes: budget used, time and regret at each change of the recommendation.
-        trials: the values of all trials begun, and how many of them were reported.
-        continuations: how many times a paused trial was continued.
-        seconds: CPU seconds of the method.
+    `seen`: the reports within the budget. `curves`: the values of each trial begun. `seconds`: CPU
+    seconds of the method.
     """
-    budget = setting.trainings * problem.whole_cost
-    used, times, regrets = zip(*changes, strict=True)
-    begun = [problem.regret(float(curve[-1])) for curve, _ in trials]
-    shares = [1.0 if reports == len(curve) else reports / len(problem.steps) for curve, reports in trials]
-    ended = [regret for regret, share in zip(begun, shares, strict=True) if share == 1.0]
-    quarter = [regret for regret, share in zip(begun, shares, strict=True) if share >= 0.25]
+    regret_of = {trial: problem.regret(float(curve[-1])) for trial, curve in curves.items()}
+    furthest = dict.fromkeys(curves, 0)
+    last: dict[int, float] = {}  # the latest value of each trial
+    changes: list[tuple[int, int]] = []  # budget used, and the trial recommended from then on
+    for report in seen:
+        trial = report.trial
+        furthest[trial] = max(report.reports, furthest[trial])
+        last[trial] = float(curves[trial][furthest[trial] - 1])
+        best = max(last, key=lambda one: (last[one], -one))
+        if not changes or best != changes[-1][1]:
+            changes.append((report.used, best))
+    ended = [regret_of[trial] for trial, reports in furthest.items() if reports == len(curves[trial])]
+    quarter = [
+        regret_of[trial]
+        for trial, reports in furthest.items()
+        if reports == len(curves[trial]) or reports >= len(problem.steps) / 4
+    ]
     return Record(
         problem=problem.name,
         method=name,
-        workers=setting.workers,
-        trainings=setting.trainings,
-        durations=setting.durations,
-        seed=setting.seed,
-        used=[number / budget for number in used],
-        times=times,
-        regrets=regrets,
+        **vars(setting),
+        used=[used / (setting.trainings * problem.last_step) for used, _ in changes],
+        regrets=[regret_of[trial] for _, trial in changes],
         finished_regret=min(ended, default=None),
-        begun_regret=min(begun),
+        begun_regret=min(regret_of.values()),
         quarter_regret=min(quarter, default=None),
         quarters=len(quarter),
-        starts=len(begun),
+        starts=len(curves),
         continuations=continuations,
         finished=len(ended),
         seconds=seconds,
@@ -294,7 +259,6 @@ def make_record(
 
 
 def at_marks(record: Record, marks: Sequence[float]) -> Floats:
-    """The regret (M,) of the recommendation when these shares of the budget were used; the first
-    one before it."""
+    """The regret (M,) of the recommendation when these shares of the budget were used."""
     places = np.searchsorted(np.asarray(record.used), np.asarray(marks) + 1e-9, side="right") - 1
     return np.asarray(record.regrets)[np.maximum(places, 0)]

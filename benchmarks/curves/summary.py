@@ -1,11 +1,10 @@
-"""Tables of searches on learning curves: regret at shares of the budget, its parts, and paired
-differences."""
+"""Tables of searches on learning curves: regrets at shares of the budget, paired differences."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.curves.methods.catalogue import LABELS, RANDOM
+from benchmarks.curves.methods import LABELS, RANDOM
 from benchmarks.curves.problems import Floats
 from benchmarks.curves.simulate import Record, at_marks
 from benchmarks.peers.cache import Key, common

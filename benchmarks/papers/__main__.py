@@ -10,8 +10,8 @@ from rich.text import Text
 
 from benchmarks.command import Data, parts
 from benchmarks.command import run as run_command
-from benchmarks.papers import compressed, nasbench101, regression, threds, variance_starvation
-from benchmarks.papers.experiment import Experiment, Request
+from benchmarks.papers import calandriello_2020, compressed, nasbench101, threds, variance_starvation
+from benchmarks.papers.campaigns import Experiment, Request
 from benchmarks.tables import write
 from objectives.keywords import did_you_mean
 from orchestrator.errors import UserError
@@ -19,9 +19,9 @@ from orchestrator.errors import UserError
 _WIDTH = 220  # of the output: rows of a table are not wrapped, also in a narrow terminal
 
 EXPERIMENTS: Mapping[str, Experiment] = {
-    "abalone": regression.ABALONE,
-    "cadata": regression.CADATA,
-    "bandwidth": regression.BANDWIDTH,
+    "abalone": calandriello_2020.ABALONE,
+    "cadata": calandriello_2020.CADATA,
+    "bandwidth": calandriello_2020.BANDWIDTH,
     "nasbench101": nasbench101.NASBENCH101,
     "threds_branin": threds.THREDS_BRANIN,
     "threds_rosenbrock": threds.THREDS_ROSENBROCK,
@@ -33,20 +33,15 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 }
 
 Name = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="Name of an experiment, or list.")]
-Seeds = Annotated[int, typer.Option(min=1, help="Repetitions, seeds 0, 1, ….")]
-Jobs = Annotated[int, typer.Option(min=1, help="Campaigns at the same time.")]
-Evaluations = Annotated[int | None, typer.Option(min=1, help="Horizon T; default: the paper's.")]
-Methods = Annotated[str, typer.Option(help="Names of methods, separated by commas.")]
-Out = Annotated[Path | None, typer.Option(help="Folder; default: runs/papers/EXPERIMENT.")]
 
 
 def main(
     experiment: Name,
-    seeds: Seeds = 10,
-    jobs: Jobs = 1,
-    evaluations: Evaluations = None,
-    methods: Methods = "",
-    out: Out = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repetitions, seeds 0, 1, ….")] = 10,
+    jobs: Annotated[int, typer.Option(min=1, help="Campaigns at the same time.")] = 1,
+    evaluations: Annotated[int | None, typer.Option(min=1, help="Horizon T; default: the paper's.")] = None,
+    methods: Annotated[str, typer.Option(help="Names of methods, separated by commas.")] = "",
+    out: Annotated[Path | None, typer.Option(help="Folder; default: runs/papers/EXPERIMENT.")] = None,
     data: Data = None,
 ) -> None:
     """Reproduce an experiment: its numbers with 95 % confidence intervals.
@@ -56,7 +51,11 @@ def main(
     """
     console = Console(width=_WIDTH)
     if experiment == "list":
-        _list(console)
+        for name, one in EXPERIMENTS.items():
+            line = Text.assemble((name, "bold"), f"  {one.summary} ({one.source})")
+            console.print(line, soft_wrap=True)
+            line = Text(f"    T = {one.evaluations}, methods {','.join(one.methods)}", "dim")
+            console.print(line, soft_wrap=True)
         return
     if experiment not in EXPERIMENTS:
         known = ", ".join(EXPERIMENTS)
@@ -72,15 +71,6 @@ def main(
         data=data,
     )
     write(found.run(request), request.out / f"results-{request.evaluations}", console)
-
-
-def _list(console: Console) -> None:
-    for name, experiment in EXPERIMENTS.items():
-        line = Text.assemble((name, "bold"), f"  {experiment.summary} ({experiment.source})")
-        console.print(line, soft_wrap=True)
-        methods = ",".join(experiment.methods)
-        line = Text(f"    T = {experiment.evaluations}, methods {methods}", "dim")
-        console.print(line, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """An experiment's runs as campaigns of this project, each with a folder and a log, so that they can
-be resumed.
+be resumed; and their table: regret, batches, dictionary and time of each method.
 
 A run is identified by experiment, method, horizon and seed. In a repeated call finished runs are
 read from their logs, interrupted runs continue, and a run whose settings have changed is started
@@ -8,20 +8,22 @@ again in another folder.
 
 import io
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
-from benchmarks.papers.experiment import Request
 from benchmarks.papers.measured import Measured, measure
+from benchmarks.tables import Cell, Interval, Table
+from objectives.keywords import did_you_mean
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.events import Event, SessionClosed
-from orchestrator.errors import CampaignError, RunError
+from orchestrator.errors import CampaignError, RunError, UserError
 from orchestrator.running.launch import launch
 from orchestrator.session.build import build
 from orchestrator.session.known_results import existing
@@ -31,6 +33,41 @@ from orchestrator.settings.file import read
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of one command line."""
+
+    seeds: int  # the number of seeds, which are 0 … `seeds` − 1
+    evaluations: int  # the horizon T
+    methods: tuple[str, ...]  # the names of the methods to run, some of the experiment's
+    out: Path  # the folder for runs and results
+    jobs: int = 1  # the number of campaigns at the same time
+    data: Path | None = None  # the folder with data sets, if one is given
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment of a paper."""
+
+    source: str  # paper, section and figures
+    summary: str  # one line
+    methods: tuple[str, ...]  # all names that `--methods` allows
+    evaluations: int  # the paper's horizon T
+    run: Callable[[Request], Sequence[Table]]  # runs the experiment
+    default_methods: tuple[str, ...] = ()  # the methods to run by default; all if empty
+
+    def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return `names` in the experiment's order, or the default methods. Raises UserError."""
+        for name in names:
+            if name not in self.methods:
+                known = ",".join(self.methods)
+                hint = did_you_mean(name, self.methods)
+                raise UserError(f"--methods must be some of {known}, got {name!r}{hint}")
+        shown = names or self.default_methods or self.methods
+        return tuple(name for name in self.methods if name in shown)
+
 
 # Virtual workers: more than most batches have pulls, so that a batch needs few commits; not
 # thousands, because each outcome copies the table of running attempts.
@@ -46,22 +83,13 @@ Section = Tree | Callable[[int], Tree]
 
 @dataclass(frozen=True)
 class Method:
-    """One algorithm of a comparison.
+    """One algorithm of a comparison."""
 
-    Args:
-        name: in the command line and in folders.
-        label: in figures.
-        strategy: the campaign file's section `strategy`, or a function from the seed to it.
-        evaluations: ends a slow run after this number of evaluations, with the settings of the
-            whole horizon.
-        workers: the number of workers, instead of the problem's.
-    """
-
-    name: str
-    label: str
-    strategy: Section
-    evaluations: int | None = None
-    workers: int | None = None
+    name: str  # in the command line and in folders
+    label: str  # in tables
+    strategy: Section  # the campaign file's section, or a function from the seed to it
+    evaluations: int | None = None  # ends a slow run early, with the settings of the whole horizon
+    workers: int | None = None  # instead of the problem's
 
     def strategy_of(self, seed: int) -> Tree:
         """Return the campaign file's section `strategy` for a seed."""
@@ -69,62 +97,42 @@ class Method:
 
 
 def default_method(workers: int) -> Method:
-    """BBKB with its default options (calibrated model, asynchronous mode) and this number of
-    workers."""
+    """BBKB with its default options (calibrated model, asynchronous mode)."""
     return Method("default", "BBKB, default", {"name": "bbkb", "mode": "async"}, workers=workers)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Campaigns of several methods and seeds on one problem.
+    """Campaigns of several methods and seeds on one problem."""
 
-    Args:
-        name: the folder below `--out`.
-        title: the title of the table.
-        problem: the common sections of the campaign files (`objective`, `space`, `candidates`,
-            `workers`, …); without `workers` evaluations are simulated.
-        methods: the methods.
-        optimum: the largest value, if it differs from the objective's.
-        published: by method, the results in the paper, in words.
-    """
-
-    name: str
-    title: str
-    problem: Tree
+    name: str  # the folder below `--out`
+    title: str  # of the table
+    problem: Tree  # common sections of the campaign files; without `workers` evaluations are simulated
     methods: Sequence[Method]
-    optimum: float | None = None
-    published: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _Job:
-    """One run, as it is sent to another process."""
-
-    method: str
-    seed: int
-    settings: Tree = field(repr=False)
-
-    def __str__(self) -> str:
-        return f"{self.method}, seed {self.seed}"
+    optimum: float | None = None  # the largest value, if it differs from the objective's
+    published: Mapping[str, str] = field(default_factory=dict)  # by method, the paper's results in words
 
 
 Runs = Mapping[str, tuple[Measured, ...]]  # by method's name, in the order of the seeds
 
 
-def run_all(comparison: Comparison, request: Request, console: Console | None = None) -> Runs:
+def run_all(comparison: Comparison, request: Request) -> Runs:
     """The runs of each method with each seed, `request.jobs` at the same time.
 
     Raises CampaignError when one does not finish, KeyboardInterrupt on an interrupt. Finished runs
     are kept.
     """
-    console = console or Console(stderr=True)
-    jobs = [_job(comparison, method, seed, request) for seed in range(request.seeds) for method in comparison.methods]
+    console = Console(stderr=True)
+    keys = [(method, seed) for seed in range(request.seeds) for method in comparison.methods]
+    trees = [campaign(comparison, method, seed, request).resolved() for method, seed in keys]
     measured: dict[tuple[str, int], Measured] = {}
-    for job, result in _results(jobs, request.jobs):
-        measured[job.method, job.seed] = result
-        took = f"{len(result)} pulls, strategy {result.strategy_seconds.sum():.1f} s"
-        line = f"[{len(measured)}/{len(jobs)}] {comparison.name}: {job}: {took}"
-        console.print(Text(line), soft_wrap=True)
+    # a new interpreter each: a fork of a process whose numerical library has threads can hang
+    with ProcessPoolExecutor(request.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for (method, seed), run in zip(keys, pool.map(_run, trees), strict=True):
+            measured[method.name, seed] = run
+            took = f"{len(run)} pulls, strategy {run.strategy_seconds.sum():.1f} s"
+            line = f"[{len(measured)}/{len(keys)}] {comparison.name}: {method.name}, seed {seed}: {took}"
+            console.print(Text(line), soft_wrap=True)
     return {
         method.name: tuple(measured[method.name, seed] for seed in range(request.seeds))
         for method in comparison.methods
@@ -156,27 +164,8 @@ def _set_batch_mode(strategy: Tree) -> Tree:
     return {"mode": "batch", **strategy} if has_modes else strategy
 
 
-def _job(comparison: Comparison, method: Method, seed: int, request: Request) -> _Job:
-    return _Job(method.name, seed, campaign(comparison, method, seed, request).resolved())
-
-
-def _results(jobs: Sequence[_Job], at_once: int) -> Iterator[tuple[_Job, Measured]]:
-    if at_once == 1:
-        yield from ((job, _run(job)) for job in jobs)
-        return
-    # a new interpreter each: a fork of a process whose numerical library has threads can hang
-    with ProcessPoolExecutor(at_once, mp_context=multiprocessing.get_context("spawn")) as pool:
-        futures = {pool.submit(_run, job): job for job in jobs}
-        try:
-            for future in as_completed(futures):
-                yield futures[future], future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _run(job: _Job) -> Measured:
-    return measure(finish_and_read(from_mapping(job.settings)))
+def _run(tree: Tree) -> Measured:
+    return measure(finish_and_read(from_mapping(tree)))
 
 
 def finish_and_read(settings: Settings) -> Sequence[Event]:
@@ -199,8 +188,7 @@ def finish_and_read(settings: Settings) -> Sequence[Event]:
 
 
 def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:
-    """The newest run of these settings and its log; None and no events when there is none. Raises
-    StoreError."""
+    """The newest run of these settings and its log; None without events if there is none."""
     folders = sorted(Path(settings.runs).glob(f"{settings.name}-[0-9]*"), reverse=True)
     for folder in folders:
         try:
@@ -219,3 +207,65 @@ def _is_same(old: Tree, new: Tree) -> bool:
 def _is_finished(events: Sequence[Event]) -> bool:
     last = events[-1] if events else None
     return isinstance(last, SessionClosed) and last.outcome == "finished"
+
+
+UNIFORM = "uniform"  # the method whose regret is the denominator of the regret ratios
+COLUMNS = (
+    *("method", "pulls", "regret ratio", "average regret", "simple regret", "batches"),
+    *("largest batch", "dictionary", "strategy's s", "s with training", "paper"),
+)
+
+
+def compare(
+    comparisons: Callable[[Request], Sequence[Comparison]],
+) -> Callable[[Request], list[Table]]:
+    """Make the function `run` of an experiment that consists of comparisons."""
+
+    def run(request: Request) -> list[Table]:
+        return [_table(one, run_all(one, request)) for one in comparisons(request)]
+
+    return run
+
+
+def _table(comparison: Comparison, results: Runs) -> Table:
+    """Make the table of a comparison; intervals are over seeds."""
+    runs = _with_optimum(comparison, results)
+    rows = [_row(comparison, method.name, runs) for method in comparison.methods]
+    return Table(comparison.name, comparison.title, COLUMNS, rows)
+
+
+def _with_optimum(comparison: Comparison, results: Runs) -> Runs:
+    """Set the comparison's optimum, or the largest value of all runs if the optimum is unknown."""
+    best = max(float(np.nanmax(run.values)) for runs in results.values() for run in runs)
+
+    def optimum(run: Measured) -> float:
+        if comparison.optimum is not None:
+            return comparison.optimum
+        return run.optimum if np.isfinite(run.optimum) else best
+
+    return {name: tuple(replace(run, optimum=optimum(run)) for run in runs) for name, runs in results.items()}
+
+
+def _regret_ratios(runs: Sequence[Measured], uniform: Sequence[Measured]) -> list[float]:
+    """Divide the regret of each run by that of the uniform policy with the same seed."""
+    pairs = zip(runs, uniform, strict=True)
+    return [float(run.regret[-1] / other.regret[len(run) - 1]) for run, other in pairs]
+
+
+def _row(comparison: Comparison, name: str, results: Runs) -> tuple[Cell, ...]:
+    runs = results[name]
+    method = next(method for method in comparison.methods if method.name == name)
+    uniform = results.get(UNIFORM)
+    return (
+        method.label,
+        len(runs[0]),
+        "–" if uniform is None else Interval.of(_regret_ratios(runs, uniform)),
+        Interval.of([run.regret[-1] / len(run) for run in runs]),
+        Interval.of([run.optimum - float(np.nanmax(run.values)) for run in runs]),
+        Interval.of([run.batch_count for run in runs]),
+        Interval.of([int(np.bincount(run.batches).max()) for run in runs]),
+        Interval.of([int(run.dictionary_sizes[-1]) for run in runs]),
+        Interval.of([float(run.strategy_seconds.sum()) for run in runs]),
+        Interval.of([run.total_seconds for run in runs]),
+        comparison.published.get(name, "–"),
+    )

@@ -1,22 +1,101 @@
 """Compressed GP bandits (Bedi et al. 2020, and its long version with Sadler, section 4).
 
-The papers give clock times (the long version, tables 2 to 4), but no numbers for regret and model
-order, no horizon and no domains.
+The papers give: squared exponential kernel of lengthscale 1, σ² = 0.001, ε = 1e-4, bounds that hold
+with probability 0.9, 2^d random initial points, and clock times (the long version, tables 2 to 4).
+They give no numbers for regret and model order, no horizon and no domains. This module chooses
+BKB's F = 1 and q̄ = 2, λ = ξ² = σ².
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 
-from benchmarks.papers.bedi_2020 import METHODS, NOISE_VARIANCE, method
-from benchmarks.papers.campaigns import Comparison, Tree
-from benchmarks.papers.comparing import compare
-from benchmarks.papers.experiment import Experiment, Request
+from benchmarks.papers.campaigns import Comparison, Experiment, Method, Plain, Request, Tree, compare, default_method
 from objectives.datasets import DataSource
 from objectives.names import find_objective
 from objectives.objective import Evaluation, Parameters, Report
-from objectives.parameters import Range, Space
+from objectives.parameters import Parameter, Range, Space
 from objectives.problems.synthetic import Formula
+
+NOISE_VARIANCE = 1e-3  # σ²
+EPSILON = 1e-4
+DELTA = 0.1
+
+ACQUISITIONS: Mapping[str, str] = {"ucb": "UCB", "ei": "EI", "mpi": "MPI"}
+KINDS: Mapping[str, str] = {
+    "dense": "uncompressed",
+    "compressed": "compressed",  # Bedi et al. 2020: each action is evaluated, and the informative ones are stored
+    "skipping": "compressed, skipping",  # Bedi, Sadler et al.: only the informative ones are evaluated
+}
+OTHERS: Mapping[str, str] = {"bkb": "BKB (UCB)", "default": "BBKB, default"}  # methods that are not from these papers
+METHODS = (*(f"{kind}_{acquisition}" for acquisition, kind in product(ACQUISITIONS, KINDS)), *OTHERS)
+
+
+def label(name: str) -> str:
+    """The name of the method in tables."""
+    if name in OTHERS:
+        return OTHERS[name]
+    kind, acquisition = name.split("_")
+    return f"{ACQUISITIONS[acquisition]}, {KINDS[kind]}"
+
+
+def lengthscales(space: Space) -> list[float]:
+    """Return lengthscales for features in [0, 1] that are 1 on the unscaled domain of ranges."""
+    return [1.0 / _width(parameter) for parameter in space.values()]
+
+
+def _width(parameter: Parameter) -> float:
+    """Return the width of a range, in decades if its scale is logarithmic."""
+    assert isinstance(parameter, Range)
+    if parameter.log:
+        return math.log10(parameter.high / parameter.low)
+    return float(parameter.high - parameter.low)
+
+
+def method(name: str, space: Space, horizon: int) -> Method:
+    """The method `name` of `METHODS`, for a `space` of ranges and `horizon` steps."""
+    if name == "default":
+        return default_method(workers=1)
+    kernel = {"name": "rbf", "lengthscale": lengthscales(space)}
+    initial = 2 ** len(space)
+    if name == "bkb":
+        return Method(name, label(name), _bkb(kernel, initial))
+    kind, acquisition = name.split("_")
+    strategy: Plain = {
+        "name": f"compressed_{acquisition}",
+        "kernel": kernel,
+        "noise_variance": NOISE_VARIANCE,
+        "initial_points": initial,
+        **_compression(kind, horizon),
+    }
+    if acquisition == "ucb":
+        strategy["delta"] = DELTA
+    return Method(name, label(name), strategy)
+
+
+def _compression(kind: str, horizon: int) -> Plain:
+    """The options of the compression. `horizon` consecutive skipped steps end a run."""
+    match kind:
+        case "dense":
+            return {"entropy_test": "relative", "epsilon": 0.0}  # stores all points
+        case "compressed":
+            return {"entropy_test": "absolute", "epsilon": EPSILON}
+    return {**_compression("compressed", horizon), "evaluate_uninformative": False, "max_skipped": horizon}
+
+
+def _bkb(kernel: Tree, initial: int) -> Plain:
+    return {
+        "name": "bkb",
+        "kernel": kernel,
+        "regularization": NOISE_VARIANCE,
+        "noise_variance": NOISE_VARIANCE,
+        "norm_bound": 1.0,
+        "delta": DELTA,
+        "oversampling": 2.0,
+        "warm_start": {"name": "random", "pulls": initial},
+    }
+
 
 MATCHED = math.sqrt(NOISE_VARIANCE)  # the standard deviation of the noise that the model assumes
 Times = Mapping[str, tuple[float, float, float]]  # uncompressed, compressed, BKB; by acquisition
@@ -71,13 +150,7 @@ def published(times: Times, unit: str) -> dict[str, str]:
     return {**listed, "bkb": f"{times['ucb'][2]:g} {unit}"}
 
 
-def _comparison(
-    name: str,
-    title: str,
-    problem: Tree,
-    times: Mapping[str, str],
-    request: Request,
-) -> Comparison:
+def _comparison(name: str, title: str, problem: Tree, times: Mapping[str, str], request: Request) -> Comparison:
     space = find_objective(problem["objective"]["name"])().default_space()
     assert space is not None
     methods = [method(one, space, request.evaluations) for one in request.methods]

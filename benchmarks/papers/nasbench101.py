@@ -12,9 +12,7 @@ from typing import Literal
 import numpy as np
 
 from benchmarks.papers.calandriello_2020 import LABELS, method, with_uniform
-from benchmarks.papers.campaigns import Comparison, Method, Plain, Tree
-from benchmarks.papers.comparing import compare
-from benchmarks.papers.experiment import Experiment, Request
+from benchmarks.papers.campaigns import Comparison, Experiment, Method, Plain, Request, Tree, compare
 from benchmarks.papers.nasbench101_cells import Cells
 from objectives.datasets import DataSource
 from objectives.tabular import ROW

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from benchmarks.papers.experiment import Experiment, Request
+from benchmarks.papers.campaigns import Experiment, Request
 from benchmarks.tables import Cell, Floats, Interval, Table
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.exact.exact import exact_posterior
@@ -45,16 +45,10 @@ class Belief:
     mean: Floats
     variance: Floats
 
-    @property
-    def band(self) -> Floats:
-        """3 standard deviations of f (A,)."""
-        return 3.0 * np.sqrt(REGULARIZATION * self.variance)
-
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The posteriors after `evaluations` of f: `beliefs` by method, and the size of the
-    dictionary."""
+    """The posteriors after `evaluations` of f, by method, and the size of the dictionary."""
 
     evaluations: int
     function: Floats
@@ -67,9 +61,10 @@ class Snapshot:
         return ratio
 
     def coverage(self, name: str) -> float:
-        """The share of the arms far from the data at which f is within the method's band."""
+        """The share of the arms far from the data at which f is within μ ± 3σ."""
         belief = self.beliefs[name]
-        return float((np.abs(self.function - belief.mean) <= belief.band)[FAR].mean())
+        band = 3.0 * np.sqrt(REGULARIZATION * belief.variance)
+        return float((np.abs(self.function - belief.mean) <= band)[FAR].mean())
 
 
 def simulate(seed: int, sizes: Sequence[int]) -> list[Snapshot]:

@@ -1,2 +1,1 @@
-"""This project compared with other optimizers in simulated time: the same problems, workers,
-durations and seeds."""
+"""This project compared with other optimizers in simulated time."""

@@ -12,12 +12,10 @@ from rich.text import Text
 from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, parts
 from benchmarks.command import run as run_command
 from benchmarks.peers.cache import Cache, Key, SearchKey, read
-from benchmarks.peers.measures import Found
-from benchmarks.peers.methods.catalogue import PEERS, is_applicable, known_methods, make_method
-from benchmarks.peers.methods.ours import Options
+from benchmarks.peers.methods import PEERS, Options, is_applicable, known_methods, make_method
 from benchmarks.peers.search import Record, search
 from benchmarks.peers.settings import SETS, Setting, make_problem, problems, settings, strategies
-from benchmarks.peers.summary import tables
+from benchmarks.peers.summary import Found, tables
 from benchmarks.tables import write
 from objectives.datasets import DataSource
 
@@ -31,7 +29,6 @@ Strategies = Annotated[
     list[str] | None,
     typer.Option("--strategy", help="LABEL={name: bbkb, option: value}: a strategy with options as a further method."),
 ]
-Evaluations = Annotated[str, typer.Option(help="Numbers of evaluations, separated by commas.")]
 
 
 def main(
@@ -39,7 +36,7 @@ def main(
     methods: Methods = "bbkb,random,tpe,cma-es",
     strategy: Strategies = None,
     workers: Workers = "16",
-    evaluations: Evaluations = "200",
+    evaluations: Annotated[str, typer.Option(help="Numbers of evaluations, separated by commas.")] = "200",
     seeds: Seeds = 5,
     first_seed: FirstSeed = 0,
     report: ReportOnly = False,
@@ -78,8 +75,7 @@ def _run(
     source: DataSource,
     console: Console,
 ) -> None:
-    """Run missing searches, one seed after the other, so that an interrupted run has complete
-    seeds."""
+    """Run missing searches, seed by seed, so that an interrupted run has complete seeds."""
     for (name, seed), key in keys.items():
         problem = make_problem(name, seed, source)
         for method, cache in caches.items():

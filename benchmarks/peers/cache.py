@@ -1,15 +1,13 @@
-"""Finished searches on disk: `<folder>/<method>.jsonl`, one line for each, so that an interrupted
-run continues."""
+"""Finished searches on disk: `<folder>/<method>.jsonl`, so that an interrupted run continues."""
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from orchestrator.errors import UserError
 
-_DIGITS = 6
 SearchKey = tuple[str | int, ...]
 Key = tuple[str, int]  # problem and seed
 
@@ -37,7 +35,8 @@ class Cache(Generic[F]):
         self._found: dict[SearchKey, F] = {}
         if self._path.is_file():
             for number, line in enumerate(self._path.read_text(encoding="utf-8").splitlines(), start=1):
-                self._keep(self._parse(line, f"{self._path}:{number}"))
+                record = self._parse(line, f"{self._path}:{number}")
+                self._found[record.key] = record
 
     def get(self, *key: str | int) -> F | None:
         """The record of the search with this key; None if it has not been run."""
@@ -46,11 +45,9 @@ class Cache(Generic[F]):
     def add(self, record: F) -> None:
         """Append a record to the file, in one write."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        digits = json.loads(json.dumps(dataclasses.asdict(record)), parse_float=_rounded)
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(_round_numbers(record), separators=(",", ":"), allow_nan=False) + "\n")
-        self._keep(record)
-
-    def _keep(self, record: F) -> None:
+            file.write(json.dumps(digits, separators=(",", ":"), allow_nan=False) + "\n")
         self._found[record.key] = record
 
     def _parse(self, line: str, where: str) -> F:
@@ -77,12 +74,6 @@ def common(results: Mapping[str, Mapping[Key, object]]) -> list[Key]:
     return sorted(set.intersection(*map(set, results.values()))) if results else []
 
 
-def _round_numbers(record: Finished) -> dict[str, object]:
-    """The record with numbers of six significant digits, more than any table shows."""
-    return {name: _round_number(value) for name, value in dataclasses.asdict(record).items()}
-
-
-def _round_number(value: object) -> object:
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_round_number(item) for item in value]
-    return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
+def _rounded(number: str) -> float:
+    """The number with six significant digits, more than any table shows."""
+    return float(f"{float(number):.6g}")

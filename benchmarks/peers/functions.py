@@ -1,14 +1,22 @@
-"""Continuous test functions, minimized, whose optimum is shifted by the seed.
+"""Continuous functions, minimized.
 
-The definitions are those of Surjanovic and Bingham's Virtual Library of Simulation Experiments.
-Parameters are in [0, 1]. The function is evaluated at u − shift, scaled to its usual box, so it is
-also evaluated a little outside of that box. The minimum is that of the whole space, and the shift
-is so small that the minimum stays inside.
+The definitions of SHAPES are those of Surjanovic and Bingham's Virtual Library of Simulation
+Experiments. Parameters are in [0, 1]. The seed shifts the optimum: the function is evaluated at
+u − shift, scaled to its usual box, so it is also evaluated a little outside of that box. The minimum
+is that of the whole space, and the shift is so small that the minimum stays inside.
+
+`bbob-f15-d5` is function 15 of COCO's suite bbob (Hansen, Auger, Ros, Mersmann, Tušar, Brockhoff
+2021) in 5 dimensions, without noise. The seed selects the instance, that is, the place of the
+optimum and the rotation. Needs coco-experiment.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 from scipy.stats import qmc
@@ -16,6 +24,7 @@ from scipy.stats import qmc
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
 from benchmarks.tables import Floats
 from objectives.parameters import Range, Space
+from orchestrator.errors import UserError
 
 NOISE = 0.01  # standard deviation of the noise, in units of (best − median)
 _MEDIAN_OF = 14  # the median is computed from 2^14 Sobol points
@@ -91,8 +100,7 @@ SHAPES: Mapping[str, Shape] = {
 
 @dataclass(frozen=True)
 class Function(WholeSpace):
-    """The function `name` of SHAPES, shifted by `seed`; N(0, `noise`²) is added in units of (best −
-    median)."""
+    """The function `name` of SHAPES, shifted by `seed`; `noise` is in units of (best − median)."""
 
     name: str
     seed: int
@@ -135,3 +143,75 @@ class Function(WholeSpace):
         """Values (n,) at `points` (n, d) of the unit cube."""
         low, high = np.array(self._shape.low), np.array(self._shape.high)
         return self._shape.of(low + (high - low) * (points - self._shift))
+
+
+FUNCTIONS = 24
+DIMENSIONS = (2, 5, 10)
+INSTANCES = 15  # the suite numbers them from 1
+_BOUND = 5.0  # every parameter is in [−5, 5]
+_PLACE = "._bbob_problem_best_parameter.txt"
+_BBOB_MEDIAN_OF = 12  # the median is computed from 2^12 Sobol points
+
+
+def bbob_names(dimension: int) -> Iterator[str]:
+    """The problems of one dimension."""
+    return (f"bbob-f{function}-d{dimension}" for function in range(1, FUNCTIONS + 1))
+
+
+@dataclass(frozen=True)
+class Bbob(WholeSpace):
+    """Function `function` in `dimension` dimensions; `seed` selects one of the 15 instances."""
+
+    function: int
+    dimension: int
+    seed: int
+
+    @property
+    def group(self) -> Group:
+        return Group.BBOB
+
+    @cached_property
+    def space(self) -> Space:
+        return {f"x{place}": Range(-_BOUND, _BOUND) for place in range(self.dimension)}
+
+    def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
+        """Evaluate a point. The reward is −f."""
+        at = np.array([float(str(point[name])) for name in self.space])
+        value = float(self._function(at))
+        return Evaluation(-value, -value, (value - self._smallest) / self._unit)
+
+    @cached_property
+    def _function(self) -> Any:
+        instance = 1 + self.seed % INSTANCES
+        return _suite(self.dimension).get_problem_by_function_dimension_instance(
+            self.function, self.dimension, instance
+        )
+
+    @cached_property
+    def _smallest(self) -> float:
+        """The minimum, which has two decimals. The suite writes its place to the current folder."""
+        with tempfile.TemporaryDirectory(prefix="peers-bbob-") as folder, contextlib.chdir(folder):
+            self._function._best_parameter("print")
+            place = np.loadtxt(_PLACE)
+        return round(float(self._function(place)), 2)
+
+    @cached_property
+    def _unit(self) -> float:
+        """The unit of the regret: median − minimum."""
+        points = _BOUND * (2.0 * qmc.Sobol(self.dimension, seed=0).random_base2(_BBOB_MEDIAN_OF) - 1.0)
+        return float(np.median([self._function(point) for point in points])) - self._smallest
+
+
+def load_bbob(name: str, seed: int) -> Bbob:
+    """The problem of a name that `bbob_names` gives."""
+    function, dimension = name.removeprefix("bbob-f").split("-d")
+    return Bbob(int(function), int(dimension), seed)
+
+
+@cache
+def _suite(dimension: int) -> Any:
+    if find_spec("cocoex") is None:
+        raise UserError("the problems bbob-… need cocoex, which is not installed; pip install coco-experiment")
+    import cocoex
+
+    return cocoex.Suite("bbob", f"instances: 1-{INSTANCES}", f"dimensions:{dimension}")

@@ -42,8 +42,7 @@ class Evaluation:
 
 
 class Problem(Protocol):
-    """One problem with one seed. `arms`: the points that can be evaluated; None: all points of the
-    space."""
+    """A problem with a seed. `arms`: the points that can be evaluated; None: the whole space."""
 
     @property
     def group(self) -> Group: ...

@@ -1,12 +1,14 @@
 """One search in simulated time, with workers that are idle only when the method waits.
 
-A suggestion takes no simulated time. Its CPU seconds in this process are measured; they do not
-depend on other processes of the machine.
+The n-th evaluation has the same duration and the same noise with every method: both are drawn from
+(seed, n). A suggestion takes no simulated time. Its CPU seconds in this process are measured; they
+do not depend on other processes of the machine.
 """
 
+import heapq
 import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import mean
 from typing import Protocol
@@ -14,8 +16,44 @@ from typing import Protocol
 import numpy as np
 
 from benchmarks.peers.problems import Evaluation, Point, Problem
-from benchmarks.simulated import duration_of, noise_of, play
 from objectives.conditions import Scalar
+from orchestrator.errors import CampaignError
+
+SIGMA = 0.5  # of the log-normal durations
+_NOISE = 11  # stream of random numbers
+_DURATION = 12
+
+
+def noise_of(seed: int, number: int) -> np.random.Generator:
+    """The random numbers of the noise of evaluation `number`."""
+    return np.random.default_rng([seed, _NOISE, number])
+
+
+def duration_of(seed: int, number: int) -> float:
+    """The duration of evaluation `number`; their mean is 1."""
+    deviate = np.random.default_rng([seed, _DURATION, number]).standard_normal()
+    return float(np.exp(SIGMA * deviate - SIGMA**2 / 2))
+
+
+def play(
+    workers: int, evaluations: int, begin: Callable[[int], float | None], finish: Callable[[int], None], name: str
+) -> None:
+    """Begin evaluations 0, 1, … whenever a worker is free, and finish them as they end.
+
+    `begin` returns the duration of evaluation n; None if it waits for results. Raises
+    CampaignError if it waits while nothing runs.
+    """
+    running: list[tuple[float, int]] = []
+    begun, now = 0, 0.0
+    for _ in range(evaluations):
+        while len(running) < workers and begun < evaluations and (duration := begin(begun)) is not None:
+            heapq.heappush(running, (now + duration, begun))
+            begun += 1
+        if not running:
+            raise CampaignError(f"{name} waits for results while nothing is running")
+        now, number = heapq.heappop(running)
+        finish(number)
+
 
 MARKS = 40  # the number of recommendations, at equal steps of the evaluations
 
@@ -28,8 +66,7 @@ class Method(Protocol):
         ...
 
     def tell(self, number: int, reward: float | None) -> None:
-        """Pass the result of suggestion `number`; rewards are maximized, None stands for a failed
-        evaluation."""
+        """Pass the result of suggestion `number`, to be maximized; None: the evaluation failed."""
         ...
 
     def recommend(self) -> Point | None:
@@ -94,8 +131,7 @@ class _Search:
         self.rewards[number] = reward
 
     def recommended(self) -> float:
-        """Regret of the recommendation now; that of the first point while every evaluation
-        failed."""
+        """Regret of the recommendation, or of the first point while every evaluation failed."""
         if all(reward is None for reward in self.rewards.values()):
             return self.results[0].regret
         point = self.method.recommend() or self._largest_mean()
@@ -118,18 +154,9 @@ def search(
     seed: int,
     names: tuple[str, str],
 ) -> Record:
-    """Run one search.
+    """Run one search. Noise and durations depend on `seed` only. `names`: problem and method.
 
-    Args:
-        problem: the problem to search.
-        method: the optimizer.
-        workers: evaluations at the same time.
-        evaluations: their number T.
-        seed: gives the noise and the durations, which are the same for all methods.
-        names: those of problem and method in the record.
-
-    Raises:
-        CampaignError: when the method waits while nothing runs.
+    Raises CampaignError if the method waits while nothing runs.
     """
     state = _Search(problem, method, seed)
     marks = [round(evaluations * (step + 1) / MARKS) for step in range(MARKS)]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import yaml
 
 from benchmarks.command import numbers, parts
-from benchmarks.peers import bbob, rbv2, trainings
+from benchmarks.peers import functions, yahpo
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
@@ -21,11 +21,11 @@ SETS: Mapping[str, tuple[str, ...]] = {
     "tables": tuple(TABLES),
     "functions": tuple(SHAPES),
     "noisy": tuple(f"{name}{_NOISY}" for name in SHAPES),
-    "bbob": tuple(name for dimension in bbob.DIMENSIONS for name in bbob.names(dimension)),
-    **{f"bbob-{dimension}": tuple(bbob.names(dimension)) for dimension in bbob.DIMENSIONS},
-    "lcbench": trainings.NAMES,
-    "rbv2": rbv2.NAMES,
-    "rbv2-others": rbv2.OTHERS,
+    "bbob": tuple(name for dimension in functions.DIMENSIONS for name in functions.bbob_names(dimension)),
+    **{f"bbob-{dimension}": tuple(functions.bbob_names(dimension)) for dimension in functions.DIMENSIONS},
+    "lcbench": yahpo.TRAININGS,
+    "rbv2": yahpo.LEARNERS,
+    "rbv2-others": yahpo.OTHER_LEARNERS,
 }
 SUITES = ("bbob", "lcbench", "rbv2", "rbv2-others")  # not in `all`
 
@@ -47,22 +47,20 @@ class Setting:
 
 
 def make_problem(name: str, seed: int, source: DataSource) -> Problem:
-    """The problem `name` of PROBLEMS or of SUITES; raises ObjectiveError when its data are not
-    available."""
+    """The problem of this name. Raises ObjectiveError if its data are not available."""
     if name in TABLES:
         return load_table(name, source)
-    if name in trainings.NAMES:
-        return trainings.load_training(name, source)
-    if name in (*rbv2.NAMES, *rbv2.OTHERS):
-        return rbv2.load_learner(name, source)
+    if name in yahpo.TRAININGS:
+        return yahpo.load_training(name, source)
+    if name in (*yahpo.LEARNERS, *yahpo.OTHER_LEARNERS):
+        return yahpo.load_learner(name, source)
     if name in SETS["bbob"]:
-        return bbob.parse(name, seed)
+        return functions.load_bbob(name, seed)
     return Function(name.removesuffix(_NOISY), seed, NOISE if name.endswith(_NOISY) else 0.0)
 
 
 def problems(text: str) -> tuple[str, ...]:
-    """The problems in a list separated by commas; a name of SETS selects several. Raises UserError
-    for others."""
+    """The problems in a list of names and SETS, separated by commas. Raises UserError."""
     names: list[str] = []
     every = (*SETS, *PROBLEMS, *(name for suite in SUITES for name in SETS[suite]))
     for name in parts(text):

@@ -1,27 +1,98 @@
 """Records as tables: one group of problems after the other, for one number of workers and of
-evaluations."""
+evaluations. Regret by evaluations, ranks, and differences with bootstrap intervals.
+"""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.peers.cache import common
-from benchmarks.peers.measures import (
-    SHARES,
-    Found,
-    difference,
-    log10,
-    mean_of,
-    mean_regret,
-    milliseconds,
-    ranks,
-    regret_at_share,
-)
+import numpy as np
+from scipy.stats import rankdata
+
+from benchmarks.peers.cache import Key, common
 from benchmarks.peers.problems import Group
-from benchmarks.peers.search import Record
+from benchmarks.peers.search import MARKS, Record
 from benchmarks.peers.settings import SETS, Setting
 from benchmarks.peers.tables import TABLES
-from benchmarks.tables import Cell, Table
+from benchmarks.tables import Cell, Floats, Table
 
-Scale = Callable[[float], float]
+Found = Mapping[str, Mapping[Key, Record]]  # by method
+
+SHARES = (0.25, 0.5, 1.0)
+WORST = 10.0  # upper bound of the regret of one evaluation in the mean regret: diverged runs have unbounded values
+SMALLEST = 1e-8  # smaller regrets are replaced by this number before their logarithm is taken
+LEVEL = 0.9
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its bootstrap interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def regret_at_share(record: Record, share: float) -> float:
+    """Regret of the recommendation after this share of the evaluations."""
+    return float(record.recommended[max(round(share * MARKS), 1) - 1])
+
+
+def mean_regret(record: Record) -> float:
+    """Mean regret of the evaluations, each at most WORST."""
+    return float(np.minimum(record.regrets, WORST).mean())
+
+
+def milliseconds(record: Record) -> float:
+    """CPU milliseconds of `ask` and `tell` for each evaluation."""
+    return 1e3 * float(np.mean(record.ask_seconds) + np.mean(record.tell_seconds))
+
+
+def log10(regret: float) -> float:
+    """The logarithm of the regret, which counts as SMALLEST at least."""
+    return float(np.log10(max(regret, SMALLEST)))
+
+
+def mean_of(records: Mapping[Key, Record], keys: Sequence[Key], of: Callable[[Record], float]) -> float:
+    """The mean of `of` over the searches `keys`."""
+    return float(np.mean([of(records[key]) for key in keys]))
+
+
+def ranks(results: Found, keys: Sequence[Key], of: Callable[[Record], float]) -> dict[str, Estimate]:
+    """Mean rank of each method, 1 for the smallest `of`; the interval is over problems."""
+    values = np.array([[of(records[key]) for records in results.values()] for key in keys])
+    by_search = np.array([rankdata(np.round(row, 9)) for row in values])
+    return {method: estimate(by_search[:, place], keys) for place, method in enumerate(results)}
+
+
+def difference(
+    our_records: Mapping[Key, Record],
+    their_records: Mapping[Key, Record],
+    keys: Sequence[Key],
+    of: Callable[[Record], float],
+) -> Estimate:
+    """The mean difference of `of`, ours − theirs, over paired searches."""
+    return estimate(np.array([of(our_records[key]) - of(their_records[key]) for key in keys]), keys)
+
+
+def estimate(samples: Floats, keys: Sequence[Key]) -> Estimate:
+    """The mean of `samples` (n,), one for each search, with a bootstrap interval of LEVEL.
+
+    Problems are drawn with replacement, and seeds within each problem.
+    """
+    grouped = [samples[[key[0] == name for key in keys]] for name in dict.fromkeys(key[0] for key in keys)]
+    rng = np.random.default_rng(0)
+    draws = np.empty(_DRAWS)
+    for place in range(_DRAWS):
+        resampled = [grouped[index] for index in rng.integers(len(grouped), size=len(grouped))]
+        draws[place] = np.concatenate([rng.choice(group, len(group)) for group in resampled]).mean()
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(samples.mean()), float(low), float(high))
+
+
 Measure = Callable[[Record], float]
 
 _SUITES = {"bbob": Group.BBOB, "lcbench": Group.LCBENCH, "rbv2": Group.RBV2}
@@ -49,22 +120,15 @@ def searches_of_group(results: Found, group: Group) -> Found:
 
 
 def tables(setting: Setting, everything: Found) -> Iterator[Table]:
-    """For each group: regret and rank by evaluations, differences from BASE, and
-    each problem."""
+    """For each group: regrets and ranks, each problem, and differences from BASE."""
     for group in Group:
         records = searches_of_group(everything, group)
         keys = common(records)
         if keys:
-            scale = _scale(group)
-            yield _by_evaluations(setting, group, records, scale)
-            yield _by_problem(setting, group, records, scale)
+            yield _by_evaluations(setting, group, records)
+            yield _by_problem(setting, group, records)
         if BASE in records and len(records) > 1:
-            yield _differences(setting, group, records, _scale(group))
-
-
-def _scale(group: Group) -> Scale:
-    """The scale of regrets: logarithmic for functions, linear for all others."""
-    return (lambda regret: regret) if group in _LINEAR else log10
+            yield _differences(setting, group, records)
 
 
 def _unit(group: Group) -> str:
@@ -75,14 +139,16 @@ def _name(kind: str, setting: Setting, group: Group) -> str:
     return f"{kind}-{group.replace(' ', '-')}-{setting.name}"
 
 
-def _at_share(share: float, scale: Scale) -> Measure:
-    return lambda record: scale(regret_at_share(record, share))
+def _at_share(share: float, group: Group) -> Measure:
+    if group in _LINEAR:
+        return lambda record: regret_at_share(record, share)
+    return lambda record: log10(regret_at_share(record, share))
 
 
-def _by_evaluations(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:
+def _by_evaluations(setting: Setting, group: Group, results: Found) -> Table:
     keys = common(results)
     counts = [round(share * setting.evaluations) for share in SHARES]
-    measures = [_at_share(share, scale) for share in SHARES]
+    measures = [_at_share(share, group) for share in SHARES]
     ranked = [ranks(results, keys, measure) for measure in measures]
     rows: list[tuple[Cell, ...]] = [
         (
@@ -100,24 +166,24 @@ def _by_evaluations(setting: Setting, group: Group, results: Found, scale: Scale
     return Table(_name("regret", setting, group), title, ("method", *at, "cumulative", "ms"), rows)
 
 
-def _by_problem(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:
+def _by_problem(setting: Setting, group: Group, results: Found) -> Table:
     keys = common(results)
     names = list(dict.fromkeys(problem for problem, _ in keys))
     rows: list[tuple[Cell, ...]] = []
     for method, records in results.items():
         keys_by_name = [[key for key in keys if key[0] == name] for name in names]
-        rows.append((method, *(mean_of(records, those, _at_share(1.0, scale)) for those in keys_by_name)))
+        rows.append((method, *(mean_of(records, those, _at_share(1.0, group)) for those in keys_by_name)))
     title = f"{setting}: {_unit(group)} after {setting.evaluations} evaluations, problem by problem"
     return Table(_name("problems", setting, group), title, ("method", *names), rows)
 
 
-def _differences(setting: Setting, group: Group, results: Found, scale: Scale) -> Table:
+def _differences(setting: Setting, group: Group, results: Found) -> Table:
     """Each method on the searches that it and BASE have in common."""
     rows: list[tuple[Cell, ...]] = []
     for method, records in results.items():
         keys = common({method: records, BASE: results[BASE]})
         if method != BASE and keys:
-            measures = [_at_share(share, scale) for share in SHARES]
+            measures = [_at_share(share, group) for share in SHARES]
             paired = [str(difference(records, results[BASE], keys, measure)) for measure in measures]
             rows.append((method, len(keys), *paired, str(difference(records, results[BASE], keys, mean_regret))))
     counts = [str(round(share * setting.evaluations)) for share in SHARES]

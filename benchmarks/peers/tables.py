@@ -76,10 +76,10 @@ def _grid(options: NasBench201 | FcNet | HpobenchMlp, sign: float = 1.0) -> Call
 
 
 def _cells(source: DataSource) -> Recorded:
-    cells = load_cell_table(source)
+    cells, times = load_cell_table(source)
     space = SearchSpace(cells.space)
     features = cells.arms.features
-    seconds = cells.seconds[:, -1]
+    seconds = times.astype(np.float64)
 
     def row(point: Point) -> int:
         """The first row in which the fewest parameters differ."""
@@ -106,6 +106,5 @@ TABLES: Mapping[str, Callable[[DataSource], Recorded]] = {
 
 @cache
 def load_table(name: str, source: DataSource) -> Recorded:
-    """The table `name` of TABLES; raises ObjectiveError when its data are not in the data
-    folder."""
+    """The table `name` of TABLES. Raises ObjectiveError if its data are missing."""
     return TABLES[name](source)

@@ -1,2 +1,1 @@
-"""The speed of BBKB: compared with its authors' code, with peers and with a bound of the work, for
-growing A and T."""
+"""The speed of BBKB, compared with its authors' code and with goals, for growing A and T."""

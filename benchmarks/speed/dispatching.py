@@ -1,5 +1,4 @@
-"""Evaluations that take no time: their number per second through the whole path, and the memory
-after them."""
+"""Evaluations that take no time: their number per second, and the memory after them."""
 
 import functools
 import os
@@ -12,7 +11,6 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.speed.rows import Answer
 from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
 from orchestrator.campaign.status import Status
 from orchestrator.running.coordinator.cluster import connect, disconnect
@@ -23,6 +21,7 @@ from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
 
+Answer = dict[str, Any]  # a measurement
 IN_FLIGHT = 256  # raw tasks in flight: the driver always has results to collect
 
 
@@ -110,8 +109,7 @@ def _campaign(settings: Settings) -> float:
 
 
 def _tune(evaluations: int, cores: int, folder: Path) -> float:
-    """Seconds of Ray Tune in its fastest configuration: actors are reused, and there are no
-    loggers."""
+    """Evaluations per second of Ray Tune with reused actors and without loggers."""
     os.environ["TUNE_DISABLE_AUTO_CALLBACK_LOGGERS"] = "1"
     os.environ["RAY_AIR_NEW_OUTPUT"] = "0"
     from ray import tune
@@ -131,8 +129,7 @@ def _tune(evaluations: int, cores: int, folder: Path) -> float:
 
 
 def memory(strategy: str, counts: list[int]) -> Answer:
-    """Resident memory (MiB) of the process with strategy and store, after each of these numbers of
-    evaluations."""
+    """Resident memory (MiB) of the process with strategy and store after these evaluations."""
     memory_by_kind: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}

@@ -2,7 +2,8 @@
 prints JSON.
 
 Each measurement has its own process, because the number of BLAS threads is fixed when numpy is
-imported, and memory must not contain earlier measurements.
+imported, and memory must not contain earlier measurements. The settings are the paper's (BBKB,
+section 5).
 """
 
 import json
@@ -10,20 +11,77 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.defaults import defaults
-from benchmarks.speed.dispatching import memory, throughput
-from benchmarks.speed.problems import Problem, load
-from benchmarks.speed.rows import Answer
+from benchmarks.papers.nasbench101_cells import Cells
+from benchmarks.peers.search import SIGMA, play
+from benchmarks.speed.dispatching import Answer, memory, throughput
+from objectives.datasets import DataSource
+from objectives.names import find_objective
+from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.arrays import Floats, freeze
 from orchestrator.bandit.goals import Goals
+from orchestrator.bandit.kernels import RBF
+from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
+
+NOISE = 0.01
+BANDWIDTHS = {"cadata": 12.5, "abalone": 17.5, "nasbench101": 100.0, "synthetic": 1.0}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """`features` (A, d), noise-free `values` (A,) in [0, 1], bandwidth of the Gaussian kernel."""
+
+    features: Floats
+    values: Floats
+    bandwidth: float
+
+    def rewards(self, arms: list[int], noise: np.random.Generator) -> Floats:
+        """The values of these arms with noise N(0, 0.01²)."""
+        rewards: Floats = self.values[arms] + NOISE * noise.standard_normal(len(arms))
+        return rewards
+
+    def ratio(self, arms: list[int]) -> float:
+        """The regret of these pulls, divided by the expected regret of as many uniform ones."""
+        best = self.values.max()
+        return float((best - self.values[arms]).sum() / (len(arms) * (best - self.values.mean())))
+
+    def strategy(self, horizon: int, rule: str, covariance: str = "embedded") -> BBKB:
+        """BBKB as in the paper's experiments: λ = ξ² = 1e-4, F = 1, δ = 1/T, q̄ = 2, C̃ = 2."""
+        options: dict[str, Any] = {"termination": rule, "local_covariance": covariance}
+        return BBKB(
+            kernel=RBF(self.bandwidth),
+            regularization=NOISE**2,
+            noise_variance=NOISE**2,
+            norm_bound=1.0,
+            delta=1.0 / horizon,
+            oversampling=2.0,
+            ratio_threshold=2.0,
+            warm_start=RandomStart(1),
+            **options,
+        )
+
+
+def load(name: str, arms: int | None = None, dimension: int = 20) -> Problem:
+    """The problem `name`; `synthetic` has uniform features (`arms`, `dimension`)."""
+    if name == "synthetic":
+        features = freeze(np.random.default_rng(0).random((arms or 10_000, dimension)))  # as a campaign's candidates
+        shown = features[:, : min(dimension, 6)].T  # column by column: no second array of that size
+        values = sum((np.sin(3.0 * column) for column in shown), np.zeros(len(features))) / len(shown)
+        return Problem(features, values, BANDWIDTHS[name] * np.sqrt(dimension / 6.0))
+    source = DataSource.find()
+    table: Any = (Cells("all", NOISE) if name == "nasbench101" else find_objective(name)()).load(source)
+    target = np.nanmean(table.target, axis=1)
+    values = (target - target.min()) / np.ptp(target)
+    return Problem(np.ascontiguousarray(table.features), values, BANDWIDTHS[name])
 
 
 def mebibytes() -> float:
@@ -31,7 +89,7 @@ def mebibytes() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def play(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = None) -> Answer:
+def run(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = None) -> Answer:
     """A complete run; the seconds are those of `init`, `ask` and `tell`."""
     noise, clock, batches = np.random.default_rng([seed, 9]), 0.0, 0
     picked_arms: list[int] = []
@@ -67,12 +125,11 @@ def play(problem: Problem, strategy: BBKB, horizon: int, seed: int, arms: Any = 
 def ours(name: str, horizon: int, rule: str, covariance: str = "embedded", seed: int = 0) -> Answer:
     """BBKB of this project."""
     problem = load(name)
-    return play(problem, problem.strategy(horizon, rule, covariance), horizon, seed)
+    return run(problem, problem.strategy(horizon, rule, covariance), horizon, seed)
 
 
 def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> Answer:
-    """The authors' released code, with its fast kernel. It starts with two arms, because it fails
-    with one."""
+    """The authors' code with its fast kernel. It starts with two arms: it fails with one."""
     sys.path.insert(0, str(Path(folder)))
     import bkb_lib
     import utils
@@ -103,13 +160,9 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
 
 
 def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
-    """Two refits and batches over many arms, the first of which sweeps over all arms.
+    """Two refits and batches of `batch` pulls over many arms; the first sweeps over all arms.
 
-    Args:
-        arms: number of candidates A.
-        dimension: of their features.
-        dictionary: number of first pulls, all of which are inducing points.
-        batch: pulls of a batch.
+    `dictionary` is the number of first pulls, all of which are inducing points.
     """
     problem = load("synthetic", arms, dimension)
     candidates = mebibytes()
@@ -174,6 +227,32 @@ def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
         state = strategy.tell(state, observe(pending), rng)
         picks += len(pending)
     return {"suggestion": (time.process_time() - began) / picks, "dictionary": len(state.dictionary)}
+
+
+def defaults(arms: int, workers: int, horizon: int, dimension: int = 6, seed: int = 0) -> Answer:
+    """CPU seconds of a suggestion with `ask`, `tell` and all refits; `horizon` evaluations."""
+    problem, rng = load("synthetic", arms, dimension), np.random.default_rng([seed, 9])
+    optimizer = CandidateOptimizer(problem.features, seed=seed)
+    picked_arms: list[int] = []
+
+    def begin(number: int) -> float:
+        if number == len(picked_arms):  # all workers are free at the start
+            picked_arms.extend(map(int, optimizer.ask(min(workers, horizon) if number == 0 else 1)))
+        return float(rng.lognormal(0.0, SIGMA))
+
+    def finish(number: int) -> None:
+        arm = picked_arms[number]
+        optimizer.tell([arm], [problem.values[arm] + NOISE * rng.standard_normal()])
+
+    began = time.process_time()
+    play(workers, horizon, begin, finish, "the default optimizer")
+    seconds = time.process_time() - began
+    return {
+        "suggestion": seconds / horizon,
+        "seconds": seconds,
+        "arms": picked_arms,
+        "dictionary": len(optimizer.dictionary),
+    }
 
 
 LONG = ("arms", "sizes")  # arrays of a run, which are not printed

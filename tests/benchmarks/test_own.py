@@ -15,7 +15,7 @@ from benchmarks.curves import on_ray, own
 from benchmarks.curves.__main__ import main
 from benchmarks.curves.campaign import run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS
-from benchmarks.curves.methods.catalogue import make_method
+from benchmarks.curves.methods import make_method
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting, search
 from benchmarks.curves.trainings import STEPS, Rows
@@ -73,9 +73,7 @@ def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp
         "problem": "taskset-6",
         "workers": 8,
         "trainings": 10,
-        "durations": "equal",
         "used": [0.1],
-        "times": [0.1],
         "finished_regret": 0.5,
         "starts": 3,
         "continuations": 0,

@@ -40,9 +40,6 @@ class Script:
     def end(self, trial: int, value: float) -> None:
         self.ends.append(trial)
 
-    def recommend(self) -> None:
-        return None
-
 
 def start(problem: CurveProblem) -> Start:
     assert problem.arms is not None
@@ -97,18 +94,11 @@ def test_method_without_reports_pays_whole_trainings_only(problem: CurveProblem)
     class Blind(Script):
         watches = False
 
-    anew = replace(problem, costs=tuple(2 * one for one in problem.costs), whole_cost=problem.whole_cost)
+    anew = replace(problem, costs=tuple(2 * one for one in problem.costs))
     method = Blind(anew, [], set())
     record = search(anew, method, "blind", Setting(workers=1, trainings=3, seed=0))
     assert record.finished == 3
     assert not method.reports
-
-
-def test_recorded_durations_set_the_time(problem: CurveProblem) -> None:
-    slow = replace(problem, durations=lambda configuration: np.full(len(problem.steps), 2.0))
-    setting = Setting(workers=1, trainings=1, seed=0, durations="recorded")
-    record = search(slow, Script(slow, [], set()), "script", setting)
-    assert record.times[0] == 2.0
 
 
 def test_regret_before_the_first_report_is_the_first_one() -> None:
@@ -117,10 +107,8 @@ def test_regret_before_the_first_report_is_the_first_one() -> None:
         method="m",
         workers=1,
         trainings=1,
-        durations="equal",
         seed=0,
         used=[0.2, 0.6],
-        times=[1, 2],
         regrets=[0.5, 0.1],
         finished_regret=None,
         starts=1,

@@ -17,8 +17,7 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.papers.__main__ import main as papers
 from benchmarks.peers.__main__ import main as peers
 from benchmarks.speed import measure
-from benchmarks.speed.defaults import defaults
-from benchmarks.speed.problems import load
+from benchmarks.speed.measure import load
 from objectives.datasets import DataSource
 from orchestrator.errors import UserError
 from workers.messages import Attempt, IntermediateValue, Stopped, Success
@@ -53,7 +52,7 @@ def test_curves_compares_a_campaign_with_random_search(source: DataSource, tmp_p
 
 
 def test_curves_executor_continues_a_stopped_trial_after_its_last_step(problem: CurveProblem) -> None:
-    executor = TrainingExecutor(problem, 1, is_timed=False)
+    executor = TrainingExecutor(problem, 1)
     steps: list[int] = []
 
     def take(values: list[IntermediateValue]) -> set[int]:
@@ -99,7 +98,7 @@ def test_speed_measures_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run["sizes"][-1] == (run["dictionary"], len(set(run["arms"])))
     assert small.ratio([int(np.argmax(small.values))]) == 0.0
     assert measure.million(5000, 3, dictionary=20, batch=30)["dictionaries"][0] == 20
-    assert len(defaults(200, workers=4, horizon=30, dimension=3)["arms"]) == 30
+    assert len(measure.defaults(200, workers=4, horizon=30, dimension=3)["arms"]) == 30
 
 
 def test_bench_names_the_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

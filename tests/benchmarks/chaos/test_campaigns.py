@@ -14,8 +14,7 @@ import pytest
 from benchmarks.chaos.accounting import Victim, account
 from benchmarks.chaos.campaign import Campaign, Plan
 from benchmarks.chaos.cluster import Cluster
-from benchmarks.chaos.course import Course, Result, Setting, settings
-from benchmarks.chaos.monkey import Monkey
+from benchmarks.chaos.course import Course, Monkey, Result, Setting, settings
 from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import program_of, wait_for
 from orchestrator.campaign.events import SessionClosed

@@ -1,14 +1,35 @@
-"""Random search: without stopping, with a stopping rule of this project, and many short trainings
-with the best continued."""
+"""The methods by name: campaigns of this project, Optuna, and random search without stopping, with a
+stopping rule of this project, or with many short trainings of which the best are continued.
+
+Optuna is imported when it is used, so it is optional.
+"""
 
 import math
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 
 import numpy as np
 
 from benchmarks.curves.problems import Configuration, CurveProblem
-from benchmarks.curves.simulate import Continue, Start, Suggestion
+from benchmarks.curves.simulate import Continue, Method, Setting, Start, Suggestion
+from objectives.keywords import did_you_mean
 from objectives.sampling import make_candidates
 from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
+from orchestrator.errors import UserError
+
+LABELS: Mapping[str, str] = {
+    "random": "random search",
+    "random-asha": "random search, asha",
+    "random-short": "random search, 5 steps, then the best",
+    "tpe": "Optuna, TPE",
+    "tpe-hyperband": "Optuna, TPE, HyperbandPruner",
+    "tpe-sha": "Optuna, TPE, SuccessiveHalvingPruner",
+    "bbkb": "bbkb, no stopping",
+    "bbkb-median": "bbkb, median",
+    "bbkb-model": "bbkb, model",
+    "bbkb-model-anew": "bbkb, model, without checkpoints",
+}
+RANDOM = ("random", "random-asha", "random-short")
 
 
 class RandomConfigurations:
@@ -44,9 +65,6 @@ class RandomSearch:
     def end(self, trial: int, value: float) -> None:
         self._rungs = self._rungs.without(trial)
 
-    def recommend(self) -> None:
-        return None
-
 
 class ShortThenBest:
     """Random configurations for `first_steps` steps, then the best `best_kept` to the end.
@@ -64,7 +82,7 @@ class ShortThenBest:
         self._until = next(step for step in problem.steps if step >= min(first_steps, problem.last_step))
         place = problem.steps.index(self._until)
         short, remaining_cost = sum(problem.costs[: place + 1]), sum(problem.costs[place + 1 :])
-        budget = trainings * problem.whole_cost - best_kept * remaining_cost
+        budget = trainings * problem.last_step - best_kept * remaining_cost
         self._wanted, self._started = max(best_kept, math.floor(budget / short)), 0
         self._values = dict[int, float]()  # after the short trainings
         self._continued, self._ended = set[int](), set[int]()
@@ -93,10 +111,35 @@ class ShortThenBest:
     def end(self, trial: int, value: float) -> None:
         self._ended.add(trial)
 
-    def recommend(self) -> None:
-        return None
-
     def _start(self) -> Start | None:
         configuration = self._draw()
         self._started += configuration is not None
         return None if configuration is None else Start(configuration)
+
+
+def known_methods(names: Sequence[str]) -> None:
+    """Raise UserError when one of `names` is no method, or its library is not installed."""
+    for name in names:
+        if name not in LABELS:
+            choices = ",".join(LABELS)
+            raise UserError(f"--methods must be some of {choices}, got {name!r}{did_you_mean(name, LABELS)}")
+        if name.startswith("tpe") and find_spec("optuna") is None:
+            remedy = "pip install optuna, or leave it out of --methods"
+            raise UserError(f"--methods: {name} needs optuna, which is not installed; {remedy}")
+
+
+def make_method(name: str, problem: CurveProblem, setting: Setting) -> Method:
+    """Make the method `name` of LABELS, which is no campaign."""
+    seed, trainings = setting.seed, setting.trainings
+    if name.startswith("tpe"):
+        from optuna.samplers import TPESampler
+
+        from benchmarks.curves.of_optuna import InOptuna
+
+        return InOptuna(problem, seed, name.partition("-")[2] or "none", TPESampler(seed=seed))
+    match name:
+        case "random":
+            return RandomSearch(problem, seed, None)
+        case "random-asha":
+            return RandomSearch(problem, seed, StoppingRule.asha(3, problem.steps[0]))
+    return ShortThenBest(problem, seed, trainings)

@@ -1,5 +1,4 @@
-"""Optuna's samplers (Akiba et al. 2019). Ordered parameters become integers, the index of their
-value."""
+"""Optuna's samplers (Akiba et al. 2019). Ordered parameters become the index of their value."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -8,7 +7,7 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from benchmarks.peers.methods.conditions import exists
+from benchmarks.peers.methods import exists
 from benchmarks.peers.problems import Point, Problem
 from objectives.parameters import Choice, Ordered, Parameter, Range
 from orchestrator.errors import UserError
@@ -51,8 +50,7 @@ class OfOptuna:
         return all(parameter.when is None for parameter in self._space.values())
 
     def _suggest(self, trial: Any) -> None:
-        """Draw the parameters that exist, one after the other, as Optuna's users write conditional
-        spaces."""
+        """Draw the parameters that exist one after the other, as in Optuna's conditional spaces."""
         for name, parameter in self._space.items():
             if not exists(parameter, trial.params):
                 continue
@@ -65,8 +63,7 @@ class OfOptuna:
                     trial.suggest_categorical(name, levels)
 
     def recommend(self) -> None:
-        """None: the point with the largest mean reward, the study's best trial when no point is
-        evaluated twice."""
+        """None: the point with the largest mean reward."""
 
 
 def distribution(parameter: Parameter) -> BaseDistribution:

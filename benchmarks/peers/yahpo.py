@@ -1,10 +1,11 @@
-"""Learners on OpenML data sets, through YAHPO Gym's surrogates of RandomBot v2.
+"""Surrogates of YAHPO Gym as problems: neural networks in ONNX format that predict accuracies.
 
-The problem `rbv2_xgboost-1040` is XGBoost on the OpenML task 1040: 14 parameters, of which eight
-exist with tree boosters only, two of these with `dart` only. `rbv2_rpart-1040` is a decision tree
-with five parameters. The reward is the accuracy after training on all data, without noise.
+`lcbench-3945` is a network on the OpenML task 3945 after its last epoch, with 7 parameters
+(`benchmarks.curves.lcbench`). `rbv2_xgboost-1040` is XGBoost on the task 1040 (RandomBot v2): 14
+parameters, of which eight exist with tree boosters only, two of these with `dart` only.
+`rbv2_rpart-1040` is a decision tree with five parameters. Rewards are accuracies, without noise.
 
-Binder, Pfisterer, Bischl 2020 (the data). Needs onnxruntime (`benchmarks.surrogates`).
+Binder, Pfisterer, Bischl 2020 (the data). Needs onnxruntime.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,42 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.curves.lcbench import TASKS, load, load_surrogate
+from benchmarks.curves.problems import CurveProblem
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
-from benchmarks.surrogates import load_surrogate
 from objectives.conditions import Scalar
 from objectives.datasets import DataSource
 from objectives.parameters import Choice, Range, Space
 from objectives.sampling import make_candidates
 
-TASKS = ("1040", "1111", "1468", "1489", "23381", "40496", "40981", "41212")
+TRAININGS = tuple(f"lcbench-{task}" for task in TASKS)
+
+
+@dataclass(frozen=True, eq=False)
+class Training(WholeSpace):
+    """One task of LCBench."""
+
+    curves: CurveProblem  # its learning curves, of which the last value counts
+
+    @property
+    def group(self) -> Group:
+        return Group.LCBENCH
+
+    @property
+    def space(self) -> Space:
+        return self.curves.space
+
+    def evaluate(self, point: Point, rng: np.random.Generator) -> Evaluation:
+        value = float(self.curves.curve(point)[-1])
+        return Evaluation(value, value, self.curves.regret(value))
+
+
+def load_training(name: str, source: DataSource) -> Training:
+    """The problem `name` of TRAININGS."""
+    return Training(load(name.removeprefix("lcbench-"), source))
+
+
+LEARNER_TASKS = ("1040", "1111", "1468", "1489", "23381", "40496", "40981", "41212")
 OTHER_TASKS = (  # of XGBoost, by turns from the surrogate's list, to verify changes of the search
     *("1049", "1068", "1461", "1479", "1494", "1515", "188", "28", "312", "38", "40685", "40975", "40994"),
     *("41146", "41162", "41169", "42", "46", "6", "1056", "1220", "1475", "1486", "1501", "18", "23512"),
@@ -56,8 +85,8 @@ SPACES: Mapping[str, Space] = {  # choices, then numbers, in the order of the su
         "minsplit": Range(1, 100, integer=True),
     },
 }
-NAMES = tuple(f"{learner}-{task}" for learner in SPACES for task in TASKS)
-OTHERS = tuple(f"rbv2_xgboost-{task}" for task in OTHER_TASKS)
+LEARNERS = tuple(f"{learner}-{task}" for learner in SPACES for task in LEARNER_TASKS)
+OTHER_LEARNERS = tuple(f"rbv2_xgboost-{task}" for task in OTHER_TASKS)
 _WHOLE_DATA, _REPETITIONS = 1.0, 10.0  # the last two inputs: the share of the data, and repetitions
 _MISSING = "#na#"  # stands for a choice that does not exist
 _SAMPLE, _CLIMBERS, _ROUNDS, _CHILDREN = 2**13, 32, 24, 16
@@ -97,12 +126,9 @@ class Surrogate:
         """The accuracies (n,) of n configurations."""
         ends = (_WHOLE_DATA, _REPETITIONS)
         numbers = [[*(_number(point.get(name)) for name in self._numbers), *ends] for point in points]
+        number = self._codes["task_id"][task]
         choices = [
-            [
-                self._codes["task_id"][task],
-                *(self._codes[name][str(point.get(name, _MISSING))] for name in self._choices),
-            ]
-            for point in points
+            [number, *(self._codes[name][str(point.get(name, _MISSING))] for name in self._choices)] for point in points
         ]
         inputs = {"x_cont": np.array(numbers, np.float32), "x_cat": np.array(choices, np.int32)}
         outputs = np.asarray(self._session.run(None, inputs)[0], np.float64)
@@ -111,8 +137,7 @@ class Surrogate:
 
     @cache  # noqa: B019 -- surrogates live as long as the process
     def optimum(self, task: str) -> tuple[float, float]:
-        """The best accuracy that a long random search with local steps finds, and the median of a
-        Sobol sequence."""
+        """The best accuracy of a random search with local steps; the median of a sample."""
         sampled = make_candidates(self.space, _SAMPLE, "sobol", 0)
         points = [sampled.parameters(row) for row in range(len(sampled))]
         values, rng = self.accuracies(task, points), np.random.default_rng(0)
@@ -128,8 +153,7 @@ class Surrogate:
         return float(values.max()), median
 
     def _moved(self, point: Point, width: float, rng: np.random.Generator) -> Point:
-        """A configuration with the same choices whose numbers are about `width` of their scale
-        away."""
+        """A configuration with the same choices, and numbers about `width` of their scale away."""
         return {name: _step(self.space[name], value, width, rng) for name, value in point.items()}
 
 
@@ -148,8 +172,7 @@ def _step(kind: Any, value: Any, width: float, rng: np.random.Generator) -> Any:
 
 
 def load_learner(name: str, source: DataSource) -> Learner:
-    """The problem `name` of NAMES or OTHERS; raises ObjectiveError when its data are missing, UserError
-    without onnxruntime."""
+    """The problem of this name. Raises the errors of `load_surrogate`."""
     learner, _, task = name.partition("-")
     return Learner(_surrogate(learner, source), task)
 

@@ -1,5 +1,4 @@
-"""Optuna's TPE (default) with its pruners, reduction 3, from the first step; a pruned trial is not
-continued."""
+"""Optuna's TPE with its pruners, reduction 3; a pruned trial is not continued."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,7 +7,7 @@ import optuna
 
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Start, Suggestion
-from benchmarks.peers.methods.of_optuna import distribution, value_of
+from benchmarks.peers.of_optuna import distribution, value_of
 
 REDUCTION = 3
 PRUNERS: Mapping[str, Callable[[CurveProblem], optuna.pruners.BasePruner]] = {
@@ -55,6 +54,3 @@ class InOptuna:
     def end(self, trial: int, value: float) -> None:
         self._trials[trial].report(value, self._last)
         self._study.tell(self._trials[trial], value)
-
-    def recommend(self) -> None:
-        return None

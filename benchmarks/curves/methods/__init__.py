@@ -1,1 +1,0 @@
-"""The methods that are compared: adapters from their interfaces to that of the simulation."""
