@@ -159,13 +159,19 @@ def _names(member: object) -> tuple[str, ...]:
 
 def _build_value(annotation: object, value: object) -> object:
     choices = alternatives(annotation)
+    if choices:
+        return _build_named(choices, value)
     members = [member for member in _members(annotation) if member is not NoneType]
-    if isinstance(value, Mapping) and not choices and len(members) == 1 and dataclasses.is_dataclass(members[0]):
+    if isinstance(value, Mapping) and len(members) == 1 and dataclasses.is_dataclass(members[0]):
         return build(cast(type, members[0]), value)  # such as `Model | None`
-    if choices and isinstance(value, str):
+    return value
+
+
+def _build_named(choices: Mapping[str, type], value: object) -> object:
+    if isinstance(value, str):
         example = value if value in choices else next(iter(choices))
         raise failure([Refusal((), f"must be a mapping such as {{name: {example}}}", excerpt(value))])
-    if not choices or not isinstance(value, Mapping):
+    if not isinstance(value, Mapping):
         return value
     listed = ", ".join(choices)
     if "name" not in value:

@@ -69,8 +69,9 @@ def schema() -> Schema:
     continued = definitions[ModelStoppingSettings.__name__]["properties"]
     continued["continues"] = continued["continue"]  # present in the campaign.yaml of a run
     _select_by_rule(sections["early_stopping"])
-    for name in ("forbid", "enqueue"):
-        sections[name] |= {"type": "array", "items": {"type": "object", "minProperties": 1}}
+    mappings = {"type": "array", "items": {"type": "object", "minProperties": 1}}
+    sections["forbid"] |= mappings
+    sections["enqueue"] |= mappings
     _open_objective(definitions[_target(sections["objective"])], objectives, by_class)
     return {
         **settings,
