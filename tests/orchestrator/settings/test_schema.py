@@ -47,6 +47,9 @@ def test_shipped_campaign_conforms_as_written_and_as_resolved(path: Path) -> Non
         {"objective": {"callable": "m:f", "direction": "maximize", "options": {"path": "m"}}},
         {"objective": {"command": "ls", "direction": "maximize", "options": {"command": "m", "direction": "maximize"}}},
         {"workers": {"executor": "cloud"}},
+        {"budget": {"hours": 5}},
+        {"constraints": [{"metric": "a"}]},
+        {"objectives": [{"metric": "a", "direction": "up"}]},
     ],
 )
 def test_wrong_campaign_does_not_conform(change: dict[str, Any]) -> None:
@@ -78,15 +81,19 @@ def test_mistake_is_shown_at_its_key_and_not_at_the_section(
     assert any(words in error.message for error in errors)
 
 
-def test_budget_is_of_evaluations_or_of_steps() -> None:
-    VALIDATOR.validate({**SMALL, "budget": {"steps": 5}})
-    with pytest.raises(jsonschema.ValidationError):
-        VALIDATOR.validate({**SMALL, "budget": {"hours": 5}})
-
-
-def test_users_class_conforms() -> None:
-    VALIDATOR.validate({**SMALL, "strategy": {"name": "mine:Strategy", "whatever": 1}})
-    VALIDATOR.validate({**SMALL, "objective": {"name": "mine:Objective", "options": {"whatever": 1}}})
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"budget": {"steps": 5}},
+        {"budget": {"evaluations": 5, "stop_when": {"no_gain_of": 0.001, "in": 64}}},
+        {"objectives": [{"metric": "a"}, {"metric": "b", "direction": "minimize"}]},
+        {"constraints": [{"metric": "a", "at_least": 1}]},
+        {"strategy": {"name": "mine:Strategy", "whatever": 1}},
+        {"objective": {"name": "mine:Objective", "options": {"whatever": 1}}},
+    ],
+)
+def test_campaign_conforms(change: dict[str, Any]) -> None:
+    VALIDATOR.validate({**SMALL, **change})
 
 
 def _undocumented_fields(schema: dict[str, Any], path: str) -> Iterator[str]:

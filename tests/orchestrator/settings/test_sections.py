@@ -1,11 +1,17 @@
-"""Tests of orchestrator/settings/sections.py: names of campaigns, and budgets."""
+"""Tests of orchestrator/settings/sections.py: names of campaigns, and budgets with their stop
+rules."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from orchestrator.campaign.stop_when import StopWhen
+from orchestrator.cli.plan import _facts
+from orchestrator.session.rules import rules_of
+from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.sections import Name, name_from, without_implied
+from tests.orchestrator.settings.small import SMALL
 
 NAMES: TypeAdapter[str] = TypeAdapter(Name)
 
@@ -38,3 +44,14 @@ def test_without_implied_removes_evaluations_that_follow_from_steps() -> None:
     assert without_implied(tree) == {"name": "demo", "budget": {"steps": 800, "hours": 2.0}}
     for budget in ({"steps": 800, "evaluations": 50}, {"steps": None, "evaluations": 50}, {}):
         assert without_implied({"budget": budget}) == {"budget": budget}
+
+
+def test_stop_rules_are_read_written_and_read_again() -> None:
+    rules = {"no_gain_of": 0.001, "in": 64, "expected_gain_below": "noise"}
+    settings = from_mapping({**SMALL, "budget": {"evaluations": 5, "stop_when": rules}})
+    assert from_mapping(settings.resolved()) == settings
+    expected = StopWhen(no_gain_of=0.001, within=64, expected_gain_below="noise", patience=2)
+    assert rules_of(settings).stop_when == expected
+    assert rules_of(from_mapping(SMALL)).stop_when is None
+    ends = "5 evaluations or no gain of 0.001 in 64 evaluations or an expected gain below noise"
+    assert dict(_facts(settings, None))["ends after"] == ends
