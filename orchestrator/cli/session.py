@@ -58,15 +58,9 @@ def run_new(
     tags: Sequence[str],
     is_dry: bool,
 ) -> None:
-    """Create a run and run its first session.
+    """Create a run and run its first session, or check everything and print the plan if `is_dry`.
 
-    Args:
-        file: the campaign file.
-        settings: its settings.
-        options: the options of the session.
-        assignments: the options that override keys of the file, for messages.
-        tags: the tags of the run.
-        is_dry: whether to check everything and print the plan without writing anything.
+    `assignments` are the options that override keys of the file, for messages.
     """
     console = options.console
     with naming_places(file, assignments):
@@ -96,15 +90,8 @@ def run_again(
     retried: frozenset[FailureKind] = frozenset(),
     is_dry: bool = False,
 ) -> None:
-    """Run the next session of a run. Exit if the run has no work left.
-
-    Args:
-        old: the run.
-        settings: the settings of the session.
-        options: the options of the session.
-        retried: the kinds of failures to queue again.
-        is_dry: whether to only check the settings.
-    """
+    """Run the next session of a run, or only check its settings if `is_dry`. Exit if the run has no
+    work left. Failures of the kinds `retried` are queued again."""
     prepared = prepare(old, settings, functools.partial(say, options.console), retried)
     if isinstance(prepared, Close):
         raise typer.Exit(EXIT_CODES[prepared.outcome])

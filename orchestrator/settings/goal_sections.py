@@ -26,19 +26,17 @@ _BOUNDS: JsonDict = {"anyOf": [{"required": ["at_most"]}, {"required": ["at_leas
 
 
 class _Goal(Section):
-    metric: MetricName = Field(description="Name of the metric; value is what the objective returns as its value.")
+    metric: MetricName
+    """Name of the metric; value is what the objective returns as its value."""
 
 
 class ObjectiveMetricSettings(_Goal):
     """One of several objectives: a metric and its direction."""
 
-    direction: Literal["maximize", "minimize"] = Field(
-        default="maximize", description="Whether high or low values are good."
-    )
-    reference: float | None = Field(
-        default=None,
-        description="A value just not good enough, which hypervolumes are measured from; else the worst result.",
-    )
+    direction: Literal["maximize", "minimize"] = "maximize"
+    """Whether high or low values are good."""
+    reference: float | None = None
+    """A value just not good enough, which hypervolumes are measured from; else the worst result."""
 
 
 class ConstraintSettings(_Goal):
@@ -46,8 +44,10 @@ class ConstraintSettings(_Goal):
 
     model_config = ConfigDict(json_schema_extra=_BOUNDS)
 
-    at_most: float | None = Field(default=None, description="The largest value that is allowed.")
-    at_least: float | None = Field(default=None, description="The smallest value that is allowed.")
+    at_most: float | None = None
+    """The largest value that is allowed."""
+    at_least: float | None = None
+    """The smallest value that is allowed."""
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:

@@ -19,17 +19,19 @@ from orchestrator.wording import plural
 class KnownResult(Section):
     """A configuration that was evaluated elsewhere."""
 
-    parameters: Annotated[Mapping[str, Scalar], Field(min_length=1)] = Field(description="The configuration.")
-    value: float = Field(description="Its value, on the scale of the objective.")
+    parameters: Annotated[Mapping[str, Scalar], Field(min_length=1)]
+    """The configuration."""
+    value: float
+    """Its value, on the scale of the objective."""
 
 
 class GivenResults(Section):
     """Results of another tuner or of the campaign file, in their original order."""
 
-    results: tuple[KnownResult, ...] = Field(
-        min_length=1, strict=False, description="A list of {parameters: …, value: …}."
-    )
-    source: str = Field(default="the campaign file", description="Where they come from, for display.")
+    results: tuple[KnownResult, ...] = Field(min_length=1, strict=False)
+    """A list of {parameters: …, value: …}."""
+    source: str = "the campaign file"
+    """Where they come from, for display."""
 
 
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:

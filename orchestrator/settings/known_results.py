@@ -43,41 +43,47 @@ class ResultTable(Section):
     """A CSV or Parquet table. Its columns beside `reward` are either `arm`, the index of a
     candidate, or one column for each parameter."""
 
-    table: Annotated[Text, AfterValidator(absolute)] = Field(description="A CSV or Parquet table of results.")
-    reward: Text = Field(default="reward", description="Its column of values, on the scale of the objective.")
+    table: Annotated[Text, AfterValidator(absolute)]
+    """A CSV or Parquet table of results."""
+    reward: Text = "reward"
+    """Its column of values, on the scale of the objective."""
 
 
 class KnownRun(Section):
     """The evaluations of another run."""
 
-    store: StoreUrl | None = Field(default=None, description="The database of the run, if it is in one.")
-    run: Annotated[Text, AfterValidator(_run)] = Field(description="A run's folder; beside store, its name there.")
+    store: StoreUrl | None = None
+    """The database of the run, if it is in one."""
+    run: Annotated[Text, AfterValidator(_run)]
+    """A run's folder; beside store, its name there."""
 
 
 class OptunaStudy(Section):
     """The completed trials of a study."""
 
-    optuna: Text = Field(description="Storage of a study: a database URL, or a journal file.")
-    study: Text | None = Field(default=None, description="Its name; may be left out if there is only one.")
+    optuna: Text
+    """Storage of a study: a database URL, or a journal file."""
+    study: Text | None = None
+    """Its name; may be left out if there is only one."""
 
 
 class TuneExperiment(Section):
     """The last report of each trial of an experiment."""
 
-    ray_tune: Text = Field(description="Folder of an experiment of Ray Tune.")
-    metric: Text | None = Field(default=None, description="The metric that its trials reported.")
+    ray_tune: Text
+    """Folder of an experiment of Ray Tune."""
+    metric: Text | None = None
+    """The metric that its trials reported."""
 
 
 class BestOf(Section):
     """Runs with the same space, whose best configurations are evaluated first. Their values are not
     learned, so their objective may differ."""
 
-    best_of: tuple[AbsolutePath, ...] = Field(
-        min_length=1, strict=False, description="Folders of runs whose best configurations are evaluated first."
-    )
-    first: tuple[Mapping[str, Scalar], ...] | None = Field(
-        default=None, strict=False, description="These configurations, in the campaign.yaml of a run."
-    )
+    best_of: tuple[AbsolutePath, ...] = Field(min_length=1, strict=False)
+    """Folders of runs whose best configurations are evaluated first."""
+    first: tuple[Mapping[str, Scalar], ...] | None = Field(default=None, strict=False)
+    """These configurations, in the campaign.yaml of a run."""
 
 
 _KINDS = {

@@ -91,70 +91,68 @@ _COMPLETED = frozenset({"space", "forbid", "enqueue"})
 class Settings(Section):
     """One campaign, complete and checked. Built by `load` or `from_mapping`."""
 
-    name: Name = Field(description="Name of the campaign, which begins the name of its run's folder.")
-    tags: tuple[Tag, ...] = Field(
-        default=(), strict=False, description="Words with which `bbkb list --tag` finds the campaign's runs."
-    )
-    note: Annotated[str, Field(max_length=10_000)] = Field(
-        default="", description="A description of the campaign, for display."
-    )
-    seed: int = Field(default=0, ge=0, description="Seed of all random numbers.")
-    objective: ObjectiveSettings = Field(default=ObjectiveSettings(), description="What is optimized.")
-    objectives: tuple[ObjectiveMetricSettings, ...] = Field(
-        default=(), strict=False, description="Several objectives, each a metric; the first is the value of a result."
-    )
-    constraints: tuple[ConstraintSettings, ...] = Field(
-        default=(), strict=False, description="Bounds on metrics that the best results must satisfy."
-    )
-    candidates: CandidateSettings = Field(default=CandidateSettings(), description="The finite set of arms.")
+    name: Name
+    """Name of the campaign, which begins the name of its run's folder."""
+    tags: tuple[Tag, ...] = Field(default=(), strict=False)
+    """Words with which `bbkb list --tag` finds the campaign's runs."""
+    note: Annotated[str, Field(max_length=10_000)] = ""
+    """A description of the campaign, for display."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of all random numbers."""
+    objective: ObjectiveSettings = ObjectiveSettings()
+    """What is optimized."""
+    objectives: tuple[ObjectiveMetricSettings, ...] = Field(default=(), strict=False)
+    """Several objectives, each a metric; the first is the value of a result."""
+    constraints: tuple[ConstraintSettings, ...] = Field(default=(), strict=False)
+    """Bounds on metrics that the best results must satisfy."""
+    candidates: CandidateSettings = CandidateSettings()
+    """The finite set of arms."""
     space: Annotated[Mapping[str, Parameter], PlainValidator(_space), PlainSerializer(spaces.dump_space)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="Parameters by name, or a ConfigSpace file; else the objective's own space.",
+        default_factory=dict, validate_default=True
     )
-    forbid: Annotated[tuple[Clause, ...], PlainValidator(spaces.build_forbid), PlainSerializer(spaces.dump_forbid)] = (
-        Field(default=(), description="Excluded combinations of values, such as {model: svm, kernel: poly}.")
-    )
+    """Parameters by name, or a ConfigSpace file; else the objective's own space."""
+    forbid: Annotated[
+        tuple[Clause, ...],
+        PlainValidator(spaces.build_forbid),
+        PlainSerializer(spaces.dump_forbid),
+    ] = ()
+    """Excluded combinations of values, such as {model: svm, kernel: poly}."""
     enqueue: Annotated[
         tuple[spaces.Configuration, ...], PlainValidator(spaces.build_enqueue), PlainSerializer(spaces.dump_enqueue)
-    ] = Field(default=(), description="Configurations to evaluate first, in this order.")
-    known_results: Known = Field(
-        default=(),
-        strict=False,
-        description="Results that exist already and cost no budget: tables, runs, studies of Optuna, folders of "
-        "Ray Tune, or lists; {best_of: [runs/a]} evaluates the best configurations of other runs first.",
-    )
+    ] = ()
+    """Configurations to evaluate first, in this order."""
+    known_results: Known = Field(default=(), strict=False)
+    """Results that exist already and cost no budget: tables, runs, studies of Optuna, folders of
+    Ray Tune, or lists; {best_of: [runs/a]} evaluates the best configurations of other runs
+    first."""
     strategy: Annotated[AnyStrategy, PlainValidator(build_strategy), PlainSerializer(dump_strategy)] = Field(
-        default_factory=lambda: build_strategy({}), description="The algorithm that chooses, with its options."
+        default_factory=lambda: build_strategy({})
     )
-    budget: BudgetSettings = Field(description="The limits at which the campaign ends.")
-    workers: WorkerSettings = Field(default_factory=WorkerSettings, description="Where evaluations run.")
-    early_stopping: StoppingSettings | None = Field(
-        default=None,
-        description="Stop trials early that report worse intermediate values than others: by `report(value, step)` in "
-        "a function, lines BBKB_REPORT step value of a command.",
-    )
-    computing: ComputingSettings = Field(
-        default=ComputingSettings(), description="Resources of the strategy's own computations."
-    )
-    log: LogSettings = Field(default=LogSettings(), description="Level and format of run.log in the run's folder.")
-    notify: NotifySettings | None = Field(
-        default=None,
-        description="A command or webhook, called at the end, at the first failure and if no evaluation ends.",
-    )
-    store: StoreUrl = Field(
-        default="sqlite",
-        description="The store of the results: sqlite in the run's folder, or a database URL, in which ${VAR} is taken "
-        "from the environment when the connection is made.",
-    )
-    data: DataSettings = Field(default_factory=DataSettings, description="The source of data sets.")
+    """The algorithm that chooses, with its options."""
+    budget: BudgetSettings
+    """The limits at which the campaign ends."""
+    workers: WorkerSettings = Field(default_factory=WorkerSettings)
+    """Where evaluations run."""
+    early_stopping: StoppingSettings | None = None
+    """Stop trials early that report worse intermediate values than others: by `report(value, step)`
+    in a function, lines BBKB_REPORT step value of a command."""
+    computing: ComputingSettings = ComputingSettings()
+    """Resources of the strategy's own computations."""
+    log: LogSettings = LogSettings()
+    """Level and format of run.log in the run's folder."""
+    notify: NotifySettings | None = None
+    """A command or webhook, called at the end, at the first failure and if no evaluation ends."""
+    store: StoreUrl = "sqlite"
+    """The store of the results: sqlite in the run's folder, or a database URL, in which ${VAR} is
+    taken from the environment when the connection is made."""
+    data: DataSettings = Field(default_factory=DataSettings)
+    """The source of data sets."""
     runs: Annotated[str, AfterValidator(lambda path: str(Path.cwd() / Path(path).expanduser()))] = Field(
-        default="runs", validate_default=True, description="Folder in which the run's folder is created."
+        default="runs", validate_default=True
     )
-    run: Name | None = Field(
-        default=None,
-        description="Name of the run's folder and, in a shared database, of the campaign; else name and time.",
-    )
+    """Folder in which the run's folder is created."""
+    run: Name | None = None
+    """Name of the run's folder and, in a shared database, of the campaign; else name and time."""
 
     @model_validator(mode="before")
     @classmethod

@@ -42,31 +42,24 @@ def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | 
 class ObjectiveSettings(Section):
     """The objective: exactly one of a listed name, a Python callable and a shell command."""
 
-    name: Annotated[str | None, AfterValidator(_check_listed)] = Field(
-        default=None, description="Name of a listed objective, or package.module:Name of a class of options."
-    )
-    callable: str | None = Field(
-        default=None,
-        description="Python function, package.module:function or path/to/file.py:function; gets keyword arguments.",
-    )
-    command: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="Shell command in which {name} is replaced by a parameter; its last line of output is the value.",
-    )
-    function: str | None = Field(
-        default=None, description="File with a function that the Python API pickled; not to be written by hand."
-    )
-    direction: Literal["maximize", "minimize"] = Field(
-        default="maximize",
-        description="Whether high or low values are good. Required unless the objective is a listed one.",
-    )
-    deterministic: bool = Field(
-        default=False,
-        description="Whether a second evaluation returns the same value; if so, no arm is evaluated twice.",
-    )
+    name: Annotated[str | None, AfterValidator(_check_listed)] = None
+    """Name of a listed objective, or package.module:Name of a class of options."""
+    callable: str | None = None
+    """Python function, package.module:function or path/to/file.py:function; gets keyword
+    arguments."""
+    command: Annotated[str, Field(min_length=1)] | None = None
+    """Shell command in which {name} is replaced by a parameter; its last line of output is the
+    value."""
+    function: str | None = None
+    """File with a function that the Python API pickled; not to be written by hand."""
+    direction: Literal["maximize", "minimize"] = "maximize"
+    """Whether high or low values are good. Required unless the objective is a listed one."""
+    deterministic: bool = False
+    """Whether a second evaluation returns the same value; if so, no arm is evaluated twice."""
     options: Annotated[AnyObjective | None, PlainValidator(_objective_options), PlainSerializer(dump_objective)] = (
-        Field(default=None, validate_default=True, description="Options of the objective by name.")
+        Field(default=None, validate_default=True)
     )
+    """Options of the objective by name."""
 
     @property
     def sources(self) -> list[str]:
@@ -96,31 +89,24 @@ class ObjectiveSettings(Section):
 class CandidateSettings(Section):
     """The finite set of arms: points drawn from the space, or the rows of a table."""
 
-    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = Field(
-        default=None,
-        description="Number of candidates drawn from the space; null takes all of a finite space of at most 100 000.",
-    )
-    sampler: Sampler = Field(default="sobol", description="The method of drawing candidates from the space.")
-    grow: bool | None = Field(
-        default=None,
-        description="Whether candidates are appended around the best ones; null appends them where no size is given, "
-        "the space is not taken whole and the strategy can use them.",
-    )
-    limit: PositiveInt = Field(
-        default=20_000,
-        description="The largest number of candidates while they are appended; the worst ones are retired.",
-    )
-    table: AbsolutePath | None = Field(
-        default=None, description="CSV or Parquet file whose rows are the candidates, instead of a space."
-    )
-    target: str | None = Field(
-        default=None, description="Column of the table with the value, which makes the table the objective."
-    )
-    duplicates: Duplicates = Field(
-        default="merge",
-        description="Rows of the table with equal parameters: merge makes them one candidate (each evaluation of which "
-        "draws one of their values, where the table is the objective), keep makes each a candidate of its own.",
-    )
+    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = None
+    """Number of candidates drawn from the space; null takes all of a finite space of at most 100
+    000."""
+    sampler: Sampler = "sobol"
+    """The method of drawing candidates from the space."""
+    grow: bool | None = None
+    """Whether candidates are appended around the best ones; null appends them where no size is
+    given, the space is not taken whole and the strategy can use them."""
+    limit: PositiveInt = 20_000
+    """The largest number of candidates while they are appended; the worst ones are retired."""
+    table: AbsolutePath | None = None
+    """CSV or Parquet file whose rows are the candidates, instead of a space."""
+    target: str | None = None
+    """Column of the table with the value, which makes the table the objective."""
+    duplicates: Duplicates = "merge"
+    """Rows of the table with equal parameters: merge makes them one candidate (each evaluation of
+    which draws one of their values, where the table is the objective), keep makes each a candidate
+    of its own."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:

@@ -1,9 +1,13 @@
 """The sections of a campaign file as frozen pydantic models, each with its keys, defaults, bounds
 and descriptions."""
 
+import ast
+import inspect
 import os
 import re
+import sys
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
@@ -12,10 +16,12 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetJsonSchemaHandler,
     PlainSerializer,
     ValidationInfo,
     model_validator,
 )
+from pydantic_core import CoreSchema
 
 from objectives.datasets import DataSource
 from orchestrator.credentials import mistake_in_url, redact
@@ -27,6 +33,16 @@ class Section(BaseModel):
     """A section of a campaign file: frozen, with only the declared keys and types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Describe each key by the string below its field."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for section in cls.__mro__[: cls.__mro__.index(Section)]:
+            for name, text in _strings_below_fields(section).items():
+                properties[cls.model_fields[name].alias or name]["description"] = text
+        return schema
 
     @model_validator(mode="before")
     @classmethod
@@ -42,6 +58,19 @@ class Section(BaseModel):
             if _takes_whole_numbers_only(annotations[key])
         }
         return {**tree, **whole} if whole else tree
+
+
+def _strings_below_fields(cls: type) -> dict[str, str]:
+    """Return the strings in the source of a class that document the fields above them. Pydantic can
+    read them too, but only when it creates the class, which slows each start."""
+    module = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+    (body,) = (node.body for node in module.body if isinstance(node, ast.ClassDef) and node.name == cls.__name__)
+    strings = {}
+    for field, below in pairwise(body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                strings[name] = " ".join(text.split())
+    return strings
 
 
 def _takes_whole_numbers_only(annotation: object) -> bool:
@@ -71,6 +100,9 @@ def _webhook(url: str) -> str:
     if "@" in url.split("://")[-1].split("/")[0].split("?")[0]:
         raise ValueError("the address must not contain a user and password: write ${VAR}, and set VAR to an address")
     return url
+
+
+Webhook = Annotated[str, AfterValidator(_webhook), Field(json_schema_extra={"pattern": _WEBHOOK})]
 
 
 def _name_from_environment() -> str | None:
@@ -133,20 +165,15 @@ class StopWhenSettings(Section):
 
     model_config = ConfigDict(populate_by_name=True)  # `in` is a keyword of Python
 
-    no_gain_of: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="Stop when the best value has not improved by this much; needs `in`."
-    )
-    within: PositiveInt | None = Field(
-        default=None, alias="in", description="The number of evaluations in which it has not, beside `no_gain_of`."
-    )
-    expected_gain_below: Annotated[float, Field(gt=0)] | Literal["noise"] | None = Field(
-        default=None,
-        description="Stop when the model's upper bound on the improvement is below this, or below the standard "
-        "deviation of a value's noise.",
-    )
-    patience: PositiveInt = Field(
-        default=2, description="For how many choices per worker in a row it is, beside `expected_gain_below`."
-    )
+    no_gain_of: Annotated[float, Field(gt=0)] | None = None
+    """Stop when the best value has not improved by this much; needs `in`."""
+    within: PositiveInt | None = Field(default=None, alias="in")
+    """The number of evaluations in which it has not, beside `no_gain_of`."""
+    expected_gain_below: Annotated[float, Field(gt=0)] | Literal["noise"] | None = None
+    """Stop when the model's upper bound on the improvement is below this, or below the standard
+    deviation of a value's noise."""
+    patience: PositiveInt = 2
+    """For how many choices per worker in a row it is, beside `expected_gain_below`."""
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
@@ -162,19 +189,17 @@ class StopWhenSettings(Section):
 class BudgetSettings(Section):
     """The limits of a campaign, which ends at the first of them."""
 
-    evaluations: PositiveInt = Field(
-        le=MOST_TRIALS, description="Number of evaluations that the campaign may spend; may be left out beside steps."
-    )
-    steps: Annotated[int, Field(ge=1, le=1000 * MOST_TRIALS)] | None = Field(
-        default=None,
-        description="Number of steps, such as epochs, that all trials together may report; then nothing new is "
-        "started. A trial that reports none counts as one.",
-    )
-    hours: Hours | None = Field(default=None, description="Hours after which no trial starts.")
-    target: float | None = Field(default=None, description="Value at which the campaign stops.")
-    stop_when: StopWhenSettings | None = Field(
-        default=None, description="Stop conditions for evaluations that are not worth their cost; none by default."
-    )
+    evaluations: PositiveInt = Field(le=MOST_TRIALS)
+    """Number of evaluations that the campaign may spend; may be left out beside steps."""
+    steps: Annotated[int, Field(ge=1, le=1000 * MOST_TRIALS)] | None = None
+    """Number of steps, such as epochs, that all trials together may report; then nothing new is
+    started. A trial that reports none counts as one."""
+    hours: Hours | None = None
+    """Hours after which no trial starts."""
+    target: float | None = None
+    """Value at which the campaign stops."""
+    stop_when: StopWhenSettings | None = None
+    """Stop conditions for evaluations that are not worth their cost; none by default."""
 
     @model_validator(mode="before")
     @classmethod
@@ -203,37 +228,33 @@ def _most_trials(steps: int) -> int:
 class ComputingSettings(Section):
     """Resources of the strategy's own computations."""
 
-    threads: PositiveInt | None = Field(default=None, description="Threads of its matrix products; null takes one.")
-    shards: PositiveInt = Field(
-        default=1, description="Ray actors that share the work on very many candidates; 1 keeps them in one process."
-    )
+    threads: PositiveInt | None = None
+    """Threads of its matrix products; null takes one."""
+    shards: PositiveInt = 1
+    """Ray actors that share the work on very many candidates; 1 keeps them in one process."""
 
 
 class LogSettings(Section):
     """The format and the level of `run.log` in the run's folder."""
 
-    level: Level = Field(
-        default="info", description="The least severe level that is written; --log-level overrides it."
-    )
-    format: Format = Field(default="text", description="Lines of text, or json: one JSON object for each line.")
+    level: Level = "info"
+    """The least severe level that is written; --log-level overrides it."""
+    format: Format = "text"
+    """Lines of text, or json: one JSON object for each line."""
 
 
 class NotifySettings(Section):
     """Notifications at the end of a session, at its first failed evaluation, and if no evaluation
     ends."""
 
-    command: Annotated[str, Field(min_length=1)] | None = Field(
-        default=None,
-        description="Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT "
-        "describe what happened; JSON on its standard input has the same.",
-    )
-    webhook: Annotated[str, AfterValidator(_webhook), Field(json_schema_extra={"pattern": _WEBHOOK})] | None = Field(
-        default=None,
-        description="Address that receives this JSON by POST; ${VAR} in it is read from the environment at that time.",
-    )
-    stalled_minutes: Annotated[float, Field(gt=0, le=60e6)] = Field(
-        default=60.0, description="Minutes in which no evaluation ends, after which the campaign counts as stalled."
-    )
+    command: Annotated[str, Field(min_length=1)] | None = None
+    """Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and
+    BBKB_TEXT describe what happened; JSON on its standard input has the same."""
+    webhook: Webhook | None = None
+    """Address that receives this JSON by POST; ${VAR} in it is read from the environment at that
+    time."""
+    stalled_minutes: Annotated[float, Field(gt=0, le=60e6)] = 60.0
+    """Minutes in which no evaluation ends, after which the campaign counts as stalled."""
 
     @model_validator(mode="after")
     def _check_receivers(self) -> Self:
@@ -245,10 +266,10 @@ class NotifySettings(Section):
 class DataSettings(Section):
     """The source of data sets."""
 
-    folder: AbsolutePath | None = Field(
-        default_factory=_name_from_environment, description="Folder with data sets; else BBKB_DATA in the environment."
-    )
-    download: bool = Field(default=False, description="Whether a missing data set may be downloaded.")
+    folder: AbsolutePath | None = Field(default_factory=_name_from_environment)
+    """Folder with data sets; else BBKB_DATA in the environment."""
+    download: bool = False
+    """Whether a missing data set may be downloaded."""
 
     def source(self) -> DataSource:
         """Return the source in which objectives look for data."""

@@ -18,19 +18,21 @@ from workers.executor import IN_VIRTUAL_TIME
 class AshaSettings(Section):
     """Early stopping by asynchronous successive halving."""
 
-    rule: Literal["asha"] = Field(description="Stop a trial unless it is among the best 1/reduction at its step.")
-    reduction: Annotated[float, Field(gt=1)] = Field(
-        default=3.0,
-        description="Of the trials that reach a step, one in this many continues to `reduction` times that.",
-    )
-    first_step: PositiveInt = Field(default=1, description="The first step at which trials are compared.")
+    rule: Literal["asha"]
+    """Stop a trial unless it is among the best 1/reduction at its step."""
+    reduction: Annotated[float, Field(gt=1)] = 3.0
+    """Of the trials that reach a step, one in this many continues to `reduction` times that."""
+    first_step: PositiveInt = 1
+    """The first step at which trials are compared."""
 
 
 class MedianSettings(Section):
     """Early stopping by the median rule."""
 
-    rule: Literal["median"] = Field(description="Stop a trial that is worse than the median at its step.")
-    after: PositiveInt = Field(default=3, description="The first step at which trials are compared.")
+    rule: Literal["median"]
+    """Stop a trial that is worse than the median at its step."""
+    after: PositiveInt = 3
+    """The first step at which trials are compared."""
 
 
 class ModelStoppingSettings(Section):
@@ -38,42 +40,32 @@ class ModelStoppingSettings(Section):
 
     model_config = ConfigDict(populate_by_name=True)  # `continue` is a keyword of Python
 
-    rule: Literal["model"] = Field(
-        default="model",
-        description="Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and "
-        "continue those that the model expects to end best. Without checkpoints: stop trials that are worse than the "
-        "median at their step. In both cases trials stop that the model expects to end worse than the best one.",
-    )
-    last_step: Annotated[int, Field(ge=2)] | None = Field(
-        default=None,
-        description="The step at which a training ends. null: the epochs of a training that is part of bbkb; for other "
-        "objectives the largest step of a finished trial, and there are no short first trainings.",
-    )
-    after: PositiveInt = Field(default=3, description="The first step at which trials are paused or compared.")
-    continues: bool | Literal["anew"] | None = Field(
-        default=None,
-        alias="continue",
-        description="Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its "
-        "folder, which implies workers.trial_folders; anew, from its first step, at the end of the budget; false, "
-        "never. null: true if the function has an argument `folder`, the command names BBKB_FOLDER, or the training is "
-        "part of bbkb, else anew.",
-    )
-    first_trials: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="How many trials are trained for first_steps only, before the best are continued; null: by the "
-        "budget; 0: none. Needs trials that can be continued.",
-    )
-    first_steps: PositiveInt | None = Field(
-        default=None, description="Steps of each of the first trials; null: about an eighth of the budget in all."
-    )
-    finish: Annotated[int, Field(ge=0)] = Field(
-        default=3, description="How many of the best unfinished trials are completed at the end of the budget."
-    )
-    keep_checkpoints: Annotated[int, Field(ge=0)] | None = Field(
-        default=None,
-        description="The number of stopped trials whose files are kept, those with the best forecasts; the "
-        "others are not continued. null: of all.",
-    )
+    rule: Literal["model"] = "model"
+    """Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and
+    continue those that the model expects to end best. Without checkpoints: stop trials that are
+    worse than the median at their step. In both cases trials stop that the model expects to end
+    worse than the best one."""
+    last_step: Annotated[int, Field(ge=2)] | None = None
+    """The step at which a training ends. null: the epochs of a training that is part of bbkb; for
+    other objectives the largest step of a finished trial, and there are no short first
+    trainings."""
+    after: PositiveInt = 3
+    """The first step at which trials are paused or compared."""
+    continues: bool | Literal["anew"] | None = Field(default=None, alias="continue")
+    """Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its
+    folder, which implies workers.trial_folders; anew, from its first step, at the end of the
+    budget; false, never. null: true if the function has an argument `folder`, the command names
+    BBKB_FOLDER, or the training is part of bbkb, else anew."""
+    first_trials: Annotated[int, Field(ge=0)] | None = None
+    """How many trials are trained for first_steps only, before the best are continued; null: by the
+    budget; 0: none. Needs trials that can be continued."""
+    first_steps: PositiveInt | None = None
+    """Steps of each of the first trials; null: about an eighth of the budget in all."""
+    finish: Annotated[int, Field(ge=0)] = 3
+    """How many of the best unfinished trials are completed at the end of the budget."""
+    keep_checkpoints: Annotated[int, Field(ge=0)] | None = None
+    """The number of stopped trials whose files are kept, those with the best forecasts; the others
+    are not continued. null: of all."""
 
 
 def _with_rule(section: object) -> object:

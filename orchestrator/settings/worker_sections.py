@@ -29,100 +29,77 @@ def _whole_above_one(amount: float) -> float:
 class SimulationSettings(Section):
     """Virtual time, for the simulated executor."""
 
-    seconds: Seconds = Field(default=1.0, description="Mean duration of an evaluation in virtual seconds.")
-    sigma: float = Field(
-        default=0.0, ge=0, le=10, description="Standard deviation of the duration's logarithm; 0 is constant."
-    )
-    straggler_share: float = Field(default=0.0, ge=0, le=1, description="Share of attempts that take much longer.")
-    straggler_factor: float = Field(
-        default=20.0, ge=1, le=1e6, description="Factor by which these take longer; `seconds` remains the mean of all."
-    )
-    failure_rate: float = Field(default=0.0, ge=0, lt=1, description="Share of attempts that fail.")
+    seconds: Seconds = 1.0
+    """Mean duration of an evaluation in virtual seconds."""
+    sigma: float = Field(default=0.0, ge=0, le=10)
+    """Standard deviation of the duration's logarithm; 0 is constant."""
+    straggler_share: float = Field(default=0.0, ge=0, le=1)
+    """Share of attempts that take much longer."""
+    straggler_factor: float = Field(default=20.0, ge=1, le=1e6)
+    """Factor by which these take longer; `seconds` remains the mean of all."""
+    failure_rate: float = Field(default=0.0, ge=0, lt=1)
+    """Share of attempts that fail."""
 
 
 class FromParameter(Section):
     """A number determined by one of a trial's parameters."""
 
-    parameter: str = Field(description="Name of the parameter with this number.")
+    parameter: str
+    """Name of the parameter with this number."""
 
 
 class WorkerSettings(Section):
     """The executor of evaluations and the resources of each of them."""
 
-    executor: ExecutorName = Field(
-        default="ray", description="On Ray, one at a time in this process, or in virtual time."
-    )
-    kind: Literal["task", "actor", "auto"] = Field(
-        default="auto",
-        description="Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when the "
-        "campaign's process dies; auto takes tasks for 1000 or more evaluations of less than 0.1 s.",
-    )
-    keep_hours: Hours = Field(
-        default=12.0, description="Hours that worker actors wait for a resume after the campaign's process has died."
-    )
-    count: PositiveInt = Field(
-        default_factory=lambda: os.cpu_count() or 1,
-        le=MOST_WORKERS,
-        description="The number of concurrent evaluations; default: this machine's cores.",
-    )
-    machines: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        default=1,
-        description="Machines of one evaluation, each with cpus and gpus: the objective runs on all of them at the "
-        "same time, and the value is that of the first.",
-    )
-    machines_from: FromParameter | None = Field(
-        default=None, description="The parameter that gives the number of machines of a trial, instead of machines."
-    )
-    spread: Literal["strict", "soft"] = Field(
-        default="strict",
-        description="Whether the machines of an evaluation must be different nodes; soft lets them share a node where "
-        "there are too few.",
-    )
-    ray_train: bool = Field(
-        default=False,
-        description="Whether the function starts a trainer of Ray Train. Its workers run in the evaluation's room: "
-        "at most `machines` of them, with cpus and gpus each. The function runs once, and `spread` has no effect.",
-    )
-    cpus: Annotated[float, Field(gt=0, le=1e6)] = Field(default=1.0, description="Processor cores of one evaluation.")
-    gpus: Annotated[float, Field(ge=0, le=1e6), AfterValidator(_whole_above_one)] = Field(
-        default=0.0, description="Graphics processors of one evaluation: a share of one, or a whole number."
-    )
-    cpus_from: FromParameter | None = Field(
-        default=None, description="The parameter that gives the number of cores of a trial, instead of cpus."
-    )
-    gpus_from: FromParameter | None = Field(
-        default=None,
-        description="The parameter that gives the number of graphics processors of a trial, instead of gpus.",
-    )
-    memory_gb: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
-        default=None, description="Largest memory of one evaluation, in 10^9 bytes."
-    )
-    timeout_seconds: Seconds | None = Field(
-        default=None, description="Seconds after which an evaluation is killed and counts as failed."
-    )
-    timeout_factor: Annotated[float, Field(gt=1)] | None = Field(
-        default=None,
-        description="Without timeout_seconds: an evaluation that has run this many times as long as the longest "
-        "success so far is ended and counts as failed.",
-    )
-    retry_memory_factor: Annotated[float, Field(ge=1)] | None = Field(
-        default=None,
-        description="Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory.",
-    )
-    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = Field(
-        default=None,
-        description="Number of further attempts after an exception; null: none, and one after a time-out or running "
-        "out of memory (two with retry_memory_factor). 0: none after these either. Lost workers are always replaced.",
-    )
-    trial_folders: bool = Field(
-        default=False,
-        description="Give each trial a folder below the run's, the same for all its attempts, for checkpoints and "
-        "artifacts: `folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder must be on a "
-        "shared disk.",
-    )
-    simulation: SimulationSettings = Field(
-        default=SimulationSettings(), description="Virtual time, for the simulated executor."
-    )
+    executor: ExecutorName = "ray"
+    """On Ray, one at a time in this process, or in virtual time."""
+    kind: Literal["task", "actor", "auto"] = "auto"
+    """Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when
+    the campaign's process dies; auto takes tasks for 1000 or more evaluations of less than 0.1
+    s."""
+    keep_hours: Hours = 12.0
+    """Hours that worker actors wait for a resume after the campaign's process has died."""
+    count: PositiveInt = Field(default_factory=lambda: os.cpu_count() or 1, le=MOST_WORKERS)
+    """The number of concurrent evaluations; default: this machine's cores."""
+    machines: Annotated[int, Field(ge=1, le=100_000)] = 1
+    """Machines of one evaluation, each with cpus and gpus: the objective runs on all of them at the
+    same time, and the value is that of the first."""
+    machines_from: FromParameter | None = None
+    """The parameter that gives the number of machines of a trial, instead of machines."""
+    spread: Literal["strict", "soft"] = "strict"
+    """Whether the machines of an evaluation must be different nodes; soft lets them share a node
+    where there are too few."""
+    ray_train: bool = False
+    """Whether the function starts a trainer of Ray Train. Its workers run in the evaluation's room:
+    at most `machines` of them, with cpus and gpus each. The function runs once, and `spread` has no
+    effect."""
+    cpus: Annotated[float, Field(gt=0, le=1e6)] = 1.0
+    """Processor cores of one evaluation."""
+    gpus: Annotated[float, Field(ge=0, le=1e6), AfterValidator(_whole_above_one)] = 0.0
+    """Graphics processors of one evaluation: a share of one, or a whole number."""
+    cpus_from: FromParameter | None = None
+    """The parameter that gives the number of cores of a trial, instead of cpus."""
+    gpus_from: FromParameter | None = None
+    """The parameter that gives the number of graphics processors of a trial, instead of gpus."""
+    memory_gb: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Largest memory of one evaluation, in 10^9 bytes."""
+    timeout_seconds: Seconds | None = None
+    """Seconds after which an evaluation is killed and counts as failed."""
+    timeout_factor: Annotated[float, Field(gt=1)] | None = None
+    """Without timeout_seconds: an evaluation that has run this many times as long as the longest
+    success so far is ended and counts as failed."""
+    retry_memory_factor: Annotated[float, Field(ge=1)] | None = None
+    """Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory."""
+    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    """Number of further attempts after an exception; null: none, and one after a time-out or
+    running out of memory (two with retry_memory_factor). 0: none after these either. Lost workers
+    are always replaced."""
+    trial_folders: bool = False
+    """Give each trial a folder below the run's, the same for all its attempts, for checkpoints and
+    artifacts: `folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder
+    must be on a shared disk."""
+    simulation: SimulationSettings = SimulationSettings()
+    """Virtual time, for the simulated executor."""
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
