@@ -4,7 +4,7 @@ objective."""
 import functools
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from objectives.goals import Direction
@@ -21,14 +21,13 @@ from orchestrator.api.arguments import (
     Strategy,
     settings_of,
 )
-from orchestrator.api.following import ResultDelivery
+from orchestrator.api.following import OnResult, delivering
 from orchestrator.api.result import Result, result_of
 from orchestrator.api.resuming import Resume, find_run, prepare_resume
 from orchestrator.api.submitted import Submitted
 from orchestrator.ask_tell.checks import check_list
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
-from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
@@ -43,8 +42,6 @@ from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load as load_settings
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run, make_folder
-
-OnResult = Callable[[TrialResult], None]
 
 
 class Campaign:
@@ -273,7 +270,7 @@ def _session(
 ) -> Result:
     """Return the result of a run after one session, with its report written."""
     try:
-        with ResultDelivery(run, on_result):
+        with delivering(run, on_result):
             launch(run, settings, console, address, parts, keeps_ray=True)
     finally:
         history = read_history(run)

@@ -1,79 +1,69 @@
 """Calls a function for each trial that has ended. It follows the campaign's log, and therefore also
 works for remote campaigns."""
 
+import functools
 import threading
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 
 from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
 from orchestrator.campaign.trial_result import TrialResult, trial_result
+from orchestrator.futures import settle
 from orchestrator.store import snapshots
-from orchestrator.store.event_store import EventStore
 from orchestrator.store.runs import Run
 
 _LOOK_SECONDS = 0.5
 
+OnResult = Callable[[TrialResult], None]
 
-class ResultDelivery:
-    """A context manager that calls `on_result` for each trial that ends, from a separate thread.
-    Trials of earlier sessions are skipped.
 
-    On exit, it delivers the remaining results and raises the first error of `on_result`. After an
-    error, no result is delivered.
+@contextmanager
+def delivering(run: Run, on_result: OnResult | None) -> Iterator[None]:
+    """Call `on_result` for each trial that ends, from a separate thread. Trials of earlier sessions
+    are skipped.
+
+    On exit, the remaining results are delivered and the first error of `on_result` is raised. After
+    an error, no result is delivered.
     """
+    if on_result is None:
+        yield
+        return
+    with run.store() as store:
+        earlier = store.length(run.name)
+        position, state = snapshots.load(store, run.name)
+    ended = threading.Event()
+    outcome: Future[None] = Future()
+    follow = functools.partial(_follow, run, on_result, ended, earlier, position, state)
+    thread = threading.Thread(target=settle, args=(outcome, follow), name="bbkb results", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    outcome.result()
 
-    def __init__(self, run: Run, on_result: Callable[[TrialResult], None] | None) -> None:
-        self._run = run
-        self._on_result = on_result
-        self._ended = threading.Event()
-        self._error: BaseException | None = None
-        self._earlier = 0  # number of events of earlier sessions
-        self._folded = 0, CampaignState()  # number of folded events, and the state after them
-        self._thread = threading.Thread(target=self._follow, name="bbkb results", daemon=True)
 
-    def __enter__(self) -> Self:
-        if self._on_result is not None:
-            with self._run.store() as store:
-                self._earlier = store.length(self._run.name)
-                self._folded = snapshots.load(store, self._run.name)
-            self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._ended.set()
-        if self._on_result is None:
-            return
-        self._thread.join()
-        if self._error is not None and error is None:
-            raise self._error
-
-    def _follow(self) -> None:
-        try:
-            with self._run.store() as store:
-                is_over = False
-                while not is_over:
-                    # after the end, the last read delivers the remaining results
-                    is_over = self._ended.wait(_LOOK_SECONDS)
-                    self._catch_up(store)
-        except BaseException as error:  # raised again in the thread that started the campaign
-            self._error = error
-
-    def _catch_up(self, store: EventStore) -> None:
-        position, state = self._folded
-        for event in store.read(self._run.name, after=position):
-            position += 1
-            is_new = position > self._earlier
-            if isinstance(event, AttemptEnded) and is_new and self._on_result is not None:
-                result = _result(event, state)
-                if result is not None:
-                    self._on_result(result)
-            state = apply(state, event)
-            self._folded = position, state
+def _follow(
+    run: Run, on_result: OnResult, ended: threading.Event, earlier: int, position: int, state: CampaignState
+) -> None:
+    """Deliver the results after the first `earlier` events until the session has `ended`. `state`
+    is the one after `position` events."""
+    with run.store() as store:
+        is_over = False
+        while not is_over:
+            # after the end, the last read delivers the remaining results
+            is_over = ended.wait(_LOOK_SECONDS)
+            for event in store.read(run.name, after=position):
+                position += 1
+                if position > earlier and isinstance(event, AttemptEnded):
+                    result = _result(event, state)
+                    if result is not None:
+                        on_result(result)
+                state = apply(state, event)
 
 
 def _result(event: AttemptEnded, state: CampaignState) -> TrialResult | None:

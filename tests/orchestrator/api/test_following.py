@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.api.following import ResultDelivery
+from orchestrator.api.following import delivering
 from orchestrator.campaign.events import ContinuedTrial, Event, TrialsContinued, TrialStopped
 from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.store.runs import Run
@@ -25,7 +25,7 @@ def delivered(folder: Path, earlier: Sequence[Event], events: Sequence[Event]) -
     with run.store() as store:
         store.create("c", earlier)
         writer = store.claim("c", "test")
-        with ResultDelivery(run, results.append):
+        with delivering(run, results.append):
             writer.append(events)
     return [(result.trial, result.status) for result in results]
 
