@@ -38,6 +38,7 @@ from orchestrator.settings.sections import (
     DataSettings,
     LogSettings,
     Name,
+    NaturalInt,
     NotifySettings,
     Section,
     StoreUrl,
@@ -97,7 +98,7 @@ class Settings(Section):
     """Words with which `bbkb list --tag` finds the campaign's runs."""
     note: Annotated[str, Field(max_length=10_000)] = ""
     """A description of the campaign, for display."""
-    seed: int = Field(default=0, ge=0)
+    seed: NaturalInt = 0
     """Seed of all random numbers."""
     objective: ObjectiveSettings = ObjectiveSettings()
     """What is optimized."""

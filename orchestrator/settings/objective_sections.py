@@ -22,7 +22,7 @@ from orchestrator.settings.options import (
     dump_objective,
     find_options,
 )
-from orchestrator.settings.sections import AbsolutePath, PositiveInt, Section, folder_of
+from orchestrator.settings.sections import WHOLE, AbsolutePath, PositiveInt, Section, folder_of
 
 
 def _check_listed(name: str | None) -> str | None:
@@ -89,7 +89,7 @@ class ObjectiveSettings(Section):
 class CandidateSettings(Section):
     """The finite set of arms: points drawn from the space, or the rows of a table."""
 
-    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE)] | None = None
+    size: Annotated[int, Field(ge=1, le=LARGEST_SIZE), WHOLE] | None = None
     """Number of candidates drawn from the space; null takes all of a finite space of at most 100
     000."""
     sampler: Sampler = "sobol"

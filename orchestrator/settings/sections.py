@@ -9,11 +9,12 @@ import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args, get_origin
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetJsonSchemaHandler,
@@ -44,21 +45,6 @@ class Section(BaseModel):
                 properties[cls.model_fields[name].alias or name]["description"] = text
         return schema
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_whole_numbers(cls, tree: Any) -> Any:
-        """Read 1e3, a float in YAML and JSON, as a whole number if one is needed."""
-        if not isinstance(tree, Mapping):
-            return tree
-        annotations = {field.alias or name: field.annotation for name, field in cls.model_fields.items()}
-        whole = {
-            key: int(value)
-            for key, value in tree.items()
-            if isinstance(value, float) and value.is_integer() and key in annotations
-            if _takes_whole_numbers_only(annotations[key])
-        }
-        return {**tree, **whole} if whole else tree
-
 
 def _strings_below_fields(cls: type) -> dict[str, str]:
     """Return the strings in the source of a class that document the fields above them. Pydantic can
@@ -73,12 +59,9 @@ def _strings_below_fields(cls: type) -> dict[str, str]:
     return strings
 
 
-def _takes_whole_numbers_only(annotation: object) -> bool:
-    """Return whether `annotation` is int, alone or in a union with None."""
-    members = [member for member in get_args(annotation) if member is not type(None)] or [annotation]
-    if len(members) == 1 and get_origin(members[0]) is Annotated:
-        members = [get_args(members[0])[0]]
-    return members == [int]
+def _whole(value: object) -> object:
+    """Return 1e3, a float in YAML and JSON, as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def absolute(path: str | None, info: ValidationInfo) -> str | None:
@@ -127,7 +110,9 @@ def _name(name: str) -> str:
 
 Name = Annotated[str, AfterValidator(_name), Field(json_schema_extra={"pattern": _NAME, "maxLength": _LONGEST_NAME})]
 Tag = Annotated[str, Field(pattern=r"^[^\s,]+$", max_length=64)]
-PositiveInt = Annotated[int, Field(ge=1)]
+WHOLE = BeforeValidator(_whole)
+NaturalInt = Annotated[int, Field(ge=0), WHOLE]
+PositiveInt = Annotated[int, Field(ge=1), WHOLE]
 MOST_TRIALS = 1_000_000_000
 Hours = Annotated[float, Field(gt=0, le=1e6)]  # at most a century
 Seconds = Annotated[float, Field(gt=0, le=3.6e9)]
@@ -189,9 +174,9 @@ class StopWhenSettings(Section):
 class BudgetSettings(Section):
     """The limits of a campaign, which ends at the first of them."""
 
-    evaluations: PositiveInt = Field(le=MOST_TRIALS)
+    evaluations: Annotated[int, Field(ge=1, le=MOST_TRIALS), WHOLE]
     """Number of evaluations that the campaign may spend; may be left out beside steps."""
-    steps: Annotated[int, Field(ge=1, le=1000 * MOST_TRIALS)] | None = None
+    steps: Annotated[int, Field(ge=1, le=1000 * MOST_TRIALS), WHOLE] | None = None
     """Number of steps, such as epochs, that all trials together may report; then nothing new is
     started. A trial that reports none counts as one."""
     hours: Hours | None = None
@@ -206,8 +191,9 @@ class BudgetSettings(Section):
     def _as_many_as_steps(cls, tree: Any) -> Any:
         """Return the section with as many evaluations as steps if only `steps` is given: there can
         be no more trials, because each counts as at least one step."""
-        if isinstance(tree, Mapping) and isinstance(tree.get("steps"), int) and "evaluations" not in tree:
-            return {**tree, "evaluations": _most_trials(tree["steps"])}
+        steps = _whole(tree.get("steps")) if isinstance(tree, Mapping) else None
+        if isinstance(steps, int) and "evaluations" not in tree:
+            return {**tree, "evaluations": _most_trials(steps)}
         return tree
 
 

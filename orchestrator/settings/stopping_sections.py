@@ -10,7 +10,7 @@ from orchestrator.bandit.strategies.pbt import PBT
 from orchestrator.bandit.strategy import LearnsCurves
 from orchestrator.settings.known_results import Known, has_values
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
-from orchestrator.settings.sections import BudgetSettings, PositiveInt, Section
+from orchestrator.settings.sections import WHOLE, BudgetSettings, NaturalInt, PositiveInt, Section
 from orchestrator.settings.worker_sections import WorkerSettings
 from workers.executor import IN_VIRTUAL_TIME
 
@@ -45,7 +45,7 @@ class ModelStoppingSettings(Section):
     continue those that the model expects to end best. Without checkpoints: stop trials that are
     worse than the median at their step. In both cases trials stop that the model expects to end
     worse than the best one."""
-    last_step: Annotated[int, Field(ge=2)] | None = None
+    last_step: Annotated[int, Field(ge=2), WHOLE] | None = None
     """The step at which a training ends. null: the epochs of a training that is part of bbkb; for
     other objectives the largest step of a finished trial, and there are no short first
     trainings."""
@@ -56,14 +56,14 @@ class ModelStoppingSettings(Section):
     folder, which implies workers.trial_folders; anew, from its first step, at the end of the
     budget; false, never. null: true if the function has an argument `folder`, the command names
     BBKB_FOLDER, or the training is part of bbkb, else anew."""
-    first_trials: Annotated[int, Field(ge=0)] | None = None
+    first_trials: NaturalInt | None = None
     """How many trials are trained for first_steps only, before the best are continued; null: by the
     budget; 0: none. Needs trials that can be continued."""
     first_steps: PositiveInt | None = None
     """Steps of each of the first trials; null: about an eighth of the budget in all."""
-    finish: Annotated[int, Field(ge=0)] = 3
+    finish: NaturalInt = 3
     """How many of the best unfinished trials are completed at the end of the budget."""
-    keep_checkpoints: Annotated[int, Field(ge=0)] | None = None
+    keep_checkpoints: NaturalInt | None = None
     """The number of stopped trials whose files are kept, those with the best forecasts; the others
     are not continued. null: of all."""
 

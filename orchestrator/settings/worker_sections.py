@@ -13,11 +13,12 @@ from objectives.parameters import Constant, Parameter, Range
 from orchestrator.bandit.strategy import Shardable
 from orchestrator.settings.mistakes import Refusal, failure
 from orchestrator.settings.objective_sections import ObjectiveSettings
-from orchestrator.settings.sections import ComputingSettings, Hours, PositiveInt, Seconds, Section
+from orchestrator.settings.sections import WHOLE, ComputingSettings, Hours, Seconds, Section
 from workers.executor import ExecutorName
 from workers.messages import Share
 
 MOST_WORKERS = 100_000
+WorkerCount = Annotated[int, Field(ge=1, le=MOST_WORKERS), WHOLE]
 
 
 def _whole_above_one(amount: float) -> float:
@@ -59,9 +60,9 @@ class WorkerSettings(Section):
     s."""
     keep_hours: Hours = 12.0
     """Hours that worker actors wait for a resume after the campaign's process has died."""
-    count: PositiveInt = Field(default_factory=lambda: os.cpu_count() or 1, le=MOST_WORKERS)
+    count: WorkerCount = Field(default_factory=lambda: os.cpu_count() or 1)
     """The number of concurrent evaluations; default: this machine's cores."""
-    machines: Annotated[int, Field(ge=1, le=100_000)] = 1
+    machines: Annotated[int, Field(ge=1, le=100_000), WHOLE] = 1
     """Machines of one evaluation, each with cpus and gpus: the objective runs on all of them at the
     same time, and the value is that of the first."""
     machines_from: FromParameter | None = None
@@ -90,7 +91,7 @@ class WorkerSettings(Section):
     success so far is ended and counts as failed."""
     retry_memory_factor: Annotated[float, Field(ge=1)] | None = None
     """Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory."""
-    retries: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+    retries: Annotated[int, Field(ge=0, le=1_000_000), WHOLE] | None = None
     """Number of further attempts after an exception; null: none, and one after a time-out or
     running out of memory (two with retry_memory_factor). 0: none after these either. Lost workers
     are always replaced."""

@@ -77,8 +77,9 @@ def test_strategy_space_and_objective_are_built() -> None:
 
 
 def test_budget_of_steps_alone_bounds_the_evaluations() -> None:
-    settings = from_mapping({**SMALL, "budget": {"steps": 7}})
-    assert (settings.budget.steps, settings.budget.evaluations) == (7, 7)
+    for steps in (7, 7.0):  # as 7e0 is read
+        settings = from_mapping({**SMALL, "budget": {"steps": steps}})
+        assert (settings.budget.steps, settings.budget.evaluations) == (7, 7)
 
 
 def test_override_wins_over_the_file(tmp_path: Path) -> None:
