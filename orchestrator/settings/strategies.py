@@ -22,16 +22,10 @@ DEFAULT_STRATEGY = "bbkb"
 # methods that are unavailable as strategies, or have a different name → the remedy
 _ELSEWHERE = {
     "tpe": "write {name: optuna, sampler: TPESampler}",
-    "cmaes": "write {name: optuna, sampler: CmaEsSampler}",
-    "cma-es": "write {name: optuna, sampler: CmaEsSampler}",
-    "nsga2": "write {name: optuna, sampler: NSGAIISampler}",
-    "nsgaii": "write {name: optuna, sampler: NSGAIISampler}",
-    "random": "write uniform",
-    "randomsearch": "write uniform",
-    "random_search": "write uniform",
-    "asha": "write early_stopping: {rule: asha} beside any strategy",
-    "hyperband": "write early_stopping: {rule: asha} beside any strategy",
-    "bohb": "write early_stopping: {rule: asha} beside any strategy",
+    **dict.fromkeys(("cmaes", "cma-es"), "write {name: optuna, sampler: CmaEsSampler}"),
+    **dict.fromkeys(("nsga2", "nsgaii"), "write {name: optuna, sampler: NSGAIISampler}"),
+    **dict.fromkeys(("random", "randomsearch", "random_search"), "write uniform"),
+    **dict.fromkeys(("asha", "hyperband", "bohb"), "write early_stopping: {rule: asha} beside any strategy"),
 }
 
 

@@ -118,15 +118,8 @@ def test_summary_is_printed_if_the_report_cannot_be_written(bbkb: Bbkb, tmp_path
 
 
 def test_resume_rejects_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished_campaign: Path) -> None:
-    done = bbkb(
-        finished_campaign,
-        "resume",
-        str(run_of(finished_campaign)),
-        "--set",
-        "strategy.ratio_threshold=5",
-        "--set",
-        "seed=3",
-    )
+    changes = ("--set", "strategy.ratio_threshold=5", "--set", "seed=3")
+    done = bbkb(finished_campaign, "resume", str(run_of(finished_campaign)), *changes)
     assert done.returncode == 2
     assert "strategy.ratio_threshold:" in done.stderr
     assert "seed: 0 became 3" in done.stderr
@@ -136,12 +129,9 @@ def test_resume_rejects_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished_c
 def test_resume_rejects_other_data(bbkb: Bbkb, tmp_path: Path) -> None:
     rows = [f"{x / 50},{1 - (x / 50 - 0.3) ** 2}" for x in range(50)]
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows]) + "\n")
-    (tmp_path / "campaign.yaml").write_text(
-        CAMPAIGN.replace(
-            "objective: {name: sine}\ncandidates: {size: 200}",
-            "objective: {direction: maximize}\ncandidates: {table: table.csv, target: y}",
-        )
-    )
+    sine = "{name: sine}\ncandidates: {size: 200}"
+    table = "{direction: maximize}\ncandidates: {table: table.csv, target: y}"
+    (tmp_path / "campaign.yaml").write_text(CAMPAIGN.replace(sine, table))
     done = bbkb(tmp_path, "run", "campaign.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows[1:]]) + "\n")
