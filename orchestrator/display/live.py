@@ -1,8 +1,11 @@
-"""The display of `bbkb run`: a live view on a terminal, plain lines elsewhere."""
+"""The display of `bbkb run`: a live view on a terminal or in a notebook, plain lines elsewhere."""
 
+import html
+import importlib
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Protocol, Self
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -16,7 +19,6 @@ from orchestrator.campaign.failures import FailureGroups
 from orchestrator.campaign.status import Status
 from orchestrator.campaign.stops import stop_words
 from orchestrator.display.console import JsonConsole
-from orchestrator.display.notebook import NotebookView
 from orchestrator.history.status_text import (
     as_plain,
     assignments,
@@ -29,29 +31,33 @@ from orchestrator.wording import duration, noun_and_numbers, one_line, plural
 
 _PLAIN_SECONDS = 10.0  # between two lines of status
 _JSON_SECONDS = 1.0  # between two lines of JSON
+_REDRAW_SECONDS = 0.5  # between two drawings in a notebook
 _RUNNING_SHOWN = 5
 _RESULTS_SHOWN = 3
 _FAILURES_SHOWN = 2
 _LINE = 110  # characters in the line about a trial
 
 
-class View(Protocol):
-    """Shows the status of a campaign."""
+class View(ABC):
+    """Shows the status of a campaign. The last status remains visible at the end."""
 
     def __enter__(self) -> Self:
-        """Start the display."""
+        return self
 
     def __exit__(self, *exception: object) -> None:
-        """Stop the display. The last status remains visible."""
+        return None
 
+    @abstractmethod
     def update(self, status: Status) -> None:
         """Show a new status."""
 
+    @abstractmethod
     def say(self, line: str) -> None:
         """Show a permanent line of text."""
 
     def wait_for(self, what: str) -> None:
         """Show that the command is waiting for `what`, until the next `update`."""
+        self.say(what)
 
 
 def view(console: Console) -> View:
@@ -74,7 +80,7 @@ class _Clock:
         return Text(f"{self._what} ({time.monotonic() - self._since:.0f} s)", style="dim")
 
 
-class TerminalView:
+class TerminalView(View):
     """A block of lines that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
@@ -101,25 +107,12 @@ class TerminalView:
         self._live.console.print(Text(line))
 
 
-class _Lines:
-    """The base of views that only print: the time of the last status; no start, no stop."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._last_shown = float("-inf")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        return None
-
-
-class PlainView(_Lines):
+class PlainView(View):
     """Prints a status line at most every ten seconds, and at the end."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
+        self._clock = clock
+        self._last_shown = float("-inf")
         self._console = console
         self._last_line = ""
         self._is_stopping = False
@@ -133,10 +126,6 @@ class PlainView(_Lines):
             self._last_shown = self._clock()
             self.say(headline(status))
 
-    def wait_for(self, what: str) -> None:
-        """Print the text."""
-        self.say(what)
-
     def say(self, line: str) -> None:
         """Print the line unless it equals the previous one."""
         if line != self._last_line:
@@ -144,30 +133,67 @@ class PlainView(_Lines):
             self._console.print(Text(line), soft_wrap=True)
 
 
-class JsonView(_Lines):
+class JsonView(View):
     """Writes the status as a line of JSON when it changes, at most once a second."""
 
-    def __init__(self, console: JsonConsole, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(clock)
+    def __init__(self, console: JsonConsole) -> None:
+        self._last_shown = float("-inf")
         self._console = console
         self._last: tuple[object, ...] = ()
 
     def update(self, status: Status) -> None:
         """Write the status if it has changed and a line is due."""
         changed = (status.phase, status.trials.done, status.trials.in_flight, status.trials.chosen, status.best.value)
-        is_due = status.phase == "closed" or self._clock() - self._last_shown >= _JSON_SECONDS
+        is_due = status.phase == "closed" or time.monotonic() - self._last_shown >= _JSON_SECONDS
         if changed != self._last and is_due:
             self._last = changed
-            self._last_shown = self._clock()
+            self._last_shown = time.monotonic()
             self._console.emit({"status": as_plain(status)})
 
     def say(self, line: str) -> None:
         """Write the text as a message."""
         self._console.emit({"message": line})
 
+
+class NotebookView(View):
+    """One output of the cell: the permanent lines, with the latest status below them.
+
+    IPython is imported for the first output, because it is installed only with notebooks.
+    """
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []  # permanent
+        self._now = ""  # the progress bar, or the text of a wait
+        self._handle: Any = None  # the handle of the output; None before the first one
+        self._next_redraw = 0.0
+
+    def update(self, status: Status) -> None:
+        """Redraw the bar at most twice a second."""
+        if status.phase != "closed" and time.monotonic() < self._next_redraw:
+            return
+        self._next_redraw = time.monotonic() + _REDRAW_SECONDS
+        count, whole, _ = status.spent
+        bar = f"<progress value='{count}' max='{whole}'></progress>"
+        self._now = f"{bar} {html.escape(headline(status))}"
+        self._draw()
+
+    def say(self, line: str) -> None:
+        """Add a permanent line."""
+        self._lines.append(html.escape(line))
+        self._draw()
+
     def wait_for(self, what: str) -> None:
-        """Write the text as a message."""
-        self.say(what)
+        """Show the text of a wait until the next status."""
+        self._now = html.escape(f"{what} …")
+        self._draw()
+
+    def _draw(self) -> None:
+        shown: Any = importlib.import_module("IPython.display")  # it declares no types
+        text = shown.HTML("<br>".join([*self._lines, self._now]))
+        if self._handle is None:
+            self._handle = shown.display(text, display_id=True)
+        else:
+            self._handle.update(text)
 
 
 def render(status: Status) -> RenderableType:

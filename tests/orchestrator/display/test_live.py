@@ -28,11 +28,15 @@ def status_in_the_middle() -> Status:
     return history.status(now=history.campaign.clock.last_time + 5.0)
 
 
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
 def text_of(status: Status, width: int = 200) -> str:
     console = Console(file=io.StringIO(), width=width)
     console.print(render(status))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
+    return written(console)
 
 
 def test_live_view_shows_running_trials_results_and_failures() -> None:
@@ -76,7 +80,7 @@ def test_json_view_writes_status_and_messages() -> None:
         shown.wait_for("starting Ray on this machine")
         shown.update(status_in_the_middle())
         shown.update(status_in_the_middle())  # nothing new
-    lines = [json.loads(line) for line in console.file.getvalue().splitlines()]
+    lines = [json.loads(line) for line in written(console).splitlines()]
     assert [list(line) for line in lines] == [["message"], ["message"], ["status"]]
     assert lines[0]["message"] == "run /somewhere"
     assert lines[2]["status"]["in_flight"] == 3
@@ -89,7 +93,7 @@ def test_quiet_console_prints_nothing() -> None:
         shown.wait_for("starting Ray on this machine")
         shown.update(status_in_the_middle())
         shown.say("evaluating")
-    assert console.file.getvalue() == ""
+    assert written(console) == ""
 
 
 def test_terminal_view_shows_a_clock_during_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,8 +103,7 @@ def test_terminal_view_shows_a_clock_during_a_wait(monkeypatch: pytest.MonkeyPat
     with TerminalView(console) as shown:
         shown.wait_for("starting Ray on this machine")
         now = 107.0
-    assert isinstance(console.file, io.StringIO)
-    assert "starting Ray on this machine (7 s)" in console.file.getvalue()
+    assert "starting Ray on this machine (7 s)" in written(console)
 
 
 def test_terminal_view_removes_the_block_only_at_the_end_of_a_session() -> None:
@@ -109,8 +112,7 @@ def test_terminal_view_removes_the_block_only_at_the_end_of_a_session() -> None:
         history = fold([event for event in EVENTS if is_closed or event.kind != "session_closed"])
         with TerminalView(console) as shown:
             shown.update(replace(history.status(), phase="closed" if is_closed else "running"))
-        assert isinstance(console.file, io.StringIO)
-        output = console.file.getvalue()
+        output = written(console)
         assert (ERASE_LINE in output.rpartition("\n")[2]) == is_closed
 
 
@@ -119,13 +121,12 @@ def test_plain_view_announces_stopping_once_and_immediately() -> None:
     view_of_lines = PlainView(console, clock=lambda: 0.0)
     for phase in ("running", "stopping", "stopping"):
         view_of_lines.update(replace(status, phase=phase, reason="interrupted"))
-    assert isinstance(console.file, io.StringIO)
-    text = console.file.getvalue()
+    text = written(console)
     assert text.count("stopping (interrupted): 3 running evaluations end first") == 1
     assert "first; Ctrl-C again stops at once" in text
     view_of_lines.update(replace(status, phase="running"))
     view_of_lines.update(replace(status, phase="stopping", reason="time budget spent"))
-    assert "first; Ctrl-C twice stops at once" in console.file.getvalue()
+    assert "first; Ctrl-C twice stops at once" in written(console)
     learning = replace(
         status,
         phase="stopping",
