@@ -1,4 +1,8 @@
-"""BBKB as a sampler of Optuna (Akiba, Sano, Yanase, Ohta, Koyama 2019)."""
+"""BBKB as a sampler of Optuna (Akiba, Sano, Yanase, Ohta, Koyama 2019).
+
+Parameters are called p0, p1, … in the order of Optuna's distributions, and a categorical value is
+represented by its index, because Optuna allows any names and any objects.
+"""
 
 import math
 import threading
@@ -6,7 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from optuna.distributions import BaseDistribution
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
@@ -14,13 +23,15 @@ from optuna.trial import FrozenTrial, TrialState
 
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
-from orchestrator.adapters.optuna_space import Values, space_of, to_optuna, to_ours
+from objectives.parameters import Choice, Parameter, Range, Space
 from orchestrator.ask_tell.checks import check_seed
 from orchestrator.ask_tell.older import accepts_options
 from orchestrator.ask_tell.space import Optimizer, ask_after
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
 Configuration = Mapping[str, Scalar]
+Distributions = Mapping[str, BaseDistribution]
+Values = dict[str, Any]  # Optuna's values: a choice may be any object
 
 
 @dataclass
@@ -227,3 +238,41 @@ def _reward(direction: StudyDirection, trial: FrozenTrial) -> float | None:
 
 def _sign(direction: StudyDirection) -> float:
     return 1.0 if direction == StudyDirection.MAXIMIZE else -1.0
+
+
+def space_of(distributions: Distributions) -> Space:
+    """Return the parameters by name; all `distributions` must have more than one value."""
+    return {f"p{place}": _parameter(each) for place, each in enumerate(distributions.values())}
+
+
+def to_ours(distributions: Distributions, values: Mapping[str, Any]) -> dict[str, Scalar]:
+    """Convert Optuna's values to values of the space."""
+    named = enumerate(distributions.items())
+    return {f"p{place}": _ours(each, values[name]) for place, (name, each) in named}
+
+
+def to_optuna(distributions: Distributions, values: Mapping[str, Any]) -> Values:
+    """Convert values of the space to Optuna's."""
+    named = enumerate(distributions.items())
+    return {name: _optunas(each, values[f"p{place}"]) for place, (name, each) in named}
+
+
+def _parameter(distribution: BaseDistribution) -> Parameter:
+    match distribution:
+        case CategoricalDistribution(choices=choices):
+            return Choice(tuple(range(len(choices))))
+        case IntDistribution(low=low, high=high, log=log, step=step):
+            return Range(low, high, log=log, integer=True, step=None if step == 1 else step)
+        case FloatDistribution(low=low, high=high, log=log, step=step):
+            return Range(low, high, log=log, step=step)
+    raise ValueError(f"BBKBSampler does not support {distribution}")
+
+
+def _ours(distribution: BaseDistribution, value: Any) -> Scalar:
+    is_choice = isinstance(distribution, CategoricalDistribution)
+    return int(distribution.to_internal_repr(value)) if is_choice else value
+
+
+def _optunas(distribution: BaseDistribution, value: Scalar) -> object:
+    is_choice = isinstance(distribution, CategoricalDistribution)
+    return distribution.choices[value] if is_choice else value

@@ -10,8 +10,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution, Floa
 from optuna.trial import TrialState, create_trial
 
 from objectives.parameters import Choice, Range
-from orchestrator.adapters.optuna import BBKBSampler
-from orchestrator.adapters.optuna_space import space_of, to_optuna, to_ours
+from orchestrator.adapters.optuna import BBKBSampler, space_of, to_optuna, to_ours
 from orchestrator.ask_tell.space import Optimizer
 from orchestrator.bandit.results import TrialCurve
 from tests.argument_sections import missing_arguments
@@ -32,9 +31,8 @@ def objective(trial: optuna.Trial) -> float:
 
 
 def optimizer(study: optuna.Study) -> Optimizer:
-    held_optimizer = present(study.sampler._optimizer)
-    result: Optimizer = held_optimizer
-    return result
+    held: Optimizer = present(study.sampler._optimizer)
+    return held
 
 
 def space(study: optuna.Study) -> dict[str, BaseDistribution]:
