@@ -22,7 +22,6 @@ from aiohttp import web
 from orchestrator.errors import BbkbError
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import Plain
-from orchestrator.report.figure import resource as report_resource
 from orchestrator.serve import views
 from orchestrator.serve.access import HEADERS, Access, guard
 from orchestrator.serve.campaigns import READ_SECONDS, Campaigns
@@ -40,9 +39,14 @@ _MOST_DIGITS = 15
 # in JSON: a backslash, or a non-ASCII character except halves of surrogate pairs
 _ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-# The files of this folder that the server sends: pages by path, other files by name below /static
+# The files that the server sends: pages by path, other files by name below /static
 _PAGES = {"/": "page.html", "/compare": "page.html", "/campaign/{name}": "page.html"}
-_STATIC = {"page.js": "text/javascript", "page.css": "text/css"}
+_STATIC = {
+    "page.js": ("serve", "text/javascript"),
+    "page.css": ("serve", "text/css"),
+    "figures.js": ("report", "text/javascript"),
+    "report.css": ("report", "text/css"),
+}
 
 
 class Server:
@@ -200,13 +204,10 @@ async def _send_static(request: web.Request) -> web.StreamResponse:
     if file == "plotly.min.js":
         path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
         return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
-    if file == "figures.js":
-        return web.Response(text=report_resource("figures.js"), content_type="text/javascript")
-    if file == "report.css":
-        return web.Response(text=report_resource("report.css"), content_type="text/css")
     if file not in _STATIC:
         raise web.HTTPNotFound
-    return web.Response(text=_resource(file), content_type=_STATIC[file])
+    package, kind = _STATIC[file]
+    return web.Response(text=_resource(file, package), content_type=kind)
 
 
 def _draw(feed: Feed) -> tuple[int, bytes] | None:
@@ -246,5 +247,5 @@ def _visible(match: re.Match[str]) -> str:
     return match[0] if printable(character) == character else f"\\{match[0]}"
 
 
-def _resource(name: str) -> str:
-    return resources.files("orchestrator.serve").joinpath(name).read_text(encoding="utf-8")
+def _resource(name: str, package: str = "serve") -> str:
+    return resources.files(f"orchestrator.{package}").joinpath(name).read_text(encoding="utf-8")

@@ -35,9 +35,8 @@ class Connections:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._untrusted: dict[
-            asyncio.BaseTransport, asyncio.TimerHandle
-        ] = {}  # connection → the timer that closes it, the oldest first
+        # connection → the timer that closes it, the oldest first
+        self._untrusted: dict[asyncio.BaseTransport, asyncio.TimerHandle] = {}
         self._trusted: set[asyncio.BaseTransport] = set()
 
     def __len__(self) -> int:
@@ -79,12 +78,15 @@ class Connections:
 
 
 class CountedProtocol(asyncio.Protocol):
-    """Forwards a connection to `inner` if `connections` admits it."""
+    """Forwards a connection to `inner` if `connections` admits it.
+
+    A rejected connection is closed before it is read, so only its loss follows.
+    """
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner = inner
         self._connections = connections
-        self._transport: asyncio.Transport | None = None  # None if it was not admitted
+        self._transport: asyncio.Transport | None = None  # None if it was rejected
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Forward the connection if it is admitted."""
@@ -101,22 +103,19 @@ class CountedProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Forward bytes."""
-        if self._transport is not None:
-            self._inner.data_received(data)
+        self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
         """Forward the end of the client's bytes."""
-        return None if self._transport is None else self._inner.eof_received()
+        return self._inner.eof_received()
 
     def pause_writing(self) -> None:
         """Forward the signal that the client reads slowly."""
-        if self._transport is not None:
-            self._inner.pause_writing()
+        self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """Forward the signal that the client has caught up."""
-        if self._transport is not None:
-            self._inner.resume_writing()
+        self._inner.resume_writing()
 
 
 class SparseLog:

@@ -175,13 +175,8 @@ def _end_row(history: History, attempt: AttemptRow) -> Plain:
 
 
 def _failure_group(group: FailureGroup) -> Plain:
-    return {
-        "kind": group.kind,
-        "count": group.count,
-        "summary": group.summary[:_MESSAGE],
-        "message": group.message,
-        "trials": list(group.trials)[::-1],
-    }
+    shown = {"summary": group.summary[:_MESSAGE], "trials": list(group.trials)[::-1]}
+    return {"kind": group.kind, "count": group.count, "message": group.message, **shown}
 
 
 def _shorten(values: Mapping[str, object]) -> Plain:
