@@ -7,7 +7,6 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from orchestrator.history.fold import History
 from orchestrator.report import static_pictures
 from orchestrator.report.figure import Figure, Spec, axis, label, layout
 from orchestrator.report.static import most_useful, svg
@@ -16,26 +15,18 @@ from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def _histories() -> dict[str, History]:
-    return {
-        "usual": SyntheticLog().history(),
-        "one trial": SyntheticLog(trials=1, sessions=1).history(),
-        "all failed": SyntheticLog(trials=12, failure_share=1.0).history(),
-        "ten thousand trials": SyntheticLog(trials=10_000, workers=16).history(),
-    }
-
-
 @pytest.mark.parametrize(
-    ("name", "drawn"),
+    ("log", "drawn"),
     [
-        ("usual", ["best", "importance"]),
-        ("one trial", ["best", "workers"]),
-        ("all failed", ["workers", "utilization"]),
-        ("ten thousand trials", ["best", "importance"]),
+        (SyntheticLog(), ["best", "importance"]),
+        (SyntheticLog(trials=1, sessions=1), ["best", "workers"]),
+        (SyntheticLog(trials=12, failure_share=1.0), ["workers", "utilization"]),
+        (SyntheticLog(trials=10_000, workers=16), ["best", "importance"]),
     ],
+    ids=["usual", "one trial", "all failed", "ten thousand trials"],
 )
-def test_static_pictures_are_the_most_useful_figures_as_small_svg_files(name: str, drawn: list[str]) -> None:
-    pictures = static_pictures(_histories()[name])
+def test_static_pictures_are_few_and_small(log: SyntheticLog, drawn: list[str]) -> None:
+    pictures = static_pictures(log.history())
     assert list(pictures) == drawn
     for text in pictures.values():
         root = ET.fromstring(text)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,8 +30,11 @@ class GrowingLog:
         self.writer.append(events)
 
 
+BeginLog = Callable[[str, Sequence[Event]], GrowingLog]
+
+
 @pytest.fixture
-def begin_log(tmp_path: Path) -> Iterator[object]:
+def begin_log(tmp_path: Path) -> Iterator[BeginLog]:
     """Begin a log: `begin_log(name, events)` writes the first events and returns the log."""
     stores: list[EventStore] = []
 

@@ -9,7 +9,7 @@ import sqlite3
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,8 @@ from orchestrator.serve.app import MOST_COMPARED, _to_json
 from orchestrator.serve.running import page_of
 from orchestrator.serve.sources import Sources
 from orchestrator.store import snapshots
-from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
+from tests.orchestrator.serve.conftest import TOKEN, BeginLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
-
-BeginLog = Callable[..., GrowingLog]
 
 
 def ask(address: str, path: str, token: str = TOKEN, body: Any = None, **headers: str) -> Any:
@@ -72,14 +70,21 @@ def first_update_with(address: str, name: str, length: int) -> Any:
             return update
 
 
+@contextlib.contextmanager
+def serving_one(begin_log: BeginLog, synthetic: SyntheticLog) -> Iterator[str]:
+    """Yield the address of a server that has read this log, whose campaign is `one`."""
+    events = synthetic.events()
+    with running_server(begin_log("one", events).url) as address:
+        first_update_with(address, "one", len(events))
+        yield address
+
+
 def test_server_admits_only_the_token_under_its_own_name(begin_log: BeginLog) -> None:
-    log = begin_log("one", SyntheticLog(trials=5).events())
-    with running_server(log.url) as address:
+    with serving_one(begin_log, SyntheticLog(trials=5)) as address:
         assert status_of_refusal(address, "/campaign/one/trials", token="wrong") == 401
         assert status_of_refusal(address, "/?token=wrong") == 403
         assert status_of_refusal(address, "/campaign/one/trials", Host="evil.example") == 403
         assert status_of_refusal(address, "/campaign/none/trials") == 404
-        first_update_with(address, "one", len(SyntheticLog(trials=5).events()))
         assert ask(address, "/campaign/one/trials")["total"] == 5
 
 
@@ -152,8 +157,7 @@ def raw_answer(address: str, request: bytes) -> tuple[int, str]:
     ids=["token", "page", "trial", "position", "nested body", "charset", "name", "file"],
 )  # fmt: skip
 def test_server_rejects_hostile_requests_without_an_error(begin_log: BeginLog, request_: bytes, status: int) -> None:
-    log = begin_log("one", SyntheticLog(trials=5).events())
-    with running_server(log.url) as address:
+    with serving_one(begin_log, SyntheticLog(trials=5)) as address:
         got, head = raw_answer(address, request_.replace(b"AUTH", f"Authorization: Bearer {TOKEN}\r\n".encode()))
     assert got == status
     assert "X-Content-Type-Options: nosniff" in head
@@ -166,16 +170,14 @@ def test_json_of_the_page_shows_every_character() -> None:
 
 
 def test_token_in_an_address_does_not_redirect_to_another_server(begin_log: BeginLog) -> None:
-    log = begin_log("one", SyntheticLog(trials=5).events())
-    with running_server(log.url) as address:
+    with serving_one(begin_log, SyntheticLog(trials=5)) as address:
         request = f"GET //evil.example/?token={TOKEN} HTTP/1.1\r\nHost: HOST\r\n\r\n".encode()
         status, head = raw_answer(address, request)
     assert (status, "Location: /" in head, "Location: //" in head) == (302, True, False)
 
 
 def test_token_in_an_address_becomes_a_cookie_that_scripts_cannot_read(begin_log: BeginLog) -> None:
-    log = begin_log("one", SyntheticLog(trials=5).events())
-    with running_server(log.url) as address:
+    with serving_one(begin_log, SyntheticLog(trials=5)) as address:
         connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=30)
         connection.request("GET", f"/campaign/one?token={TOKEN}")
         answer = connection.getresponse()
@@ -216,10 +218,8 @@ def test_events_continue_after_the_position_seen_even_at_another_server(begin_lo
 def test_server_shows_a_trial_with_attempts_and_reason(begin_log: BeginLog) -> None:
     synthetic = SyntheticLog(trials=30, failure_share=0.4)
     history = synthetic.history()
-    log = begin_log("one", synthetic.events())
     retried = next(row for row in history.trials if row.attempts > 1)
-    with running_server(log.url) as address:
-        first_update_with(address, "one", len(synthetic.events()))
+    with serving_one(begin_log, synthetic) as address:
         trial = ask(address, f"/campaign/one/trials/{retried.trial}")
         assert status_of_refusal(address, "/campaign/one/trials/99999") == 404
         best = ask(address, "/campaign/one/trials?order=value&descending=1")
@@ -281,9 +281,7 @@ def test_server_lists_an_ended_campaign_at_once_and_reads_its_history_when_it_is
 
 
 def test_trial_table_is_sorted_by_a_parameter_and_filtered_by_text(begin_log: BeginLog) -> None:
-    log = begin_log("one", SyntheticLog(trials=9).events())
-    with running_server(log.url) as address:
-        first_update_with(address, "one", len(SyntheticLog(trials=9).events()))
+    with serving_one(begin_log, SyntheticLog(trials=9)) as address:
         all_rows = ask(address, "/campaign/one/trials")
         place = [column["heading"] for column in all_rows["columns"]].index("learning_rate")
         parameter = all_rows["columns"][place]["name"]

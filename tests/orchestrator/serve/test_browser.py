@@ -6,20 +6,19 @@ Marked `browser`; skipped with the reason where Chromium or playwright is missin
 
 import importlib.util
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
 from orchestrator.campaign.events import ReportsArrived
 from orchestrator.campaign.trainings.reports import StepReport
-from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
+from tests.orchestrator.serve.conftest import TOKEN, BeginLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-BeginLog = Callable[..., GrowingLog]
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 PATIENCE = 120_000  # milliseconds: a busy machine
 HOSTILE = "<img src=x onerror=window.harmed=1>"

@@ -4,7 +4,7 @@ inside its card, no two cards overlap, and the report has pictures and tables wi
 Marked `browser`; skipped with the reason if Chromium or playwright is missing.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.report import write_report
 from orchestrator.store.notes import Note
-from tests.orchestrator.serve.conftest import TOKEN, GrowingLog, running_server
+from tests.orchestrator.serve.conftest import TOKEN, BeginLog, running_server
 from tests.orchestrator.serve.test_browser import CHROMIUM, HOSTILE, PATIENCE, pytestmark  # noqa: F401
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
@@ -21,7 +21,6 @@ from tests.present import present
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-BeginLog = Callable[..., GrowingLog]
 VIEWS = [(1200, "light"), (1200, "dark"), (420, "light"), (420, "dark")]
 
 # Returns the texts of elements that are wider than the screen or than the card around them, unless
