@@ -1,5 +1,4 @@
-"""The candidates of a bandit: their features, the parameters behind the features, and whether arms
-may be repeated."""
+"""The candidates of a bandit: their features, and the parameters behind the features."""
 
 import math
 from dataclasses import dataclass, replace

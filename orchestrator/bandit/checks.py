@@ -1,5 +1,4 @@
-"""Checks shared by strategies: the ranges of hyperparameters, the methods of a class, and whether
-an arm may be chosen."""
+"""Checks shared by strategies: of hyperparameters, classes, and whether an arm may be chosen."""
 
 from collections.abc import Sequence
 from dataclasses import is_dataclass
@@ -50,8 +49,7 @@ def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHOD
 
 
 def refusal(state: HasArms, limit: int) -> Wait | None:
-    """Return the response of `ask` if no arm is left; otherwise None. Raises ValueError if `limit`
-    < 1."""
+    """Return the response of `ask` if no arm is left. Raises ValueError if `limit` < 1."""
     if limit < 1:
         raise ValueError(f"limit must be >= 1, got {limit}")
     return Wait("all arms were set aside") if len(state.set_aside) == len(state.pulls.counts) else None

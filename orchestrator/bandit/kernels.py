@@ -47,8 +47,7 @@ class _Scaled:
     variance: VarianceOption = 1.0
 
     def __post_init__(self) -> None:
-        """Convert NumPy's numbers to floats and tuples. Reject values that are not positive and
-        finite."""
+        """Convert NumPy's numbers to floats and tuples; reject other values."""
         scales = _lengthscales(self.lengthscale)
         if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
             raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")

@@ -1,5 +1,4 @@
-"""Checks the arms and observations that strategies receive, and splits observations into arms,
-rewards and failures."""
+"""Checks the arms and observations that strategies receive, and splits observations."""
 
 import math
 from collections.abc import Sequence

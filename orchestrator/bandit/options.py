@@ -84,8 +84,7 @@ VerifiedShare = Annotated[
 
 @dataclass(frozen=True)
 class Options:
-    """The base of a strategy's options. Raises ValueError, which names the field, if a value is out
-    of range."""
+    """The base of a strategy's options. Raises ValueError if a value is out of range."""
 
     SECTION: ClassVar[str] = "strategy"  # the prefix of a field's name in messages
 

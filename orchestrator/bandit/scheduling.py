@@ -1,5 +1,4 @@
-"""When a campaign asks a strategy and refreshes its model: the options of strategies that choose
-with pending pulls."""
+"""The options of strategies that choose with pending pulls: when results reach the model."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,7 @@ from orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick, Wai
 
 @dataclass(frozen=True)
 class RefreshOptions(Options):
-    """When results reach the model. Campaigns read these options; `ask` and `tell` do not depend on
-    them."""
+    """When results reach the model. Campaigns read these options; `ask` and `tell` do not."""
 
     mode: ModeOption = "async"
     refresh_overhead: RefreshOverhead = 0.05

@@ -160,7 +160,8 @@ class Strategy(Protocol[S]):
     """An algorithm. All functions are pure. `ask` can be called repeatedly and changes nothing."""
 
     def init(self, arms: Arms, rng: np.random.Generator) -> S:
-        """Return the state before any pull of the A `arms`, with a drawn warm start."""
+        """Return the state before any pull of the A `arms`, with a drawn warm start. Raises
+        ValueError for bad arms."""
 
     def ask(self, state: S, pending: Sequence[int], limit: int) -> Decision:
         """Choose the next pulls.
@@ -338,8 +339,7 @@ class LearnsCurves(Protocol[S]):
 
 
 def never_waits(strategy: object) -> bool:
-    """Return whether the strategy chooses with any number of pending pulls, so that its batches are
-    unlimited."""
+    """Return whether the strategy's batches are unlimited; see `Waits`."""
     return isinstance(strategy, Waits) and strategy.never_waits
 
 

@@ -141,8 +141,7 @@ class AdaptiveDiscretization(RkhsOptions):
         return self._settle(start)
 
     def ask(self, state: CellState, pending: Sequence[int], limit: int) -> Decision:
-        """Return the arm of the cell with the largest index (the first of equal ones) unless an arm
-        is pending."""
+        """Return the arm of the first cell with the largest index, unless an arm is pending."""
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
@@ -156,8 +155,7 @@ class AdaptiveDiscretization(RkhsOptions):
         return self._settle(state.observe(observations))
 
     def recorded(self, state: CellState) -> Record:
-        """Return the splits of the last `tell`, because another machine's rounding must not change
-        the tree."""
+        """Return the last splits, because another machine's rounding must not change the tree."""
         return {"splits": [list(positions) for positions in state.splits]}
 
     def restore(self, state: CellState, observations: Sequence[Observation], record: Record) -> CellState:

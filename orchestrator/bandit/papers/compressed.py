@@ -187,8 +187,7 @@ class Compressed(ABC):
         """Return the acquisition of the available arms, ascending, at step t = `step`."""
 
     def width_at(self, state: CompressedState, step: int) -> float:
-        """Return the factor on σ_D/σ in the upper bound at step t = `step`; NaN if there is no
-        bound."""
+        """Return the factor on σ_D/σ in the bound at step t = `step`; NaN without a bound."""
         return math.nan
 
     def informative_variance(self, noise: float) -> float:
@@ -200,8 +199,7 @@ class Compressed(ABC):
         return noise * (doubled - 1.0) if self.epsilon > 0 else -math.inf
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> CompressedState:
-        """Return the state before any pull of `arms` (A, d); draws the initial points. Raises
-        ValueError for bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the initial points."""
         count, d = check_arms(arms).shape
         start: RandomStart | SpreadStart
         if self.model is None:
@@ -282,8 +280,7 @@ class Compressed(ABC):
         return replace(after, stored=tuple(stored), skipped=skipped)
 
     def _count_skipped(self, state: CompressedState, observations: Sequence[Observation]) -> int:
-        """Return the number of steps skipped before the pull that `tell` receives; 0 if `ask` chose
-        a different arm."""
+        """Return the steps skipped before the pull of `tell`; 0 if `ask` chose another arm."""
         if self.evaluate_uninformative or not observations or not len(state.available):
             return 0
         if state.remaining_start():
@@ -292,8 +289,7 @@ class Compressed(ABC):
         return step[1] if step is not None and any(result.arm == step[0] for result in observations) else 0
 
     def recorded(self, state: CompressedState) -> Record:
-        """Return the positions of the stored observations, the skipped steps, the initial points
-        and the fit."""
+        """Return the stored positions, the skipped steps, the initial points and the fit."""
         return {"stored": list(state.stored), "skipped": state.skipped, **state.record()}
 
     def restore(self, state: CompressedState, observations: Sequence[Observation], record: Record) -> CompressedState:

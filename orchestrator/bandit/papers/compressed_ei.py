@@ -1,5 +1,4 @@
-"""Compressed EI, "CEI" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.6; see
-`compressed`)."""
+"""Compressed EI, "CEI" (see `compressed`: the long version, Algorithm 1 with eq. 2.6)."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,4 @@
-"""Compressed "most probable improvement" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Section 4;
-see `compressed`)."""
+"""Compressed "most probable improvement" (see `compressed`: the long version, Section 4)."""
 
 from dataclasses import dataclass
 

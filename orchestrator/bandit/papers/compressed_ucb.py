@@ -1,5 +1,4 @@
-"""Compressed GP-UCB, "CUB" (Bedi, Peddireddy, Aggarwal, Sadler, Koppel, Algorithm 1 with eq. 2.5;
-see `compressed`)."""
+"""Compressed GP-UCB, "CUB" (see `compressed`: the long version, Algorithm 1 with eq. 2.5)."""
 
 import math
 from dataclasses import dataclass

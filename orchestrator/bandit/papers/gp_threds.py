@@ -96,8 +96,7 @@ class GPThreDS(RkhsOptions):
         require(self, "first", "random if search is random_walk", self.first == "random" or not walks)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ThresholdState:
-        """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for
-        bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the seed."""
         boxed = BoxedArms(check_arms(arms))
         nothing = read_only((), np.intp)
         root = Box.unit(boxed.dimension)
@@ -143,8 +142,7 @@ class GPThreDS(RkhsOptions):
         return replace(after, verdicts=tuple(verdicts))
 
     def recorded(self, state: ThresholdState) -> Record:
-        """Return the seed and the last verdicts, because another machine's rounding must not change
-        the state."""
+        """Return the seed and the last verdicts, which depend on the machine's rounding."""
         return {"seed": state.seed, "verdicts": list(state.verdicts)}
 
     def restore(self, state: ThresholdState, observations: Sequence[Observation], record: Record) -> ThresholdState:
@@ -156,8 +154,7 @@ class GPThreDS(RkhsOptions):
         return replace(after, seed=int(record["seed"]), verdicts=verdicts)
 
     def posterior(self, state: ThresholdState) -> Posterior:
-        """Return the belief over all arms, given all pulls, for display. The tests use only the
-        pulls of their visit."""
+        """Return the belief given all pulls, for display; tests use those of their visit only."""
         mean, variance = exact_posterior(self.kernel, state.arms, state.pulls, self.regularization)
         ucb = mean + self.width_after(state.pulls.total) * np.sqrt(variance)
         mean, variance, ucb = (read_only(values, np.float64) for values in (mean, variance, ucb))

@@ -71,8 +71,7 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
         require(self, "final_points", rule, self.final_points >= self.initial_points)
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> GridState:
-        """Return the state before any pull of `arms` (A, d); draws the warm start. Raises
-        ValueError for bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the warm start."""
         base = self.base_state(arms, rng)
         model = base.model
         # a grid of all arms needs no order
@@ -88,8 +87,7 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
         return np.sort(state.order[may_be_chosen][:size])
 
     def ask(self, state: GridState, pending: Sequence[int], limit: int) -> Decision:
-        """Return one arm unless one is pending: first those of the warm start, then argmax μ + β σ
-        over the grid."""
+        """Return one arm unless one is pending: the warm start, then argmax μ + β σ on the grid."""
 
         def on_grid(observed: ExactState) -> Floats:
             grid = self.grid(state)

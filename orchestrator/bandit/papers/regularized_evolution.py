@@ -61,8 +61,7 @@ class RegularizedEvolution(Options, ModelFree[EvolutionState]):
     batch_size: BatchSize = 10
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
-        """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for
-        bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the seed."""
         arms = check_arms(arms)
         return EvolutionState(arms=arms, seed=int(rng.integers(2**32)), pulls=Pulls.none(len(arms)))
 

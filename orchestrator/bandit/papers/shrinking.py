@@ -137,8 +137,7 @@ class ThresholdState:
         return read_only(self.boxed.grid(node, points, arms), np.intp)
 
     def with_new_grid(self, points: int) -> "ThresholdState":
-        """Return this state, or, if every arm of the grid has failed, a state with a new grid of
-        the box's other arms."""
+        """Return this state, with the box's other arms if every arm of the grid has failed."""
         visit = self.visit
         if len(visit.grid):
             return self

@@ -1,5 +1,4 @@
-"""Creates the initial state of a strategy: its model, published or calibrated, and the arms of its
-warm start."""
+"""Creates a strategy's initial state: its model, published or calibrated, and its warm start."""
 
 import numpy as np
 from numpy.typing import ArrayLike

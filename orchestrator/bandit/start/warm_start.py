@@ -231,8 +231,7 @@ def begin_sparse(
 
 
 class _NoisyCholesky:
-    """The exact variances of the evaluated arms after `picks`, with one row of L⁻¹ k(picks, x) for
-    each pick."""
+    """The exact variances of the evaluated arms after `picks`, by a Cholesky factorization."""
 
     tie: ClassVar[float] = 0.0
     stale: ClassVar[Indices] = np.empty(0, np.intp)

@@ -56,13 +56,7 @@ from orchestrator.bandit.start.warm_start import (
     next_start,
 )
 from orchestrator.bandit.strategies.choosing import Shares, Workspace
-from orchestrator.bandit.strategy import (
-    Choose,
-    Decision,
-    Observation,
-    Pick,
-    Wait,
-)
+from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
 
 _Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
 
@@ -123,11 +117,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         return self.sparse_width(self.width, self.ratio_threshold, variances, state.information_gain)
 
     def init(self, arms: AnyArms, rng: np.random.Generator) -> SparseState:
-        """Return the state before any pull of `arms` (A, d); draws the warm start. Raises
-        ValueError for bad arms.
-
-        `arms` is an `Arms`, an array, or a representation of one (`PlacedArms`).
-        """
+        """Return the state before any pull of `arms` (A, d); draws the warm start."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
@@ -177,12 +167,8 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         arms = OpenArms.of(state, pending, self.verify)
         workspace = self._kept_workspaces.take(_workspace_key(state, pending, arms.left > 0))
         if workspace is None:
-            picking = Picking.begin(
-                state,
-                self.width_at(state),
-                arms.blocked,
-                is_conditioned=self.model is not None,
-            )
+            width = self.width_at(state)
+            picking = Picking.begin(state, width, arms.blocked, is_conditioned=self.model is not None)
             drift = _drift(self, picking.posterior)
             workspace = Workspace.begin(state, picking, drift, arms, pending, Shares(self.verify, self.coverage))
         deviations = self.width
@@ -215,14 +201,12 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
 
     @property
     def takes_prior(self) -> bool:
-        """See `Informed`. Requires the calibrated model, because the prior is added to its
-        scores."""
+        """See `Informed`. The prior is added to the scores of the calibrated model."""
         return self.model is not None
 
     @property
     def grows(self) -> bool:
-        """See `Grows`. Requires the calibrated model, because new arms are drawn with its
-        lengthscales."""
+        """See `Grows`. New arms are drawn with the lengthscales of the calibrated model."""
         return self.model is not None
 
     def growth(self, state: SparseState) -> Growth | None:
@@ -258,8 +242,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
 
 
 def _workspace_key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> _Key:
-    """Return all values on which a workspace depends, besides the strategy; posteriors by
-    identity."""
+    """Return all values on which a workspace depends; posteriors by identity."""
     return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
 
 

@@ -40,8 +40,7 @@ class BKB(SparseStrategy[SparseState]):
     is_sequential: ClassVar[Literal[True]] = True
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
-        """Return the state before any pull of `arms` (A, d); draws the warm start. Raises
-        ValueError for bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the warm start."""
         return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:

@@ -1,5 +1,4 @@
-"""Expected improvement over the best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1; see
-`improvement`)."""
+"""Expected improvement over the best belief, with the exact posterior (see `improvement`)."""
 
 from dataclasses import dataclass
 

@@ -1,5 +1,4 @@
-"""Probability of improvement over the best belief, exact (Salgia, Vakili, Zhao 2021, Appendix D.1;
-see `improvement`)."""
+"""Probability of improvement over the best belief, with the exact posterior (see `improvement`)."""
 
 from dataclasses import dataclass
 
@@ -19,8 +18,7 @@ class ProbabilityOfImprovement(Improvement):
     """
 
     def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
-        """Return z (n,): Φ increases with z, and is 0 or 1 in floats for values that z
-        separates."""
+        """Return z (n,), because Φ(z) is 0 or 1 in floats for values that z separates."""
         # an arm without uncertainty below the target has no chance; at the target, without a
         # margin, it has one half
         return np.asarray((mean - target) / np.maximum(deviation, 1e-100))

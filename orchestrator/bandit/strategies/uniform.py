@@ -1,5 +1,4 @@
-"""The uniform policy: every pull is a random arm. Its regret is the denominator of every regret
-ratio."""
+"""The uniform policy: every pull is a random arm."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,8 +24,7 @@ class Uniform(ModelFree[ModelFreeState]):
     takes_goals: ClassVar[Literal[True]] = True  # it does not use them
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> ModelFreeState:
-        """Return the state before any pull of `arms` (A, d); draws the seed. Raises ValueError for
-        bad arms."""
+        """Return the state before any pull of `arms` (A, d); draws the seed."""
         return ModelFreeState(seed=int(rng.integers(2**32)), pulls=Pulls.none(len(check_arms(arms))))
 
     def ask(self, state: ModelFreeState, pending: Sequence[int], limit: int) -> Decision:

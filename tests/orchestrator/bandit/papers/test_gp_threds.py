@@ -55,15 +55,9 @@ def test_maximizer_is_never_pruned_without_noise(search: Search) -> None:
     epochs = 0
     for seed in range(12):
         arms, values, norm = smooth_problem(seed)
-        options: dict[str, Any] = {
-            "kernel": RBF(0.3),
-            "regularization": 1e-3,
-            "norm_bound": norm,
-            "noise_scale": 0.0,
-            "c": 0.05,
-        }
+        options: dict[str, Any] = {"norm_bound": norm, "regularization": 1e-3, "noise_scale": 0.0, "c": 0.05}
         low, high = float(values.max()) - 1.0, float(values.max()) + 0.3
-        strategy = GPThreDS(**options, low=low, high=high, max_local_pulls=UNCAPPED, search=search)
+        strategy = GPThreDS(RBF(0.3), **options, low=low, high=high, max_local_pulls=UNCAPPED, search=search)
         best = int(values.argmax())
         for _, _, state_after in play(strategy, arms, values, 100):
             assert len(boxes_with(state_after, state_after.epoch.roots, best)) == 1
@@ -80,14 +74,8 @@ def test_epoch_finds_the_brute_force_leaves_without_noise() -> None:
     ended = 0
     for seed in range(8):
         arms, values, norm = smooth_problem(seed)
-        options: dict[str, Any] = {
-            "kernel": RBF(0.3),
-            "regularization": 1e-4,
-            "norm_bound": norm,
-            "noise_scale": 0.0,
-            "c": 0.05,
-        }
-        strategy = GPThreDS(**options, low=-0.4, high=float(values.max()) + 0.4, max_local_pulls=UNCAPPED)
+        options: dict[str, Any] = {"norm_bound": norm, "regularization": 1e-4, "noise_scale": 0.0, "c": 0.05}
+        strategy = GPThreDS(RBF(0.3), **options, low=-0.4, high=float(values.max()) + 0.4, max_local_pulls=UNCAPPED)
         for before, _, state_after in play(strategy, arms, values, 60):
             if state_after.epoch.number == before.epoch.number + 1:
                 leaves = {
@@ -216,14 +204,8 @@ def test_walk_steps_as_algorithm_3_does() -> None:
 @SEARCHES
 def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None:
     arms, values, norm = smooth_problem(4)
-    options: dict[str, Any] = {
-        "kernel": RBF(0.3),
-        "regularization": 0.01,
-        "norm_bound": norm,
-        "noise_scale": 0.03,
-        "c": 0.1,
-    }
-    strategy = GPThreDS(**options, low=0.0, high=1.0, search=search, max_local_pulls=None, horizon=100)
+    options: dict[str, Any] = {"norm_bound": norm, "regularization": 0.01, "noise_scale": 0.03, "c": 0.1}
+    strategy = GPThreDS(RBF(0.3), **options, low=0.0, high=1.0, search=search, max_local_pulls=None, horizon=100)
     kinds = set()
     for before, arm, _ in play(strategy, arms, values, 100):
         state = before.observe([Observation(arm, float(values[arm]))])

@@ -11,13 +11,23 @@ from objectives.sampling import make_candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse.state import LEAST_RISE, Peak
-from orchestrator.bandit.start.coverage import ON_PLATEAU, PLATEAU, LevelPicker, is_coverage_due
-from orchestrator.bandit.start.levels import EACH
+from orchestrator.bandit.start.coverage import (
+    EACH,
+    MOST_FAILED,
+    NO_LEVEL,
+    ON_PLATEAU,
+    PLATEAU,
+    LevelPicker,
+    Levels,
+    is_coverage_due,
+)
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Pick
 from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.start.conditional_space import ARMS, CANDIDATES, KINDS
+from tests.orchestrator.bandit.start.conditional_space import ARMS, CANDIDATES, KINDS, WAYS
+
+LEVELS = Levels.of(ARMS.features, ARMS.layout)
 
 
 def strategy(**options: Any) -> BBKB:
@@ -153,3 +163,34 @@ def results_until_the_edge(seed: int, most: int) -> int:
 def test_coverage_finds_the_good_edge_of_a_poor_level(seed: int) -> None:
     """With picks by bound only, these searches need 27 results, more than 60, 27 and 31."""
     assert results_until_the_edge(seed, most=25) < 25
+
+
+def test_levels_are_those_of_the_choices_and_none_for_an_absent_choice() -> None:
+    assert KINDS.tolist() == [("a", "b", "c")[level] for level in LEVELS.of_arms[:, 0]]
+    expected = [NO_LEVEL if way is None else ("up", "down").index(way) for way in WAYS]
+    assert LEVELS.of_arms[:, 1].tolist() == expected
+
+
+def test_quota_grows_with_the_numbers_that_exist_in_the_level() -> None:
+    assert LEVELS.quotas[0].tolist() == [2 * EACH, 3 * EACH, 2 * EACH]
+    assert LEVELS.quotas[1].tolist() == [3 * EACH, 3 * EACH]
+
+
+def test_level_that_lacks_the_largest_share_of_its_quota_is_next() -> None:
+    arms, nothing = np.arange(len(KINDS)), np.empty(0, np.intp)
+    by_kind = {kind: np.flatnonzero(kind == KINDS) for kind in "abc"}
+    pulled = np.concatenate((by_kind["a"][:4], by_kind["b"][: 6 * EACH], by_kind["c"][:2]))
+    lacking, count = LEVELS.lacking(pulled, nothing, np.setdiff1d(arms, pulled))
+    assert (set(KINDS[lacking].tolist()), count) == ({"c"}, 2)
+    assert not np.isin(lacking, pulled).any()
+    enough = np.concatenate([by_kind[kind][: 12 * EACH] for kind in "abc"])
+    assert not len(LEVELS.lacking(enough, nothing, np.setdiff1d(arms, enough))[0])
+
+
+def test_level_in_which_everything_failed_needs_no_more_nor_do_choices_within_it() -> None:
+    failing = np.flatnonzero(KINDS == "b")[:MOST_FAILED]
+    others = np.concatenate([np.flatnonzero(kind == KINDS)[: 2 * EACH] for kind in "ac"])
+    pulled = np.concatenate((failing, others))
+    eligible = np.setdiff1d(np.arange(len(KINDS)), pulled)
+    assert not len(LEVELS.lacking(pulled, failing, eligible)[0])
+    assert set(KINDS[LEVELS.lacking(pulled, failing[1:], eligible)[0]].tolist()) == {"b"}
