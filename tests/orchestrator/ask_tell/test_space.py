@@ -79,11 +79,6 @@ def test_saved_optimizer_continues_exactly(tmp_path: Path) -> None:
     assert len(loaded.candidates) == len(optimizer.candidates) > 1024
 
 
-def test_seed_repeats_the_asked_configurations() -> None:
-    one, other = (Search(space=SPACE, direction="maximize", seed=1) for _ in range(2))
-    assert advance(one, 10) == advance(other, 10)
-
-
 def test_enqueued_configurations_come_first_and_are_pending() -> None:
     enqueued = [{"x": 0.25, "lr": 0.01, "model": "svm", "size": 8}, {"x": 0.5, "lr": 0.1, "model": "svm", "size": 16}]
     optimizer = Search(space=SPACE, direction="maximize", enqueue=enqueued)
@@ -212,12 +207,6 @@ def test_wrong_argument_is_refused() -> None:
         Search(space=SPACE, direction="maximize", limit=500)
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):
         Search(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(("a", "b"))})
-
-
-def test_foreign_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "other.json").write_text("[]")
-    with pytest.raises(ValueError, match=r"other\.json is not a saved Optimizer"):
-        Search.load(tmp_path / "other.json")
 
 
 def test_strategy_without_growth_gets_a_fixed_pool() -> None:

@@ -6,23 +6,14 @@ from hypothesis import strategies as st
 from orchestrator.campaign.trainings.steps import Steps
 
 
-def test_steps_count_the_largest_step_of_a_trial_once() -> None:
-    steps = Steps().after_reports([(0, 1), (0, 2), (1, 1)]).after_reports([(0, 2), (0, 1)])
-    assert steps.total == 3
-
-
-def test_steps_count_a_silent_trial_as_one() -> None:
-    assert Steps().after_end(7).total == 1
-
-
 def test_steps_count_reports_that_arrive_with_the_result() -> None:
     steps = Steps().after_reports([(0, 2)]).after_end(0, [(1, 0.5), (2, 0.6), (3, 0.7)])
     assert (steps.total, dict(steps.open)) == (3, {})
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 30))), st.sets(st.integers(0, 4)))
-def test_steps_total_is_the_sum_of_the_largest_steps(reports: list[tuple[int, int]], ended: set[int]) -> None:
-    steps = Steps().after_reports(reports)
+def test_steps_count_the_largest_step_of_each_trial(reports: list[tuple[int, int]], ended: set[int]) -> None:
+    steps = Steps().after_reports(reports[:2]).after_reports(reports[2:])
     for trial in ended:
         steps = steps.after_end(trial)
     largest = {trial: max([0, *(step for other, step in reports if other == trial)]) for trial in range(5)}
