@@ -1,11 +1,21 @@
 """Access to the search of an optimizer, for tests of its model and its log."""
 
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.search import Search
+from orchestrator.ask_tell.space import Optimizer
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.results import TrialCurve
+
+Kind = TypeVar("Kind", Optimizer, CandidateOptimizer)
+
+
+def reloaded(optimizer: Kind, folder: Path) -> Kind:
+    """Return the optimizer that a file in `folder` contains after a save."""
+    optimizer.save(folder / "search.json")
+    return type(optimizer).load(folder / "search.json")
 
 
 def search_of(optimizer: Any) -> Search:

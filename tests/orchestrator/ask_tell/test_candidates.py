@@ -19,7 +19,7 @@ from orchestrator.ask_tell import candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
-from tests.orchestrator.ask_tell.searches import search_of, view_of, with_options
+from tests.orchestrator.ask_tell.searches import reloaded, search_of, view_of, with_options
 
 X = np.linspace(0, 1, 60)[:, None]
 
@@ -220,8 +220,7 @@ def test_saved_optimizer_continues_exactly(strategy: str, existing: Any, tmp_pat
         )
     search.mark_pending([11])
     search.tell([20], [0.125])
-    search.save(tmp_path / "search.json")
-    loaded = CandidateOptimizer.load(tmp_path / "search.json")
+    loaded = reloaded(search, tmp_path)
     assert loaded.trials == search.trials
     assert (dict(loaded.trials[-1].parameters), loaded.trials[-1].value) == ({"candidate": 20}, 0.125)
     assert loaded.pending.tolist() == search.pending.tolist()
@@ -238,8 +237,7 @@ def test_failed_candidate_and_layout_survive_a_save(tmp_path: Path) -> None:
     search = with_options(Arms.of(X, repeats=False, is_sequence=True), warm_start={"name": "spread", "pulls": 4})
     search.fail([0])
     search.tell([1, 2, 3], [0.1, 0.2, 0.3])
-    search.save(tmp_path / "search.json")
-    loaded = CandidateOptimizer.load(tmp_path / "search.json")
+    loaded = reloaded(search, tmp_path)
     assert sorted(loaded.ask(100).tolist()) == list(range(4, 60))
     assert (loaded.trials[0].status, loaded.trials[0].value) == ("failed", None)
 

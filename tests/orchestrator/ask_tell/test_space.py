@@ -3,7 +3,6 @@ saved optimizer continues exactly."""
 
 import copy
 import doctest
-import json
 import pickle
 import re
 import threading
@@ -22,6 +21,7 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Space
 from orchestrator.ask_tell import space as space_module
 from orchestrator.bandit.arms import Arms
+from tests.orchestrator.ask_tell.searches import reloaded
 
 Search: Any = Optimizer  # called as its signature forbids, too
 
@@ -69,9 +69,7 @@ def test_saved_optimizer_continues_exactly(tmp_path: Path) -> None:
     optimizer = Search(space=SPACE, direction="minimize", forbid=[{"model": "svm", "size": 32}], seed=5)
     advance(optimizer, 12)
     pending = optimizer.ask(3)
-    optimizer.save(tmp_path / "search.json")
-    json.loads((tmp_path / "search.json").read_text())
-    loaded = Search.load(tmp_path / "search.json")
+    loaded = reloaded(optimizer, tmp_path)
     assert loaded.pending == pending == optimizer.pending
     assert loaded.trials == optimizer.trials
     assert loaded.best == optimizer.best
@@ -134,8 +132,7 @@ def test_configuration_that_was_never_asked_for_is_learned(tmp_path: Path) -> No
     configuration = {"x": 0.123456, "lr": 0.0123, "model": "forest", "depth": 4, "size": 16}
     optimizer.tell([configuration], [0.001])
     assert (optimizer.best.parameters, optimizer.best.value) == (configuration, 0.001)
-    optimizer.save(tmp_path / "search.json")
-    assert Search.load(tmp_path / "search.json").best == optimizer.best
+    assert reloaded(optimizer, tmp_path).best == optimizer.best
 
 
 def test_failed_configuration_is_not_asked_for_again() -> None:
@@ -224,8 +221,7 @@ def test_configurations_that_are_evaluated_elsewhere_are_pending_and_survive_sav
     elsewhere = {"x": 0.123, "lr": 0.01, "model": "forest", "depth": 3, "size": 16}
     optimizer.mark_pending([elsewhere])
     assert optimizer.pending == [elsewhere]
-    optimizer.save(tmp_path / "search.json")
-    loaded, copied = Search.load(tmp_path / "search.json"), pickle.loads(pickle.dumps(optimizer))
+    loaded, copied = reloaded(optimizer, tmp_path), pickle.loads(pickle.dumps(optimizer))
     assert loaded.pending == copied.pending == [elsewhere]
     assert loaded.ask(2) == copied.ask(2) == optimizer.ask(2)
     with pytest.raises(ObjectiveError, match="x must be from 0 to 1"):
@@ -269,8 +265,7 @@ def test_results_of_several_objectives_and_constraints_are_mappings_or_rows(tmp_
     assert list(gains) == sorted(gains, reverse=True)
     assert list(costs) == sorted(costs, reverse=True)
     assert optimizer.best == front[0]
-    optimizer.save(tmp_path / "search.json")
-    loaded = Search.load(tmp_path / "search.json")
+    loaded = reloaded(optimizer, tmp_path)
     assert loaded.front == front
     assert loaded.trials == optimizer.trials
     assert search_goals(loaded, 3) == search_goals(optimizer, 3)
@@ -360,8 +355,7 @@ def test_search_near_expected_values_continues_exactly_after_a_save(tmp_path: Pa
     assert first["model"] == "svm"
     optimizer.tell(first, loss(first))
     advance(optimizer, 10)
-    optimizer.save(tmp_path / "search.json")
-    loaded = Optimizer.load(tmp_path / "search.json")
+    loaded = reloaded(optimizer, tmp_path)
     assert len(optimizer.candidates) > 1024
     assert advance(loaded, 3) == advance(optimizer, 3)
 

@@ -10,6 +10,7 @@ import pytest
 from bbkb import Constraint, Objective, Optimizer, strategies
 from tests.orchestrator.ask_tell.courses import STEPS, error_at
 from tests.orchestrator.ask_tell.courses import TRAINED as SPACE
+from tests.orchestrator.ask_tell.searches import reloaded
 
 
 def train(optimizer: Optimizer, configuration: Any) -> int:
@@ -55,8 +56,7 @@ def test_saved_optimizer_continues_as_the_original(tmp_path: Path) -> None:
     search(optimizer, 3 * STEPS)
     running = optimizer.ask()[0]
     optimizer.report(running, error_at(running, 1), 1)
-    optimizer.save(tmp_path / "saved.json")
-    loaded = Optimizer.load(tmp_path / "saved.json")
+    loaded = reloaded(optimizer, tmp_path)
     assert (loaded.paused, loaded.pending, loaded.trials) == (optimizer.paused, optimizer.pending, optimizer.trials)
     assert loaded.last_step(running) == 1
     course = search(loaded, 3 * STEPS)
@@ -209,8 +209,7 @@ def test_several_objectives_are_reported_by_name_and_survive_saving(tmp_path: Pa
     for _ in range(12):
         trained(optimizer, optimizer.ask()[0])
     assert optimizer.paused
-    optimizer.save(tmp_path / "saved.json")
-    loaded = Optimizer.load(tmp_path / "saved.json")
+    loaded = reloaded(optimizer, tmp_path)
     for each in (optimizer, loaded):
         for _ in range(4):
             trained(each, each.ask()[0])

@@ -40,9 +40,8 @@ def test_last_results_of_a_spent_budget_are_learned() -> None:
     assert decide(state, now=3600.0) == Await()
     state = apply(state, success(1, time=3650.0))
     assert decide(state, now=3650.0) == Tell(tuple(state.finished))
-    assert decide(apply(state, refresh(0, 1, time=3651.0)), now=3651.0) == Close(
-        SessionOutcome.FINISHED, "time budget spent"
-    )
+    learned = apply(state, refresh(0, 1, time=3651.0))
+    assert decide(learned, now=3651.0) == Close(SessionOutcome.FINISHED, "time budget spent")
 
 
 @pytest.mark.parametrize("reason", [StopReason.TIME_SPENT, StopReason.STEPS_SPENT])
@@ -64,25 +63,15 @@ def test_interrupt_is_not_delayed_by_a_last_refresh() -> None:
 
 
 def test_interrupted_batch_is_not_learned_before_a_resume() -> None:
-    state = fold(
-        session(slots=1),
-        batch(0, [5, 6]),
-        dispatch((0, 1)),
-        StopRequested(time=0.5, reason=StopReason.INTERRUPTED),
-        success(0),
-    )
-    assert decide(state, now=1.0) == Close(
-        SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
-    )
-    state = fold(*_events_of_interrupted(), session(slots=1, epoch=2, time=5.0))
-    assert decide(state, now=5.0) == Dispatch((QueuedAttempt(1, 6, 1),))
-
-
-def _events_of_interrupted() -> list[Event]:
-    return [
-        session(slots=1), batch(0, [5, 6]), dispatch((0, 1)), StopRequested(time=0.5, reason=StopReason.INTERRUPTED),
-        success(0), SessionClosed(time=1.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted"),
+    events: list[Event] = [
+        session(slots=1), batch(0, [5, 6]), dispatch((0, 1)),
+        StopRequested(time=0.5, reason=StopReason.INTERRUPTED), success(0),
     ]  # fmt: skip
+    reason = "stopped on request, after its running evaluations"
+    assert decide(fold(*events), now=1.0) == Close(SessionOutcome.INTERRUPTED, reason)
+    closed = SessionClosed(time=1.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
+    state = fold(*events, closed, session(slots=1, epoch=2, time=5.0))
+    assert decide(state, now=5.0) == Dispatch((QueuedAttempt(1, 6, 1),))
 
 
 def test_failing_campaign_stops_with_the_first_cause() -> None:
