@@ -62,10 +62,9 @@ class Learner:
         """The state for the strategy's next `tell`, with the curves of all trials that are running,
         are paused, or have ended since the previous `tell`."""
         trainings = self._campaign.state.trainings
-        rule = self._campaign.rules.training
         if not trainings.curves or not isinstance(self.strategy, LearnsCurves):
             return self.model
-        last_step = None if rule is None else rule.last_step
+        last_step = self._campaign.rules.last_step
         curves = tuple(trainings.curves.values())
         state: StrategyState = self.strategy.with_curves(self.model, curves, sorted(trainings.paused), last_step)
         return state

@@ -12,16 +12,13 @@ from orchestrator.campaign.endings import SessionOutcome, StopReason
 
 @dataclass(frozen=True, slots=True)
 class QueuedAttempt:
-    """An attempt at a trial of one arm. It is not dispatched before the time `not_before`
-    (executor's clock).
-
-    `parameters` are the arm's parameters, for display only.
-    """
+    """An attempt at a trial of one arm, which waits to be dispatched."""
 
     trial: int
     arm: int
     attempt: int
-    not_before: float = 0.0
+    not_before: float = 0.0  # the earliest time of its dispatch, on the executor's clock
+    # of the arm, for display only
     parameters: Mapping[str, object] = field(default_factory=dict, compare=False)
 
 

@@ -61,10 +61,7 @@ class Front:
 
     def reference(self, goals: CampaignGoals) -> tuple[float, ...]:
         """Return the reference point of the hypervolume, as rewards: the `reference` of each
-        objective, or its worst result if none is given.
-
-        Empty if no result is feasible yet.
-        """
+        objective, or its worst result if none is given. Empty if no result is feasible yet."""
         pairs = zip(goals.objectives, self.worst, strict=False)
         return tuple(
             worst if objective.reference is None else objective.sign * objective.reference for objective, worst in pairs

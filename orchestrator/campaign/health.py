@@ -144,8 +144,7 @@ def _no_reports(state: CampaignState) -> str:
 
 def _other_last_step(state: CampaignState) -> str:
     """Return a warning if trainings end before or after the last step in the settings."""
-    rule = state.rules.training
-    last_step = None if rule is None else rule.last_step
+    last_step = state.rules.last_step
     furthest = state.trainings.furthest_step
     whole = state.trainings.whole
     if last_step is None:

@@ -47,12 +47,8 @@ _Rule = Callable[[CampaignState, float], commands.Command | None]
 
 
 def decide(state: CampaignState, now: float) -> commands.Command:
-    """Return the next command of an open session.
-
-    Args:
-        state: the state of the campaign.
-        now: the executor's time in seconds, used only for the budget of hours and for deadlines.
-    """
+    """Return the next command of an open session. `now`: the executor's time in seconds, used only
+    for the budget of hours and for deadlines."""
     rules = RUNNING if state.session.phase is Phase.RUNNING else STOPPING
     for rule in rules:
         if (command := rule(state, now)) is not None:

@@ -51,8 +51,8 @@ class AttemptFailures:
             case FailureKind.NODE_LOST:
                 return replace(after, nodes=self.nodes + 1)
             case FailureKind.OUT_OF_MEMORY:
-                after = replace(after, out_of_memory=self.out_of_memory + 1)
-                return replace(after, charged=self.charged + 1)
+                more = self.out_of_memory + 1
+                return replace(after, out_of_memory=more, charged=self.charged + 1)
             case _:
                 return replace(after, charged=self.charged + 1)
 
@@ -72,30 +72,20 @@ class RetryRules:
     memory_factor: float | None = None
     failures_before_giving_up: int = 10  # the limit if the session has no success
 
-    def allow(
-        self,
-        kind: FailureKind,
-        attempt_failures: AttemptFailures,
-        workers_lost: int,
-    ) -> bool:
-        """Return whether a trial is retried.
-
-        Args:
-            kind: the kind of the last failure.
-            attempt_failures: the trial's failed attempts, the last one included.
-            workers_lost: workers that the arm has killed in a row, including this one.
-        """
+    def allow(self, kind: FailureKind, failures: AttemptFailures, workers_lost: int) -> bool:
+        """Return whether a trial is retried after a failure of this kind. Its failed attempts, and
+        the workers that its arm has killed in a row, include this one."""
         match kind:
             case FailureKind.CANCELLED:
-                return attempt_failures.cancelled < CANCELLATIONS_OF_A_TRIAL
+                return failures.cancelled < CANCELLATIONS_OF_A_TRIAL
             case FailureKind.WORKER_LOST:
                 return workers_lost < WORKERS_AN_ARM_MAY_COST
             case FailureKind.NODE_LOST:
-                return attempt_failures.nodes < NODES_A_TRIAL_MAY_COST
+                return failures.nodes < NODES_A_TRIAL_MAY_COST
             case FailureKind.INVALID_VALUE:
                 return False  # the same parameters and seed would give the same value
             case _:
-                return attempt_failures.charged <= self._retries_after(kind)
+                return failures.charged <= self._retries_after(kind)
 
     def _retries_after(self, kind: FailureKind) -> int:
         """Return the number of charged failures up to which a failure of `kind` is retried."""
@@ -159,6 +149,11 @@ class Rules:
     def is_maximized(self) -> bool:
         """Whether larger values of the first objective are better."""
         return self.goals.objectives[0].is_maximized
+
+    @property
+    def last_step(self) -> int | None:
+        """The step at which a training ends; None if it is not given."""
+        return None if self.training is None else self.training.last_step
 
     @property
     def is_population(self) -> bool:

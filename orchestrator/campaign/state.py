@@ -137,11 +137,7 @@ class Results:
 
     def best_known(self, sign: float) -> Best | None:
         """Return the best value, existing results included. If values are equal, the one of a trial
-        comes first.
-
-        Args:
-            sign: 1.0 if values are maximized, else -1.0.
-        """
+        comes first. `sign`: 1.0 if values are maximized, else -1.0."""
         best = self.best
         existing = self.existing.best
         if best is None or existing is None:
@@ -233,8 +229,7 @@ class CampaignState:
     @property
     def training_end(self) -> int | None:
         """The step at which a training ends: given, else the largest so far; None at first."""
-        rule = self.rules.training
-        return self.trainings.end(None if rule is None else rule.last_step)
+        return self.trainings.end(self.rules.last_step)
 
     @property
     def hopes(self) -> Hopes:
@@ -249,16 +244,14 @@ class CampaignState:
         rule = rules.training
         if rule is None or not (rule.finish and rule.continues):
             return ENOUGH
-        seconds_left = math.inf
-        if rules.seconds is not None:
-            seconds_left = rules.seconds - self.clock.elapsed_seconds
+        seconds = math.inf if rules.seconds is None else rules.seconds
         remaining = Remaining(
             trainings=self.trainings,
             rule=rule,
             end=self.training_end or 0,
             running=self.running,
             steps=rules.steps,
-            seconds_left=seconds_left,
+            seconds_left=seconds - self.clock.elapsed_seconds,
             hopes=self.hopes,
             has_finished=self.totals.succeeded > 0,
         )

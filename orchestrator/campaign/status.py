@@ -327,7 +327,6 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
 
 def _population_status(state: CampaignState) -> PopulationStatus:
     trainings = state.trainings
-    rule = state.rules.training
     queued = (attempt.trial for attempt in state.backlog)
     steps = [trainings.step(trial) for trial in (*state.running, *trainings.paused, *queued)]
     if state.totals.succeeded:
@@ -336,7 +335,7 @@ def _population_status(state: CampaignState) -> PopulationStatus:
     return PopulationStatus(
         members=state.totals.chosen - state.totals.failed - copies,
         steps=(min(steps, default=0), max(steps, default=0)),
-        last_step=trainings.end(None if rule is None else rule.last_step),
+        last_step=state.training_end,
         copies=copies,
     )
 

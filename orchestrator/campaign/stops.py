@@ -54,8 +54,9 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     """
     stopping = state.rules.stopping
     rule = state.rules.training
-    last_step = None if rule is None else rule.last_step
-    if stopping is None or trial not in state.running or state.trainings.is_at_end(trial, last_step):
+    if stopping is None or trial not in state.running:
+        return None
+    if state.trainings.is_at_end(trial, state.rules.last_step):
         return None
     at_rung = _cause_at_rung(state, stopping, trial)
     if rule is None:
@@ -208,12 +209,7 @@ def _unreliable_steps(state: CampaignState) -> int:
 
 def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mapping[int, float]) -> int:
     """Return the step of the first reliable pause of `rule`; `last_step` if no pause is reliable.
-
-    Args:
-        rule: the pauses.
-        last_step: the end of a training.
-        reliability: step → correlation; a pause that it does not contain counts as reliable.
-    """
+    `reliability`: step → correlation; a pause that it does not contain counts as reliable."""
     pause = rule.step_of_next_rung(0)
     while pause < last_step and reliability.get(pause, 1.0) < LEAST_RELIABILITY:
         pause = rule.step_of_next_rung(pause)

@@ -280,15 +280,9 @@ class Trainings:
     def superfluous(
         self, keep: int | None, hopes: Hopes, unlearned: Iterable[int]
     ) -> tuple[int, ...]:  # fmt: skip
-        """Return the stopped trials whose checkpoints can be removed.
-
-        Args:
-            keep: the number of checkpoints to keep, of the trials with the most promising
-                forecasts; None: all.
-            hopes: the goals and the best results.
-            unlearned: trials that ended after the newest refresh; their checkpoints are kept,
-                because they have no new forecast yet.
-        """
+        """Return the stopped trials whose checkpoints can be removed: all but the `keep` (None: all)
+        with the most promising forecasts. Those of `unlearned` trials, which ended after the newest
+        refresh and have no new forecast yet, are kept."""
         if keep is None or not self.forecasts:
             return ()
         judged = set(self.learned.paused).intersection(self.paused).difference(unlearned)
@@ -298,14 +292,11 @@ class Trainings:
         return tuple(sorted(worst_first[: max(0, len(judged) - keep)]))
 
     def best_unfinished(self, open_trials: Iterable[int], hopes: Hopes) -> list[int]:
-        """Return the unfinished trials that may improve the results, the most promising first.
+        """Return the paused and the open trials that may improve the results, the most promising
+        first.
 
         Trials are ordered by their forecasts, or by their latest values before the first forecast.
         Trials that have diverged are excluded, because their forecasts may predate the divergence.
-
-        Args:
-            open_trials: trials that are running or queued; paused trials are always included.
-            hopes: the goals and the best results.
         """
         curves = self.curves
         candidates = {

@@ -121,12 +121,8 @@ class Remaining:
 
 
 def end_of_budget(remaining: Remaining, queued: Iterable[int]) -> EndOfBudget:
-    """Return the trials that the remaining budget is reserved for.
-
-    Args:
-        remaining: the unfinished trials and the budget.
-        queued: trials in the backlog. It is iterated only near the end of the budget.
-    """
+    """Return the trials that the remaining budget is reserved for. The `queued` trials of the
+    backlog are iterated only near the end of the budget."""
     if remaining.is_far:
         return ENOUGH
     # a queued trial with a curve was lost with its worker, or was chosen to be continued
@@ -164,10 +160,8 @@ def _first(remaining: Remaining, best_first: Sequence[int]) -> Sequence[int]:
 def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> EndOfBudget:
     """Reserve the remaining steps, unless there are more of them than the best trials need.
 
-    Args:
-        remaining: the unfinished trials and the budget.
-        ordered: unfinished trials, the most promising first.
-        begun: trials that are being completed, which are not abandoned.
+    The unfinished trials are `ordered`, the most promising first. Those that have `begun` to be
+    completed are not abandoned.
     """
     if remaining.steps is None:
         return ENOUGH

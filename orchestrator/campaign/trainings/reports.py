@@ -55,13 +55,8 @@ class Forecast:
 def forecast_of(
     trial: int, bands: Sequence[tuple[float, float, float]], goals: CampaignGoals
 ) -> Forecast:  # fmt: skip
-    """Return the forecast of `trial` on the user's scale.
-
-    Args:
-        trial: the trial.
-        bands: mean, low and high reward of each objective, then of the margins of the constraints.
-        goals: the goals.
-    """
+    """Return the forecast of `trial` on the user's scale. `bands`: mean, low and high reward of each
+    objective, then of the margins of the constraints."""
     signs = [*(goal.sign for goal in goals.objectives), *(1.0 for _ in goals.constraints)]
     pairs = zip(signs, bands, strict=True)
     first, *further = [Band(*(sign * one for one in band)) for sign, band in pairs]
