@@ -1,4 +1,4 @@
-"""The checks that `verify` makes for each event, and their findings.
+"""The checks that `verify` makes for each event, and its findings.
 
 It reports every problem with its position, not only the first one.
 """
@@ -24,51 +24,49 @@ from orchestrator.store.store import Extent
 from orchestrator.wording import moment
 
 
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """The result of `verify`. `problems` are damage; `notes` are not."""
-
-    campaign: str
-    events: int
-    sessions: int
-    checksums: int  # the number of events whose checksum was compared
-    holder: str  # the process that runs the campaign; empty if none does
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-    again: tuple[PendingAttempt, ...]  # attempts running at the end of the log
-    waiting: tuple[PendingAttempt, ...]  # attempts chosen, or failed and to be retried
-    unlearned: int  # the number of results that the strategy has not learned yet
-
-    def lines(self) -> Iterator[str]:
-        """Yield the findings as text."""
-        yield (
-            f"checked: {self.events} events of {self.campaign} in {self.sessions} sessions, {self.checksums} checksums"
-        )
-        yield from (f"note: {note}" for note in self.notes)
-        yield from (f"problem: {problem}" for problem in self.problems)
-        again = ", ".join(map(str, self.again)) or "nothing"
-        yield (f"running in {self.holder}: {again}" if self.holder else f"a resume would run again: {again}")
-        yield f"waiting: {', '.join(map(str, self.waiting)) or 'nothing'}"
-        yield f"ended and not yet in the model: {self.unlearned}"
-        yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"
-
-
 @dataclass
 class Audit:
-    """Checks the events of a log one by one."""
+    """Checks the events of a log one by one. `problems` are damage; `notes` are not."""
 
     store: EventStore
     campaign: str
-    problems: list[str]
+    holder: str  # the process that runs the campaign; empty if none does
+    problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     books: Books = field(default_factory=Books)
     state: CampaignState | None = field(default_factory=CampaignState)  # None after damage
     events: int = 0
-    checksums: int = 0
+    checksums: int = 0  # the number of events whose checksum was compared
     previous: int | None = 0  # the checksum of the previous event
     is_gap: bool = False  # whether the previous event is missing
     epoch: int = 0
     time: float = float("-inf")
+
+    @property
+    def again(self) -> list[PendingAttempt]:
+        """The attempts running at the end of the log; if no process runs them, those of a resume."""
+        return self.books.attempts("running", 0 if self.holder else 1)
+
+    @property
+    def waiting(self) -> list[PendingAttempt]:
+        """The attempts chosen, or failed and to be retried."""
+        return self.books.attempts("waiting", 1)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the findings as text."""
+        yield (
+            f"checked: {self.events} events of {self.campaign} in {self.books.sessions} sessions, "
+            f"{self.checksums} checksums"
+        )
+        if old := self.events - self.checksums:
+            yield f"note: {old} events of an older version carry no checksum"
+        yield from (f"note: {note}" for note in self.notes)
+        yield from (f"problem: {problem}" for problem in self.problems)
+        again = ", ".join(map(str, self.again)) or "nothing"
+        yield f"running in {self.holder}: {again}" if self.holder else f"a resume would run again: {again}"
+        yield f"waiting: {', '.join(map(str, self.waiting)) or 'nothing'}"
+        yield f"ended and not yet in the model: {len(self.books.unlearned())}"
+        yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"
 
     def skip(self) -> None:
         """Note that events before the next one are missing. The previous event is then unknown."""
@@ -98,23 +96,6 @@ class Audit:
             self.notes.append("the counts of `status` were not compared: the log is damaged before its end")
         else:
             self.problems += self.books.differences(self.state)
-
-    def findings(self, holder: str) -> Findings:
-        """Return the findings. `holder` is the process that runs the campaign, or empty."""
-        old = self.events - self.checksums
-        notes = [f"{old} events of an older version carry no checksum"] if old else []
-        return Findings(
-            campaign=self.campaign,
-            events=self.events,
-            sessions=self.books.sessions,
-            checksums=self.checksums,
-            holder=holder,
-            problems=tuple(self.problems),
-            notes=(*notes, *self.notes),
-            again=tuple(self.books.attempts("running", 0 if holder else 1)),
-            waiting=tuple(self.books.attempts("waiting", 1)),
-            unlearned=len(self.books.unlearned()),
-        )
 
     def _read(self, row: Row) -> Event | None:
         """Return the event; None if it is damaged or follows a gap, which is already reported."""

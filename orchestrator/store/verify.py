@@ -9,26 +9,26 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from orchestrator.errors import RunError, StoreError
-from orchestrator.store.audit import Audit, Findings
+from orchestrator.store.audit import Audit
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import Row
 from orchestrator.store.store import PAGE, Extent
 
 
-def verify(store: EventStore, campaign: str) -> Findings:
-    """Check a campaign's log, and return the findings, including damage.
+def verify(store: EventStore, campaign: str) -> Audit:
+    """Check a campaign's log, and return the audit with its findings, including damage.
 
     Raises StoreError if the database cannot be used at all, and RunError if the campaign does not
     exist.
     """
-    holding = store.holding(campaign)
-    problems = [f"SQLite's own check: {line}" for line in _damages(store)]
+    audit = Audit(store, campaign, store.holding(campaign).holder)
+    problems = audit.problems
+    problems += [f"SQLite's own check: {line}" for line in _damages(store)]
     extent = _extent(store, campaign, problems)
     if extent.events != extent.length or extent.last + 1 != extent.length:
         problems.append(
             f"the log must have the {extent.length} events of its row, got {extent.events}, the last at {extent.last}"
         )
-    audit = Audit(store, campaign, problems)
     position = 0
     for row in _rows(store, campaign, min(max(extent.length, extent.last + 1), store.capacity()), problems):
         if row.position > position:
@@ -40,7 +40,7 @@ def verify(store: EventStore, campaign: str) -> Findings:
         problems.append(_missing(position, extent.length - 1))
     audit.compare_head(extent)
     audit.compare()
-    return audit.findings(holding.holder)
+    return audit
 
 
 def _extent(store: EventStore, campaign: str, problems: list[str]) -> Extent:

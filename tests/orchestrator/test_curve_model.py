@@ -95,7 +95,7 @@ def test_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoint
         epochs = Counter((folder / "epochs.txt").read_text().split())
         assert set(epochs.values()) == {1}  # no step was trained twice
     with open_run(result.folder).store() as store:
-        assert verify(store, result.folder.name).problems == ()
+        assert verify(store, result.folder.name).problems == []
 
 
 @pytest.mark.parametrize("budget", [{"hours": 10.0}, {"steps": 100 * STEPS}])
@@ -264,7 +264,7 @@ def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> Non
     resumed = subprocess.run(again, capture_output=True, text=True, timeout=300, env=environment)
     assert resumed.returncode in (0, -signal.SIGKILL), resumed.stderr
     with open_run(folder).store() as store:
-        assert verify(store, folder.name).problems == ()
+        assert verify(store, folder.name).problems == []
     assert len(load(folder).rows()) > 25
 
 

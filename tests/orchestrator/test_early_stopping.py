@@ -62,7 +62,7 @@ def test_poor_trials_stop_early_and_the_best_is_complete(tmp_path: Path, executo
     assert result.best.value == max(row["value"] for row in rows if row["status"] == "succeeded")
     assert len(reports_of(result, cast(int, result.best.trial))) == STEPS
     with open_run(result.folder).store() as store:
-        assert verify(store, result.folder.name).problems == ()
+        assert verify(store, result.folder.name).problems == []
 
 
 def test_stopped_trial_records_its_step_and_last_value(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_file_may_give_a_budget_of_steps_alone(tmp_path: Path) -> None:
     result = Campaign.from_file(file, [f"runs={tmp_path / 'runs'}"]).run(progress=False)
     assert sum(row["status"] == "succeeded" for row in result.rows()) == 10
     with open_run(result.folder).store() as store:
-        assert verify(store, result.folder.name).problems == ()
+        assert verify(store, result.folder.name).problems == []
 
 
 def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:

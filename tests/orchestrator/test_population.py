@@ -64,7 +64,7 @@ def train(tmp_path: Path, executor: str = "simulated", **arguments: Any) -> Resu
 def check(folder: Path, history: History) -> None:
     """Check that the log is sound, and that each finished training followed its recorded schedule."""
     with open_run(folder).store() as store:
-        assert verify(store, folder.name).problems == ()
+        assert verify(store, folder.name).problems == []
     command = [sys.executable, "-m", "orchestrator", "replay", str(folder)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": ROOT}, check=True, capture_output=True, text=True)
     assert "all results are equal" in done.stdout

@@ -1,7 +1,6 @@
 """`bbkb verify` and `report`: commands that read the whole log of a run."""
 
 import contextlib
-import dataclasses
 from pathlib import Path
 from typing import Annotated
 
@@ -30,18 +29,17 @@ def verify(
     console = SafeConsole()
     checked = runs.open_run(folder)
     with contextlib.closing(EventStore(checked.store_url, is_salvage=True)) as store:
-        findings = verify_log(store, checked.name)
-        loss = lost_sessions(checked, store)
+        audit = verify_log(store, checked.name)
+        if loss := lost_sessions(checked, store):
+            audit.problems.append(loss)
         compared = None if against is None else _compare_with(store, checked.name, against)
-    if loss:
-        findings = dataclasses.replace(findings, problems=(*findings.problems, loss))
     if warning := missing_settings(checked):
         say(console, f"warning: {warning}")
-    for line in findings.lines():
+    for line in audit.lines():
         say(console, line)
     if compared is not None:
         say(console, str(compared))
-    if findings.problems or (compared is not None and not compared.is_same):
+    if audit.problems or (compared is not None and not compared.is_same):
         raise typer.Exit(FAILED)
 
 

@@ -14,7 +14,7 @@ from orchestrator.errors import HeldError, UserError
 from orchestrator.history.fold import fold
 from orchestrator.running.resume import failed_trials, reopen
 from orchestrator.settings.loading import load
-from orchestrator.store.audit import Findings
+from orchestrator.store.audit import Audit
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.lease import Heartbeat, take
 from orchestrator.store.runs import Run, open_run
@@ -81,7 +81,7 @@ def open_store(run: Run) -> Iterator[EventStore]:
         yield store
 
 
-def verify_run(run: Run) -> Findings:
+def verify_run(run: Run) -> Audit:
     with open_store(run) as store:
         return verify(store, run.name)
 
@@ -100,7 +100,7 @@ def test_failed_trials_of_a_finished_run_are_retried(tmp_path: Path, strategy: s
     assert [row.value for row in history.trials] == [float(str(row.parameters["x"])) for row in history.trials]
     assert [row.trial for row in history.trials if row.attempts == 2] == failed
     assert [row.arm for row in history.trials] == [row.arm for row in before.trials]
-    assert verify_run(run).problems == ()
+    assert verify_run(run).problems == []
     assert json.loads(bbkb("status", str(run.folder), "--json"))["failed"] == 0
     assert "all results are equal" in bbkb("replay", str(run.folder))
 
@@ -125,7 +125,7 @@ def test_steps_of_a_reopened_trial_count_once(tmp_path: Path) -> None:
 def test_reopened_trial_runs_after_the_death_of_the_process(run: Run) -> None:
     count, state = reopen(run, load(run.settings_file))
     assert (count, state.totals.failed, len(state.backlog)) == (6, 0, 6)
-    assert verify_run(run).problems == ()
+    assert verify_run(run).problems == []
     assert failed_trials(fold(run.events())) == ()
     bbkb("resume", str(run.folder))
     assert fold(run.events()).status().trials.succeeded == 10

@@ -74,7 +74,7 @@ def test_checkpoints_are_kept_of_the_most_promising_stopped_trials(tmp_path: Pat
         assert trial not in removed or row["status"] == "stopped"
     assert max(row["value"] for row in rows.values() if row["status"] == "succeeded") > 0.9
     with opened.store() as store:
-        assert verify(store, result.folder.name).problems == ()
+        assert verify(store, result.folder.name).problems == []
 
 
 @pytest.mark.thorough

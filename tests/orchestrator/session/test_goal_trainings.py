@@ -66,7 +66,7 @@ def test_campaign_stops_trials_and_its_log_is_sound(tmp_path: Path, goals: Any, 
     if goals is BOUND:
         assert result.best.metrics["size"] <= 6
     with open_run(result.folder).store() as store:
-        assert verify(store, result.folder.name).problems == ()
+        assert verify(store, result.folder.name).problems == []
     replayed = CliRunner().invoke(app, ["replay", str(result.folder)])
     assert "all results are equal" in " ".join(replayed.output.split())
 

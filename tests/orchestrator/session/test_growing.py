@@ -129,7 +129,7 @@ def test_resume_continues_growing_and_a_replay_repeats_every_choice_and_growth(c
     arms = [event.first for event in growths_of(events)]
     assert all(arm < other for arm, other in pairwise(arms))
     with run.store() as store:
-        assert verify(store, run.name).problems == ()
+        assert verify(store, run.name).problems == []
     shown = CliRunner().invoke(app, ["replay", str(run.folder)])
     assert shown.exit_code == 0, shown.output
     assert "all results are equal" in shown.output
@@ -174,7 +174,7 @@ def test_ray_campaign_over_shards_chooses_and_grows_as_one_process_does(
     # the oracle has all candidates in one array
     assert replay_until(build(settings).problem, run.events(), None, is_checked=True).differences == ()
     with run.store() as store:
-        assert verify(store, run.name).problems == ()
+        assert verify(store, run.name).problems == []
 
 
 def test_enqueued_configurations_are_the_first_trials(campaign: Make) -> None:

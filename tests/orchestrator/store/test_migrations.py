@@ -30,7 +30,7 @@ def test_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path) -
     run = open_run(recorded_run)
     before = run.events()
     with run.store() as store:
-        assert verify(store, run.name).problems == ()
+        assert verify(store, run.name).problems == []
     done = CliRunner().invoke(app, ["resume", str(recorded_run), "--set", "budget.evaluations=24"])
     assert done.exit_code == 0, done.output
     events = run.events()
@@ -38,7 +38,7 @@ def test_run_of_version_0_1_is_read_verified_and_continued(recorded_run: Path) -
     assert isinstance(events[-1], SessionClosed)
     with run.store() as store:
         findings = verify(store, run.name)
-        assert findings.problems == ()
+        assert findings.problems == []
         assert [row.version for row in store.rows(run.name, 0)] == [None] * len(before) + [EVENT_VERSION] * (
             len(events) - len(before)
         )
@@ -56,7 +56,7 @@ def test_run_of_version_0_1_continues_after_any_kill(recorded_run: Path, tmp_pat
         done = CliRunner().invoke(app, ["resume", str(copy)])
         assert done.exit_code == 0, done.output
         with open_run(copy).store() as store:
-            assert verify(store, run.name).problems == ()
+            assert verify(store, run.name).problems == []
 
 
 def test_tables_of_a_newer_version_are_rejected_with_remedy(recorded_run: Path) -> None:

@@ -36,7 +36,7 @@ from orchestrator.errors import RunError
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
 from orchestrator.store import audit as audit_module
-from orchestrator.store.audit import Findings
+from orchestrator.store.audit import Audit
 from orchestrator.store.books import PendingAttempt
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import encode
@@ -120,7 +120,7 @@ def store_of(folder: Path, events: Sequence[Event]) -> EventStore:
     return store
 
 
-def findings_of(folder: Path, events: Sequence[Event]) -> Findings:
+def findings_of(folder: Path, events: Sequence[Event]) -> Audit:
     store = store_of(folder, events)
     try:
         return verify(store, "c")
@@ -142,7 +142,7 @@ def test_verify_finds_every_prefix_of_a_real_log_sound(
     events = real_log(folder / "real", seed, failure_rate, kills)
     events = events[: max(1, round(cut * len(events)))]
     findings = findings_of(folder, events)
-    assert findings.problems == ()
+    assert findings.problems == []
     assert (findings.events, findings.checksums) == (len(events), len(events))
 
 
