@@ -69,14 +69,12 @@ def test_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
 
 
 def test_portfolio_of_a_run_with_one_configuration_is_that_one() -> None:
-    space = SearchSpace(from_mapping(campaign()).space)
-    assert portfolio(space, [EarlierRun("run", GRID[:1], [0.5])]) == GRID[:1]
+    assert portfolio(_space(), [EarlierRun("run", GRID[:1], [0.5])]) == GRID[:1]
 
 
 def test_portfolio_has_one_configuration_for_runs_that_agree() -> None:
-    space = SearchSpace(from_mapping(campaign()).space)
     runs = [near(0.5, "a"), near(0.5, "a"), near(0.625, "a")]
-    (first,) = portfolio(space, runs, 1)
+    (first,) = portfolio(_space(), runs, 1)
     ranks = {
         configuration["x"]: sum(np.argsort(-np.array(run.rewards)).tolist().index(2 * place) for run in runs)
         for place, configuration in enumerate(GRID[::2])

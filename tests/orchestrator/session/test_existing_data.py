@@ -52,12 +52,12 @@ def grid() -> Candidates:
 
 def read_table(path: Path, text: str, of: Candidates | None = None, **options: Any) -> ExistingTaken:
     path.write_text(text)
-    return read({"table": str(path), **options}, of or grid())
+    return read({"table": str(path), **options}, of=of or grid())
 
 
-def read(source: dict[str, Any], of: Candidates, direction: str = "maximize") -> ExistingTaken:
+def read(*sources: dict[str, Any], of: Candidates, direction: str = "maximize") -> ExistingTaken:
     tree = {"name": "c", "objective": {"name": "branin", "direction": direction}, "budget": {"evaluations": 3}}
-    event = existing(from_mapping({**tree, "known_results": [source]}), of)
+    event = existing(from_mapping({**tree, "known_results": sources}), of)
     assert event is not None
     return event
 
@@ -92,7 +92,7 @@ def test_parquet_table_is_existing_data(tmp_path: Path) -> None:
     rows = [candidates().parameters(arm) for arm in (3, 5)]
     columns = {name: [row[name] for row in rows] for name in SPACE} | {"reward": [1.0, 2.0]}
     parquet.write_table(pa.table(columns), tmp_path / "t.parquet")
-    taken = read({"table": str(tmp_path / "t.parquet")}, candidates())
+    taken = read({"table": str(tmp_path / "t.parquet")}, of=candidates())
     assert (taken.arms, taken.values) == ((3, 5), (1.0, 2.0))
 
 
@@ -179,18 +179,15 @@ def test_table_without_a_drawn_candidate_is_reported_with_the_source_that_makes_
 )
 def test_missing_data_are_reported(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        read({"table": str(tmp_path / name)}, grid())
+        read({"table": str(tmp_path / name)}, of=grid())
     with pytest.raises(UserError, match=r"known_results\.0: .* is not a run: it has no campaign\.yaml"):
-        read({"run": str(tmp_path)}, grid())
+        read({"run": str(tmp_path)}, of=grid())
 
 
 def test_results_of_several_sources_are_one_event(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,reward\n0.1,5\n0.15,6\n")
     given_results = {"results": [{"parameters": {"x": x}, "value": x} for x in (0.99, 0.3)]}
-    tree = {"name": "c", "objective": {"name": "branin", "direction": "maximize"}, "budget": {"evaluations": 3}}
-    sources = [given_results, {"table": str(tmp_path / "t.csv")}]
-    event = existing(from_mapping({**tree, "known_results": sources}), grid())
-    assert event is not None
+    event = read(given_results, {"table": str(tmp_path / "t.csv")}, of=grid())
     assert (event.arms, event.values) == ((3, 1), (0.3, 5.0))
     assert (event.unmatched, event.first_unmatched) == (2, "result 0: x=0.99")
     assert event.source == f"the campaign file and {tmp_path / 't.csv'}"
@@ -233,29 +230,31 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
 def test_evaluations_of_another_run_are_read_from_its_folder_or_database(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     for source in ({"run": str(run.folder)}, {"run": run.name, "store": run.store_url}):
-        taken = read(source, grid(), "minimize")
+        taken = read(source, of=grid(), direction="minimize")
         assert (taken.arms, taken.values, taken.unmatched) == ((4, 4), (0.25, 0.75), 0)
         assert taken.source == f"run {run.name}"
 
 
 def test_run_over_other_candidates_matches_by_equal_parameters(tmp_path: Path) -> None:
     run, x = other_run(tmp_path), np.array([0.9, 0.4])
-    assert read({"run": str(run.folder)}, Candidates(x[:, None], {"x": x}), "minimize").arms == (1, 1)
+    others = Candidates(x[:, None], {"x": x})
+    assert read({"run": str(run.folder)}, of=others, direction="minimize").arms == (1, 1)
     with pytest.raises(UserError, match=r"by every parameter; the columns x lack y"):
-        read({"run": str(run.folder)}, Candidates(x[:, None], {"y": x}), "minimize")
+        read({"run": str(run.folder)}, of=Candidates(x[:, None], {"y": x}), direction="minimize")
 
 
 def test_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has direction minimize and this campaign maximize"):
-        read({"run": str(other_run(tmp_path).folder)}, grid())
+        read({"run": str(other_run(tmp_path).folder)}, of=grid())
+    empty = other_run(tmp_path, events=[])
     with pytest.raises(UserError, match="has no evaluation that succeeded: start without it, or name another run"):
-        read({"run": str(other_run(tmp_path, events=[]).folder)}, grid(), "minimize")
+        read({"run": str(empty.folder)}, of=grid(), direction="minimize")
 
 
 def test_campaign_that_is_not_in_the_database_is_reported(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     with pytest.raises(UserError, match="no log named 'nothere' in its store"):
-        read({"run": "nothere", "store": run.store_url}, grid(), "minimize")
+        read({"run": "nothere", "store": run.store_url}, of=grid(), direction="minimize")
 
 
 BEST_KNOWN = """

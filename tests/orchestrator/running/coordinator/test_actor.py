@@ -31,7 +31,6 @@ from orchestrator.running.coordinator.starting import (
 from orchestrator.session.build import build
 from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load
-from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run, open_run
 from tests.waiting import is_alive, wait_until
 
@@ -114,12 +113,8 @@ def make(
                 ray.kill(ray.get_actor(named["name"], NAMESPACE), no_restart=True)
 
 
-def settings_of(run: Run) -> Settings:
-    return load(run.settings_file)
-
-
 def start(run: Run) -> RemoteSession:
-    return RemoteSession.start(run, settings_of(run), is_detached=True)
+    return RemoteSession.start(run, load(run.settings_file), is_detached=True)
 
 
 def write_campaign(folder: Path, evaluations: int, seconds: float, kind: str) -> None:
@@ -137,6 +132,12 @@ def executions(folder: Path) -> collections.Counter[str]:
 
 def successes(run: Run) -> int:
     return sum(isinstance(event, TrialSucceeded) for event in run.events())
+
+
+def check_each_trial_ran_once(run: Run, folder: Path, trials: int) -> None:
+    ended = [event.trial for event in run.events() if isinstance(event, TrialSucceeded)]
+    assert sorted(ended) == list(range(trials))
+    assert list(executions(folder).values()) == [1] * trials
 
 
 def central_process() -> list[int]:
@@ -170,7 +171,7 @@ def test_session_runs_to_its_end_and_its_actor_disappears(make: Callable[..., Ru
 
 def test_ray_exports_the_campaigns_figures_for_prometheus(make: Callable[..., Run]) -> None:
     run = make(evaluations=5, seconds=0.0)
-    session = RemoteSession.start(run, settings_of(run), is_detached=True)
+    session = start(run)
     wait_until(lambda: session.wait(0.5))
     (node,) = ray.nodes()
     line = f'ray_bbkb_evaluations_total{{.*campaign="{run.name}".*status="succeeded".*}} 5.0'
@@ -199,9 +200,7 @@ def test_resume_finishes_campaign_whose_actor_was_killed_and_repeats_no_evaluati
     done = bbkb(tmp_path, "resume", str(run.folder), "--address", ray_cluster)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "finished: budget spent" in done.stdout
-    assert set(executions(tmp_path).values()) == {1}
-    counted = collections.Counter(event.trial for event in run.events() if isinstance(event, TrialSucceeded))
-    assert counted == dict.fromkeys(range(8), 1)
+    check_each_trial_ran_once(run, tmp_path, trials=8)
 
 
 def test_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., Run], tmp_path: Path) -> None:
@@ -211,9 +210,7 @@ def test_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., 
         wait_until(functools.partial(lambda least: successes(run) >= least, mark))
         os.kill(wait_until(central_process)[0], signal.SIGKILL)
     assert session.result() == ("finished", "budget spent")
-    assert set(executions(tmp_path).values()) == {1}
-    counted = collections.Counter(event.trial for event in run.events() if isinstance(event, TrialSucceeded))
-    assert counted == dict.fromkeys(range(12), 1)
+    check_each_trial_ran_once(run, tmp_path, trials=12)
 
 
 def test_last_status_is_shown_while_the_actor_does_not_answer(make: Callable[..., Run]) -> None:
@@ -284,8 +281,7 @@ def test_campaign_continues_when_its_driver_is_killed(
     run = open_run(next(tmp_path.glob("runs/central-*")))
     last = wait_until(lambda: [event for event in run.events() if isinstance(event, SessionClosed)])[-1]
     assert (last.outcome, last.reason) == ("finished", "budget spent")
-    assert executions(tmp_path).total() == 12
-    assert set(executions(tmp_path).values()) == {1}
+    check_each_trial_ran_once(run, tmp_path, trials=12)
     check_token_is_nowhere(tmp_path)
 
 
