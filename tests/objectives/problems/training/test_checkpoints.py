@@ -125,9 +125,23 @@ def test_training_without_a_folder_saves_nothing_and_gives_the_same_value(
     plain: list[tuple[int | None, float]] = []
     evaluations = [evaluate(Reports()), evaluate(lambda value, step=None, **_: plain.append((step, value)))]
     assert list(tmp_path.iterdir()) == []
+    last = evaluations[0].metrics.get("validation_accuracy", evaluations[0].value)
+    assert [step for step, _ in plain] == list(range(1, EPOCHS + 1))
+    assert plain[-1][1] == last, "the validation accuracy is reported after each epoch"
     kept = Reports(folder=tmp_path / "trial")
     assert [evaluate(kept)] * 2 == evaluations
     assert [(reported.step, reported.value) for reported in kept.points()] == plain
+
+
+def test_seed_changes_the_training_and_a_copy_on_a_worker_gives_the_same_value(
+    case: Case, objective: Objective
+) -> None:
+    there = pickle.loads(pickle.dumps(objective))
+    one, same, other = (
+        timeless(trained.evaluate(case.parameters, seed, Reports()))
+        for trained, seed in ((objective, 1), (there, 1), (objective, 2))
+    )
+    assert one == same != other
 
 
 @pytest.mark.parametrize("variable", RANK_VARIABLES)

@@ -1,6 +1,5 @@
 """PyTorch is optional, and so it is here: nothing is skipped without it, see `with_torch`."""
 
-import pickle
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -201,14 +200,6 @@ def test_momentum_and_every_parameter_matter(digits: ConvolutionalTraining, sile
 
 
 @with_torch
-def test_epoch_is_reported_with_its_validation_accuracy(digits: ConvolutionalTraining) -> None:
-    reports = []
-    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None, **_: reports.append((step, value)))
-    assert [step for step, _ in reports] == [1, 2, 3]
-    assert reports[-1][1] == evaluation.metrics["validation_accuracy"]
-
-
-@with_torch
 def test_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
     reports = []
     evaluation = digits.evaluate(
@@ -216,17 +207,6 @@ def test_diverging_training_returns_nan(digits: ConvolutionalTraining) -> None:
     )
     assert np.isnan([evaluation.value, *evaluation.metrics.values()]).all()
     assert reports == []
-
-
-@with_torch
-def test_seed_alone_determines_the_value_here_and_on_a_worker(digits: ConvolutionalTraining, silent: Report) -> None:
-    import torch
-
-    there = pickle.loads(pickle.dumps(digits))
-    first = digits.evaluate(GOOD, 1, silent)
-    torch.random.manual_seed(99)
-    assert there.evaluate(GOOD, 1, silent) == first
-    assert digits.evaluate(GOOD, 2, silent) != first
 
 
 @with_torch

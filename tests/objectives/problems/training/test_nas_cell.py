@@ -1,7 +1,6 @@
 """Training the network of a cell; the cells themselves are tested in `test_cells`."""
 
 import math
-import pickle
 from dataclasses import replace
 from typing import Any
 
@@ -60,25 +59,11 @@ def test_candidates_of_a_wide_space_are_drawn(monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_array_equal(first.columns[CELL], second.columns[CELL])
 
 
-def test_nas_cell_learns_and_reports_every_epoch() -> None:
-    reports = []
+def test_nas_cell_learns(silent: Report) -> None:
     options = {"train_size": 500, "epochs": 3, "batch_size": 25}
-    evaluation = load_training(**options).evaluate(
-        {CELL: CHAIN}, 0, lambda value, step=None: reports.append((step, value))
-    )
-    assert [step for step, _ in reports] == [1, 2, 3]
-    assert reports[-1][1] == evaluation.value == evaluation.metrics["accuracy"] > 0.5
+    evaluation = load_training(**options).evaluate({CELL: CHAIN}, 0, silent)
+    assert evaluation.value == evaluation.metrics["accuracy"] > 0.5
     assert evaluation.metrics["seconds"] > 0.0
-
-
-def test_seed_determines_the_value_here_and_on_a_worker(silent: Report) -> None:
-    training = load_training(epochs=1)
-    there = pickle.loads(pickle.dumps(training))
-    losses = [
-        objective.evaluate({CELL: CHAIN}, seed, silent).metrics["training_loss"]
-        for objective, seed in ((training, 1), (there, 1), (training, 2))
-    ]
-    assert losses[0] == losses[1] != losses[2]
 
 
 def test_diverging_training_gives_nan(silent: Report) -> None:

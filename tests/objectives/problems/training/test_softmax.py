@@ -2,7 +2,6 @@
 mini-batch SGD: the papers' tuning problem.
 """
 
-import pickle
 import warnings
 from typing import Any, cast
 
@@ -109,13 +108,6 @@ def test_train_size_shrinks_the_training_rows_only() -> None:
         SoftmaxRegression(dataset="digits", train_size=1700).load(DataSource())
 
 
-def test_epoch_is_reported(digits: Any) -> None:
-    reports = []
-    evaluation = digits.evaluate(GOOD, 3, lambda value, step=None: reports.append((step, value)))
-    assert [step for step, _ in reports] == [1, 2, 3, 4, 5]
-    assert reports[-1][1] == evaluation.value
-
-
 def test_diverging_training_returns_nan_without_warnings(digits: Any) -> None:
     reports = []
     with warnings.catch_warnings():
@@ -156,12 +148,6 @@ def test_measuring_in_blocks_equals_measuring_at_once(monkeypatch: pytest.Monkey
     whole = measure(weights, digits.train)
     monkeypatch.setattr("objectives.problems.training.softmax.BLOCK", 100)
     assert measure(weights, digits.train) == pytest.approx(whole, rel=1e-6)
-
-
-def test_softmax_travels_to_a_worker(digits: Any, silent: Report) -> None:
-    there = pickle.loads(pickle.dumps(digits))
-    assert there.evaluate(GOOD, 1, silent) == digits.evaluate(GOOD, 1, silent)
-    assert digits.evaluate(GOOD, 2, silent) != digits.evaluate(GOOD, 1, silent)
 
 
 @pytest.mark.parametrize(
