@@ -110,9 +110,9 @@ def _values(parameter: Parameter, codes: Codes) -> NDArray[np.generic]:
 
 def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
     """Return the codes (A,) of values (A,) from `values`, bit for bit."""
-    exists = np.array([value is not None for value in column]) if column.dtype == object else np.ones(len(column), bool)
-    if None in parameter.levels:
-        exists = np.ones(len(column), bool)
+    exists = np.ones(len(column), bool)
+    if column.dtype == object and None not in parameter.levels:
+        exists = np.array([value is not None for value in column])
     codes = np.full(len(column), np.nan)
     present = column if exists.all() else column[exists]
     if isinstance(parameter, Range):
@@ -125,13 +125,6 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
         index = {level: float(number) for number, level in enumerate(parameter.levels)}
         codes[exists] = [index[value] for value in present.tolist()]
     return codes
-
-
-def restore_values(parameter: Parameter, column: NDArray[np.object_]) -> NDArray[np.generic]:
-    """Rebuild an array (A,) from `values`, given its elements."""
-    if is_real(parameter):
-        return column.astype(np.float64)
-    return values(parameter, encode(parameter, column))
 
 
 def code_of(parameter: Parameter, value: object) -> float:

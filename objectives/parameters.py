@@ -62,8 +62,7 @@ class Range:
         self._check_bounds()
         if self.step is not None:
             self._check_step(self.step)
-        _set_when(self)
-        _set_prior(self)
+        _set_options(self)
 
     def _check_bounds(self) -> None:
         bounds = f"low={self.low}, high={self.high}"
@@ -131,14 +130,12 @@ class Choice:
     confidence: ConfidenceOption = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "choices", _as_tuple("choices", self.choices))
-        _require_distinct("choices", self.choices)
+        _set_values(self, "choices")
         if self.weights is not None:
             numbers = tuple(_number("weights", weight) for weight in _as_tuple("weights", self.weights))
             object.__setattr__(self, "weights", numbers)
             _check_weights(self.choices, self.weights)
-        _set_when(self, self.choices)
-        _set_prior(self)
+        _set_options(self)
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
@@ -168,10 +165,8 @@ class Ordered:
     confidence: ConfidenceOption = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ordered", _as_tuple("ordered", self.ordered))
-        _require_distinct("ordered", self.ordered)
-        _set_when(self, self.ordered)
-        _set_prior(self)
+        _set_values(self, "ordered")
+        _set_options(self)
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
@@ -192,7 +187,7 @@ class Constant:
     when: WhenOption = None
 
     def __post_init__(self) -> None:
-        _set_when(self, (self.constant,))
+        _set_options(self)
 
     @property
     def levels(self) -> tuple[Scalar, ...]:
@@ -243,12 +238,14 @@ def _list_values(values: Sequence[object]) -> str:
     return ", ".join(map(str, values[:_SHOWN])) + ending
 
 
-def _set_when(parameter: Parameter, levels: Sequence[Scalar] = ()) -> None:
-    if parameter.when is None:
-        return
-    object.__setattr__(parameter, "when", clauses_of(parameter.when))
-    if None in levels:
-        raise ValueError("its parameter must not have the value null, which means that it does not exist")
+def _set_options(parameter: Parameter) -> None:
+    """Check the options that kinds share: `when`, and the prior."""
+    if parameter.when is not None:
+        object.__setattr__(parameter, "when", clauses_of(parameter.when))
+        if None in parameter.levels:
+            raise ValueError("its parameter must not have the value null, which means that it does not exist")
+    if not isinstance(parameter, Constant):
+        _set_prior(parameter)
 
 
 def _number(name: str, value: object) -> float:
@@ -283,7 +280,10 @@ def _check_weights(choices: Sequence[Scalar], weights: Sequence[float]) -> None:
             raise ValueError(f"weights must be finite and > 0, got {weight}")
 
 
-def _require_distinct(name: str, levels: Sequence[Scalar]) -> None:
+def _set_values(parameter: Choice | Ordered, name: str) -> None:
+    """Check the values, which are the field `name`."""
+    levels = _as_tuple(name, getattr(parameter, name))
+    object.__setattr__(parameter, name, levels)
     if not levels:
         raise ValueError(f"{name} must hold at least one value, got none")
     previous: set[Scalar] = set()

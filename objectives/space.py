@@ -140,8 +140,10 @@ class SearchSpace:
         column = np.empty(len(values), dtype=object)
         column[:] = values
         parameter = self.parameters[name]
+        if coding.is_real(parameter):
+            return column if None in values else column.astype(np.float64)
         # through codes, which restore the column's type
-        return column if coding.is_real(parameter) and None in values else coding.restore_values(parameter, column)
+        return coding.values(parameter, coding.encode(parameter, column))
 
     def encode(self, columns: Mapping[str, Column]) -> Codes:
         """Return the codes (A, P) of the values (A,) of each parameter."""
