@@ -107,12 +107,8 @@ def _reference(cls: type) -> str:
 def settings_of(
     objective: Function | Mapping[str, object], settings: FurtherSettings | None = None, /, **arguments: object
 ) -> Settings:
-    """Build the settings of a campaign, and write a function's pickle if the settings are correct.
-
-    Args:
-        objective: a function, or the section `objective` of a campaign file.
-        settings: further sections.
-        arguments: the other arguments of `Campaign`; None for an omitted argument.
+    """Build the settings of a campaign from the arguments of `Campaign`, of which None is an omitted
+    one, and write a function's pickle if the settings are correct.
 
     Raises:
         ValueError: if an argument has a wrong type or is given twice, or a direction is missing.

@@ -23,12 +23,8 @@ _FUNCTION = ("objective.function", "objective.options.")
 
 
 def find_run(settings: Settings, resume: Resume) -> Run | None:
-    """Return the run to resume; None if a new run begins.
-
-    Args:
-        settings: the settings of the given campaign; `settings.run` names the run if `resume` is
-            True.
-        resume: the run's folder; True: the run that `run` names, if it exists.
+    """Return the run to resume; None if a new run begins. `resume` is the run's folder, or True for
+    the run that the settings name, if it exists.
 
     Raises:
         ValueError: if `resume` has a wrong type.
@@ -55,13 +51,7 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
 
 def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple[Settings, Parts] | Close:
     """Return the settings for resuming `run` and the parts built from them, or the campaign's end
-    if it is complete.
-
-    Args:
-        run: the run.
-        settings: the settings of the given campaign. Its function replaces the recorded function
-            with the same name.
-        say: prints a line.
+    if it is complete. The given function replaces the recorded function with the same name.
 
     Raises:
         UserError: for mistakes that `bbkb resume` reports with exit code 2.

@@ -137,12 +137,8 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
 
 def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
     """Return the problem of an unknown key, which may belong to a section if it is at the top.
-
-    Args:
-        loc: pydantic's path of the key, with the names of the members of unions.
-        keys: the path in the file.
-        model: defines the valid keys.
-    """
+    `loc` is pydantic's path of the key, with the names of the members of unions; `keys` is the path
+    in the file."""
     key = str(keys[-1])
     sections = _sections_at(model, keys[:-1])
     chosen = [section for section in sections if _selector(section)[1] in loc] or sections
