@@ -41,7 +41,7 @@ class Renamed:
         """Return the method that was called `name` in version 0.2."""
         new_name = _RENAMED.get(name, "")
         if not hasattr(type(self), new_name):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return super().__getattribute__(name)  # raises the error that led here
         warn(name)
         return getattr(self, new_name)
 
