@@ -1,5 +1,4 @@
-"""The simulation counts steps, pauses and continues trials, and records the regret of the
-recommendation."""
+"""The simulation counts steps, pauses and continues trials, and records the regret."""
 
 from collections.abc import Sequence
 from dataclasses import replace

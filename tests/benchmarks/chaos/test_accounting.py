@@ -1,5 +1,4 @@
-"""The accounting of the chaos suite finds lost, repeated and invented results in artificial
-logs."""
+"""The accounting of the chaos suite finds lost, repeated and invented results."""
 
 from collections.abc import Sequence
 from dataclasses import replace

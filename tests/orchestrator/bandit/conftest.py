@@ -1,5 +1,4 @@
-"""Random bandit problems, small enough for dense oracles, with the duplicates and near-duplicates
-of real pools."""
+"""Random bandit problems for dense oracles, with the near-duplicates of real pools."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.arms`: The candidates of a bandit: their features, which feature belongs to
-which parameter, and whether arms repeat.
-"""
+"""`bandit.arms`: features, the parameters behind them, and whether arms repeat."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-"""`orchestrator.bandit.arrays`: Read-only arrays, and equality of frozen values that hold
-arrays."""
+"""`bandit.arrays`: read-only arrays, and equality of frozen values that hold arrays."""
 
 from dataclasses import dataclass
 from typing import Any

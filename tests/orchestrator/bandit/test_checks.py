@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.checks`: Rules that strategies share: the ranges of their hyper-parameters,
-and when nothing may be chosen.
-"""
+"""`bandit.checks`: ranges of hyperparameters, and when nothing may be chosen."""
 
 from dataclasses import dataclass
 

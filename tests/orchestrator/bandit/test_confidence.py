@@ -1,7 +1,4 @@
-"""`orchestrator.bandit.confidence`: confidence widths: the factor on σ̃ in u = μ̃ + width · σ̃
-(BBKB Theorem 2), and on σ of the Bayesian scale (Chowdhury and Gopalan 2017, Theorem 2, as in
-IGP-UCB, GP-ThreDS and adaptive discretization).
-"""
+"""`bandit.confidence`: the widths of BBKB (Theorem 2) and of Chowdhury and Gopalan (Theorem 2)."""
 
 import math
 

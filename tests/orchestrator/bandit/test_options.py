@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.options`: The meanings and ranges of a strategy's options, read from the
-annotations of its fields.
-"""
+"""`bandit.options`: the meanings and ranges of a strategy's options."""
 
 import math
 import re

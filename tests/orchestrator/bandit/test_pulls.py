@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.pulls`: The sufficient statistics of a bandit: how often each arm was
-pulled, and the sum of its rewards.
-"""
+"""`bandit.pulls`: how often each arm was pulled, and the sum of its rewards."""
 
 from dataclasses import replace
 

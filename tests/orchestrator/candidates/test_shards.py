@@ -1,6 +1,4 @@
-"""`orchestrator.candidates.shards`: Candidates in many processes: each shard is a Ray actor that
-holds blocks of arms and answers queries about them.
-"""
+"""`candidates.shards`: actors that hold blocks of arms and answer queries about them."""
 
 from collections.abc import Iterator
 from dataclasses import replace

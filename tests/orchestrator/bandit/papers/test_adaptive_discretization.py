@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.papers.adaptive_discretization`: Adaptive discretization (Shekhar and
-Javidi 2018, Algorithm 1): cells that are fine near possible maxima.
-"""
+"""`papers.adaptive_discretization`: cells that are fine near possible maxima."""
 
 import math
 from collections.abc import Iterator

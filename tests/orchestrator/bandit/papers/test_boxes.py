@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.papers.boxes`: The binary tree of boxes over the candidates, for strategies
-made for a continuous domain.
-"""
+"""`papers.boxes`: the binary tree of boxes over the candidates."""
 
 import numpy as np
 import pytest

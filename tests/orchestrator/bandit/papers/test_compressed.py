@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.papers.compressed`: Compressed Gaussian-process bandits: the exact posterior
-over the informative pulls only.
-"""
+"""`papers.compressed`: the exact posterior over the informative pulls only."""
 
 import math
 from typing import Any, cast

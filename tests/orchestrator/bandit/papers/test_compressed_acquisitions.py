@@ -1,5 +1,4 @@
-"""The acquisitions of `compressed_ucb`, `compressed_ei` and `compressed_mpi`, beside the exact
-posterior of the stored pairs."""
+"""The acquisitions of the compressed strategies, beside the posterior of the stored pairs."""
 
 import math
 from collections.abc import Callable

@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.papers.epsilon_greedy`: ε-greedy on the exact Gaussian process (Sutton
-and Barto 2018, §2.2, with a posterior mean for the sample means).
-"""
+"""`papers.epsilon_greedy`: ε-greedy on the exact Gaussian process."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.papers.gp_threds`: GP-ThreDS: thresholded domain shrinking (Salgia,
-Vakili, Zhao 2021, Algorithms 1 to 6).
-"""
+"""`papers.gp_threds`: GP-ThreDS (Salgia, Vakili, Zhao 2021, Algorithms 1 to 6)."""
 
 import math
 from collections.abc import Generator, Iterator

@@ -1,7 +1,4 @@
-"""`orchestrator.bandit.papers.igp_ucb`: IGP-UCB: exact upper bounds on a grid that grows
-(Chowdhury and Gopalan 2017, "On kernelized multi-armed bandits", Algorithm 1; settings of
-Salgia, Vakili, Zhao 2021, Section 4 and Appendix D.1).
-"""
+"""`papers.igp_ucb`: exact upper bounds on a grid that grows (Chowdhury and Gopalan 2017)."""
 
 import math
 from dataclasses import replace

@@ -1,7 +1,4 @@
-"""`orchestrator.bandit.papers.regularized_evolution`: Regularised evolution (Real, Aggarwal,
-Huang, Le 2019, "Regularized evolution for image classifier architecture search", Algorithm 1):
-parents win tournaments in the population; the oldest member is removed, whatever its reward.
-"""
+"""`papers.regularized_evolution`: tournaments in a population without its oldest members."""
 
 import itertools
 from collections.abc import Iterable, Sequence

@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.papers.shrinking`: The state of GP-ThreDS: the epoch, the progress of its
-search, and the visit whose rewards determine the belief.
-"""
+"""`papers.shrinking`: the state of GP-ThreDS."""
 
 from dataclasses import replace
 

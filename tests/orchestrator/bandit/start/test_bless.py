@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.start.bless`: BLESS: bottom-up leverage score sampling (Rudi, Calandriello,
-Carratino, Rosasco 2018, Algorithm 1).
-"""
+"""`start.bless`: leverage score sampling (Rudi et al. 2018, Algorithm 1)."""
 
 from collections.abc import Callable
 

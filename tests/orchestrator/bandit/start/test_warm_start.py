@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.start.warm_start`: The start of a strategy: the arms that are pulled before
-its first batch, or existing data (BBKB §5).
-"""
+"""`start.warm_start`: the arms that are pulled before the first batch, or existing data."""
 
 from collections.abc import Callable, Sequence
 

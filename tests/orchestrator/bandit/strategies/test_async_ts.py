@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.strategies.async_ts`: Asynchronous Thompson sampling (Kandasamy,
-Krishnamurthy, Schneider, Póczos 2018, Algorithm 2), a method that BBKB is compared with.
-"""
+"""`strategies.async_ts`: asynchronous Thompson sampling (Kandasamy et al. 2018, Algorithm 2)."""
 
 import math
 from dataclasses import replace

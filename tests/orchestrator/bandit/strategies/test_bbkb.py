@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
@@ -171,3 +172,17 @@ def test_learned_batch_adds_to_the_information_gain_with_the_old_variances() -> 
     old = [before.posterior.variance[pick.arm] for pick in decision.picks]
     assert after.information_gain == pytest.approx(before.information_gain + np.log1p(old).sum())
     assert set(after.dictionary.tolist()) <= set(after.pulls.arms.tolist())
+
+
+def test_bbkb_can_be_built_from_a_plain_mapping() -> None:
+    adapter = TypeAdapter(BBKB)
+    mapping = {
+        "kernel": {"name": "matern52", "lengthscale": [0.5, 2]},
+        "warm_start": {"name": "uncertainty", "max_pulls": 9},
+        "ratio_threshold": 3,
+    }
+    expected = BBKB(kernel=Matern52((0.5, 2.0)), warm_start=UncertaintyStart(max_pulls=9), ratio_threshold=3.0)
+    assert adapter.validate_python(mapping) == expected
+    assert adapter.validate_json(adapter.dump_json(expected)) == expected
+    with pytest.raises(ValidationError, match="Input should be greater than 0"):
+        adapter.validate_python({"regularization": -1})

@@ -1,5 +1,4 @@
-"""Lazy and screened evaluation picks the arms of the eager one, in any division of the arms into
-blocks."""
+"""Lazy and screened evaluation picks the eager one's arms, in any division of them into blocks."""
 
 from dataclasses import replace
 from typing import Any, cast

@@ -1,5 +1,4 @@
-"""The user's prior over arms: it counts in the choice, less with each result, and not in the
-model."""
+"""The user's prior over arms counts in the choice, less with each result, and not in the model."""
 
 from dataclasses import replace
 from typing import Any

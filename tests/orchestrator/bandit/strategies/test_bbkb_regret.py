@@ -1,5 +1,4 @@
-"""The guarantees of BBKB, measured: sizes of dictionaries, and regret against the uniform
-policy."""
+"""The guarantees of BBKB, measured: sizes of dictionaries, and regret beside the uniform policy."""
 
 from dataclasses import replace
 

@@ -1,5 +1,4 @@
-"""BBKB with learning curves: when they are learned, and which stopped trials compete with new
-ones."""
+"""BBKB with learning curves: when they are learned, and which stopped trials compete."""
 
 import math
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.strategies.bkb`: BKB: budgeted kernel bandits (Calandriello, Carratino,
-Lazaric, Valko, Rosasco 2019, Algorithm 1).
-"""
+"""`strategies.bkb`: budgeted kernel bandits (Calandriello et al. 2019, Algorithm 1)."""
 
 import math
 from dataclasses import replace

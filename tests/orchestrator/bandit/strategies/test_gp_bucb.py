@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.strategies.gp_bucb`: GP-BUCB: batches under the exact Gaussian process
-(Desautels, Krause, Burdick 2014).
-"""
+"""`strategies.gp_bucb`: batches under the exact Gaussian process (Desautels et al. 2014)."""
 
 import math
 from dataclasses import replace

@@ -1,6 +1,4 @@
-"""`orchestrator.bandit.strategies.gp_ucb`: GP-UCB: the exact Gaussian process, one pull at a time
-(Srinivas et al. 2010; Chowdhury and Gopalan 2017).
-"""
+"""`strategies.gp_ucb`: the exact Gaussian process, one pull at a time."""
 
 import math
 from dataclasses import replace
