@@ -20,22 +20,19 @@ last digits of a variance depend on the time of the update. Therefore scores tha
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
 from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.sparse.argmax_queue import most_arms
 from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.posterior import SparsePosterior
 
-FIRST_ARMS = 256  # initial capacity
 FIRST_PULLS = 32  # initial capacity
 FEW = 2048  # for at most this many kernel entries, computing is faster than reading cached columns
 TIE = 1e-8  # far above rounding errors (below 1e-10) and far below the uncertainty of a score
-T = TypeVar("T", bound=np.generic)
 
 
 class ConditionedPosterior:
@@ -49,70 +46,47 @@ class ConditionedPosterior:
     tie: ClassVar[float] = TIE
 
     def __init__(self, posterior: SparsePosterior) -> None:
-        rank = len(posterior.fit.spectrum)
         self.posterior = posterior
-        self._count = 0
-        # this array and the following ones have capacity for more than `_count` arms
-        self._arms: Indices = np.empty(0, np.intp)
-        self._numbers = np.empty((3, 0))  # mean, start variance, variance
-        self._rows = np.empty((0, rank))
-        self._columns = np.empty((0, FIRST_PULLS))  # c_s of the entered arms, (n, capacity)
+        self.arms: Indices = np.empty(0, np.intp)
+        self.mean = np.empty(0)
+        self.start_variance = np.empty(0)
+        self.variance = np.empty(0)
+        self.rows = np.empty((0, len(posterior.fit.spectrum)))
         self._features = np.empty((0, 0))
         # the number of pulls included in an arm's columns and variance
         self._levels: Indices = np.empty(0, np.intp)
         # the permutation that sorts the entered arms; None until it is needed
         self._order: Indices | None = None
-        # positions, with capacity for more than `_pulls`
-        self._pulled: Indices = np.empty(0, np.intp)
-        self._pulls = 0
-        self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))  # L: c_r(x_s) for r < s, and the root
-
-    @property
-    def arms(self) -> Indices:
-        """The entered arms (n,)."""
-        return self._arms[: self._count]
-
-    @property
-    def mean(self) -> Floats:
-        """μ̃_fb (n,)."""
-        return self._numbers[0, : self._count]
-
-    @property
-    def start_variance(self) -> Floats:
-        """σ̃²_fb (n,)."""
-        return self._numbers[1, : self._count]
-
-    @property
-    def variance(self) -> Floats:
-        """σ̃²_t (n,), or an upper bound on it."""
-        return self._numbers[2, : self._count]
-
-    @property
-    def rows(self) -> Floats:
-        """y (n, r)."""
-        return self._rows[: self._count]
+        self._pulled: Indices = np.empty(0, np.intp)  # the positions of the pulls
+        # c_s of the entered arms, and L: c_r(x_s) for r < s, and the root. Both have capacity for
+        # further pulls
+        self._columns = np.empty((0, FIRST_PULLS))
+        self._factor = np.zeros((FIRST_PULLS, FIRST_PULLS))
 
     @property
     def stale(self) -> Indices:
         """The positions at which `variance` is only an upper bound."""
-        return np.flatnonzero(self._levels[: self._count] < self._pulls)
+        return np.flatnonzero(self._levels < len(self._pulled))
 
     @property
     def most(self) -> int:
         """See `argmax_queue.ScoredArms`."""
-        return most_arms(self._rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
+        return most_arms(self.rows.shape[1] + self._columns.shape[1] + self._features.shape[1] + 5)
 
     def leave(self, positions: Indices) -> Indices:
         """See `argmax_queue.ScoredArms`. Pulled arms are not removed."""
-        pulled = self._pulled[: self._pulls]
-        leaving = np.setdiff1d(positions, pulled, assume_unique=True)
-        staying = np.ones(self._count, bool)
+        leaving = np.setdiff1d(positions, self._pulled, assume_unique=True)
+        staying = np.ones(len(self.arms), bool)
         staying[leaving] = False
-        pulled[:] = np.cumsum(staying)[pulled] - 1
-        self._count = int(np.count_nonzero(staying))
-        remaining = np.flatnonzero(staying)
-        for array in (self._arms, self._rows, self._levels, self._features, self._columns, self._numbers.T):
-            array[: self._count] = array[remaining]
+        self._pulled = np.cumsum(staying)[self._pulled] - 1
+        self.arms = self.arms[staying]
+        self.mean = self.mean[staying]
+        self.start_variance = self.start_variance[staying]
+        self.variance = self.variance[staying]
+        self.rows = self.rows[staying]
+        self._features = self._features[staying]
+        self._levels = self._levels[staying]
+        self._columns = self._columns[staying]
         self._order = None
         return leaving
 
@@ -121,7 +95,7 @@ class ConditionedPosterior:
         positions = np.flatnonzero(self.arms == arm)
         if not len(positions):
             self.enter(np.array([arm], np.intp))
-            positions = np.array([self._count - 1])
+            positions = np.array([len(self.arms) - 1])
         self.refresh(positions)
         return int(positions[0])
 
@@ -137,21 +111,21 @@ class ConditionedPosterior:
             return
         mean, start, rows = self.posterior.joint_moments(arms)
         features = self.posterior.model.all_arms.look_up(arms)
-        low = self._count
-        high = self._count + len(arms)
-        self._make_room(high, self._pulls, features.shape[1])
-        self._arms[low:high] = arms
-        self._rows[low:high] = rows
-        self._levels[low:high] = 0
-        self._features[low:high] = features
-        self._numbers[:, low:high] = mean, start, start
-        self._count = high
+        columns = np.empty((len(arms), self._columns.shape[1]))
+        self.arms = np.concatenate((self.arms, arms))
+        self.mean = np.concatenate((self.mean, mean))
+        self.start_variance = np.concatenate((self.start_variance, start))
+        self.variance = np.concatenate((self.variance, start))
+        self.rows = np.concatenate((self.rows, rows))
+        self._features = np.concatenate((self._features.reshape(-1, features.shape[1]), features))
+        self._levels = np.concatenate((self._levels, np.zeros(len(arms), np.intp)))
+        self._columns = np.concatenate((self._columns, columns))
         self._order = None
 
     def refresh(self, positions: Indices) -> None:
         """Update `variance` at these positions."""
         levels = self._levels[positions]
-        pulls = self._pulls
+        pulls = len(self._pulled)
         if not len(positions) or levels.min() == pulls:
             return
         # arms that lack many pulls are updated separately from those that lack only the last few
@@ -163,42 +137,40 @@ class ConditionedPosterior:
     def _catch_up(self, at: Indices) -> None:
         """Update `variance` at the positions `at`, where some pulls are missing."""
         levels = self._levels[at]
-        pulls = self._pulls
+        pulls = len(self._pulled)
         low = int(levels.min())
         columns = self._solve(at, slice(low, pulls))
         self._columns[at, low:pulls] = columns
         columns *= columns
         columns[np.arange(low, pulls) < levels[:, None]] = 0.0  # these pulls are already included
-        self._numbers[2, at] = np.maximum(self._numbers[2, at] - columns.sum(axis=1), 0.0)
+        self.variance[at] = np.maximum(self.variance[at] - columns.sum(axis=1), 0.0)
         self._levels[at] = pulls
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`."""
         at = self.position(arm)
-        before = self._pulls
-        self._make_room(self._count, before + 1, self._features.shape[1])
+        before = len(self._pulled)
+        self._make_room(before + 1)
         self._factor[before, :before] = self._columns[at, :before]
-        self._factor[before, before] = math.sqrt(1.0 + self._numbers.item(2, at))
-        self._pulled[before] = at
-        self._pulls += 1
+        self._factor[before, before] = math.sqrt(1.0 + self.variance.item(at))
+        self._pulled = np.append(self._pulled, at)
 
     def extend(self, arms: Sequence[int]) -> None:
         """Add pulls of `arms`."""
         if not len(arms):
             return
         pulls, counts = np.unique(np.array(arms, np.intp), return_counts=True)
-        before = self._pulls
-        after = self._pulls + len(pulls)
+        before = len(self._pulled)
+        after = before + len(pulls)
         self.enter(np.setdiff1d(pulls, self.arms, assume_unique=True))
-        self._make_room(self._count, after, self._features.shape[1])
+        self._make_room(after)
         at = self.positions(pulls)
         self.refresh(at)
         earlier = self._columns[at, :before]
         self._factor[before:after, :before] = earlier
         covariance = self._covariances(at, at) - earlier @ earlier.T + np.diag(1.0 / counts)
         self._factor[before:after, before:after] = np.linalg.cholesky(covariance)
-        self._pulled[before:after] = at
-        self._pulls = after
+        self._pulled = np.append(self._pulled, at)
 
     def _solve(self, at: Indices, part: slice) -> Floats:
         """Return the columns `part` (s columns) for the arms at the positions `at` (n,): (n, s)."""
@@ -215,38 +187,16 @@ class ConditionedPosterior:
         if len(at) * len(pulled) <= FEW:
             kernel = model.kernel.cross(self._features[at], features)
         else:
-            kernel = model.all_arms.kernel_entries(self._arms[at], Points(self._arms[pulled], features))
-        kernel -= self._rows[at] @ (self._rows[pulled] * self.posterior.fit.spectrum).T
+            kernel = model.all_arms.kernel_entries(self.arms[at], Points(self.arms[pulled], features))
+        kernel -= self.rows[at] @ (self.rows[pulled] * self.posterior.fit.spectrum).T
         kernel /= model.regularization
         return kernel
 
-    def _make_room(self, arms: int, pulls: int, dimension: int) -> None:
-        """Provide capacity for this many arms and pulls. The capacity at least doubles, so that
-        arrays are rarely copied."""
-        count = self._count
-        pulled = self._pulls
-        room = len(self._arms)
+    def _make_room(self, pulls: int) -> None:
+        """Provide capacity for this many pulls; at least double it, so that arrays are rarely
+        copied."""
         width = self._columns.shape[1]
-        if arms > room:
-            room = max(2 * room, arms, FIRST_ARMS)
-            self._arms, self._levels = _with_room(self._arms, count, room), _with_room(self._levels, count, room)
-            self._rows = _with_room(self._rows, count, room)
-            self._features = _with_room(self._features.reshape(-1, dimension), count, room)
-            self._numbers = _with_room(self._numbers.T, count, room).T.copy()
         if pulls > width:
-            width = max(2 * width, pulls + FIRST_PULLS)
-            factor = np.zeros((width, width))
-            factor[:pulled, :pulled] = self._factor[:pulled, :pulled]
-            self._factor = factor
-        if self._columns.shape != (room, width):
-            columns = np.empty((room, width))
-            columns[:count, :pulled] = self._columns[:count, :pulled]
-            self._columns = columns
-            self._pulled = _with_room(self._pulled, pulled, width)
-
-
-def _with_room(array: NDArray[T], count: int, room: int) -> NDArray[T]:
-    """Return the first `count` rows of `array` in an array with capacity for `room` rows."""
-    larger = np.empty((room, *array.shape[1:]), array.dtype)
-    larger[:count] = array[:count]
-    return larger
+            more = max(width, pulls + FIRST_PULLS - width)
+            self._columns = np.pad(self._columns, ((0, 0), (0, more)))
+            self._factor = np.pad(self._factor, (0, more))
