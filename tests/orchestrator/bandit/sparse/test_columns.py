@@ -52,17 +52,17 @@ def test_memory_for_columns_changes_no_bit_and_stays_bounded(capacity: int) -> N
         np.testing.assert_array_equal(rows, KERNEL.cross(FEATURES[asked], columns_asked.features))
         assert rows.flags.c_contiguous
         assert len(columns._slots) <= capacity
-        assert sum(panel.shape[1] for panel in columns._panels) <= capacity
+        assert columns._columns.shape[1] <= capacity
 
 
-def test_cached_columns_are_unchanged_when_panels_are_added() -> None:
+def test_cached_columns_are_unchanged_when_the_array_grows() -> None:
     features = np.random.default_rng(2).normal(size=(20 * WIDTH, 2))
     columns = KernelColumns(KERNEL, features)
     widths = set()
     for number in range(0, 5 * WIDTH, 20):
         arms = np.arange(number, number + 20)
         columns.rows(slice(None), Points(arms, features[arms]))
-        widths.add(len(columns._panels))
+        widths.add(columns._columns.shape[1])
     assert len(widths) >= 3
     every = np.random.default_rng(3).permutation(5 * WIDTH)
     again = columns.rows(np.arange(100), Points(every, features[every]))
