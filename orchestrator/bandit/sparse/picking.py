@@ -83,7 +83,6 @@ class Picking:
     def enter(self, arms: Indices) -> None:
         """Evaluate `arms` (n,)."""
         self.posterior.enter(arms)
-        self.bounds.count_looks(len(arms))
 
     def tighten(self, arms: Indices) -> Floats:
         """Return upper bounds on u for `arms` (n,), none of which was evaluated yet."""

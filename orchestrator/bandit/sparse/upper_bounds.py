@@ -8,6 +8,7 @@ and d of `certificate`,
 """
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,12 +19,12 @@ from orchestrator.bandit.curves import is_pair
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.bandit.sparse.all_arms import Blocks
 from orchestrator.bandit.sparse.blocks import Block, BoundLine, BoundRequest, Fit
-from orchestrator.bandit.sparse.certificate import LADDER, Certificate, PosteriorShift, Rounding
+from orchestrator.bandit.sparse.certificate import Certificate, PosteriorShift, Rounding
 from orchestrator.bandit.sparse.scalarization import Bound, Scalarizing
 
-# approximate costs, in units of one arm in a sweep over all arms
-TIGHTEN_COST = 0.4  # the cost of tightening a bound
-LOOK_COST = 2.0  # the cost of computing the moments of one arm
+# the cost of tightening the bound of an arm and computing its moments, in units of one arm in a
+# sweep over all arms
+COST = 1.5
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,11 @@ class Screen:
         # the cost of computations for single arms since the reference, in units of one arm of a
         # sweep
         self._spent = 0.0
-        self._rung = 0  # the index of the last ρ in `LADDER`
 
     def extend(self, largest_prior: float) -> "Screen":
         """Return a screen with the same reference, for more arms, whose κ² is `largest_prior`."""
-        screen = Screen(self._kernel, largest_prior)
-        screen._reference = self._reference
-        screen._spent = self._spent
-        screen._rung = self._rung
+        screen = copy(self)
+        screen._prior = largest_prior
         return screen
 
     def upper(self, all_arms: Blocks, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
@@ -71,31 +69,23 @@ class Screen:
             shift = PosteriorShift.none(fit)
             self._reference = reference
             self._spent = 0.0
-            self._rung = 0
         lines = [self._lines(reference, present, shift, output, width) for output, width in bounds]
         return UpperBounds(self, all_arms, fit, lines, blocked)
 
-    def spend(self, arms: int, cost: float) -> None:
-        """Add to the cost of computations for single arms."""
-        self._spent += cost * arms
+    def spend(self, arms: int) -> None:
+        """Add computations for this number of single arms."""
+        self._spent += COST * arms
 
     def _certify(self, all_arms: Blocks, reference: Reference, present: Reference) -> PosteriorShift | None:
-        """Return the shift of `present`; None if it is too far from the reference. The search for ρ
-        begins just below the last rung."""
+        """Return the shift of `present`; None if it is too far from the reference."""
         old = reference.fit
         new = present.fit
-        certificate = Certificate.of(old, new, self._cross(all_arms, old, new))
-        rung = certificate.rung(max(self._rung - 1, 0))
-        if rung is None:
-            return None
-        self._rung = rung
-        return certificate.shift(LADDER[rung], reference.rounding.means_with(present.rounding))
-
-    def _cross(self, all_arms: Blocks, old: Fit, new: Fit) -> Floats:
-        """Return k(𝒮₀, 𝒮), from cached columns if the atoms are arms."""
         if is_pair(old.basis.arms).any() or is_pair(new.basis.arms).any():
-            return self._kernel.cross(old.basis.features, new.basis.features)
-        return all_arms.kernel_rows(old.basis.arms, new.basis)
+            cross = self._kernel.cross(old.basis.features, new.basis.features)
+        else:  # from cached columns
+            cross = all_arms.kernel_rows(old.basis.arms, new.basis)
+        certificate = Certificate.of(old, new, cross)
+        return certificate.shift(reference.rounding.means_with(present.rounding)) if certificate.holds() else None
 
     def _lines(
         self, reference: Reference, present: Reference, shift: PosteriorShift, output: int, width: float
@@ -158,7 +148,7 @@ class UpperBounds:
     def tighten(self, arms: Indices) -> Floats:
         """Return bounds (L, n) on each output of `arms` (n,) with the fit's means, from one product
         with the arms' kernel rows."""
-        self._screen.spend(len(arms), TIGHTEN_COST)
+        self._screen.spend(len(arms))
         return self._all_arms.tighten(self._fit, self._own_lines, arms)
 
     def arms_reaching(
@@ -173,10 +163,6 @@ class UpperBounds:
         queries = [partial(query, request=each) for each in self._requests_without(blocked)]
         answers = self._all_arms.ask(list(enumerate(queries)))
         return self._joined(range(len(answers)), answers)
-
-    def count_looks(self, arms: int) -> None:
-        """Add the cost of computing the moments of this number of single arms."""
-        self._screen.spend(arms, LOOK_COST)
 
     def _requests_without(self, blocked: Indices) -> list[BoundRequest]:
         """Return a request to each block, with the bound −∞ for `blocked` arms."""

@@ -15,7 +15,7 @@ from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.sparse import upper_bounds
 from orchestrator.bandit.sparse.blocks import Block
-from orchestrator.bandit.sparse.certificate import LADDER
+from orchestrator.bandit.sparse.certificate import RATIO
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.sparse.upper_bounds import Screen
 from tests.examples import examples
@@ -107,10 +107,6 @@ def exact_upper(posterior: SparsePosterior, width: float) -> np.ndarray:
     return mean + width * np.sqrt(variance)
 
 
-def certified_factor(screen: Screen) -> float:
-    return LADDER[screen._rung]
-
-
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_bounds_hold_for_every_arm_after_any_change_since_the_reference(relation: str, sweeps: list[int]) -> None:
     older = 0
@@ -132,7 +128,7 @@ def test_bounds_hold_for_every_arm_after_any_change_since_the_reference(relation
             older += 1
             prior = new.model.diagonal / new.model.regularization
             # but for rounding, against the prior
-            assert (new.variance <= certified_factor(screen) * old.variance * (1 + 1e-6) + 1e-8 * prior).all()
+            assert (new.variance <= RATIO * old.variance * (1 + 1e-6) + 1e-8 * prior).all()
 
     check()
     # otherwise only new sweeps would be checked; the examples depend on the version of Hypothesis
@@ -169,14 +165,15 @@ def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed: in
     screen_arms(model.screen, old, 1.0)
     expected = np.linalg.eigvals(np.linalg.solve(M_new, M_old)).real.max()  # M₀ ⪯ ρM from this ρ on
     bounds = screen_arms(model.screen, new, 1.0)
-    reaching = [rho for rho in LADDER if rho >= expected * (1 + 1e-9)]
-    if not reaching:
-        assert certified_factor(model.screen) == LADDER[0]  # a new sweep
+    reference = model.screen._reference
+    assert reference is not None
+    is_certified = reference.fit is old.fit
+    assert is_certified == (expected * (1 + 1e-9) <= RATIO)
+    if not is_certified:
         return
-    assert certified_factor(model.screen) == pytest.approx(reaching[0])
     difference = theta_new - theta_old
     distance = np.sqrt(difference @ M_old @ difference)
-    before, slope = old.moments(np.arange(count)), distance + np.sqrt(reaching[0])
+    before, slope = old.moments(np.arange(count)), distance + np.sqrt(RATIO)
     values = values_of_all_arms(bounds, count)
     np.testing.assert_allclose(values, before[0] + slope * np.sqrt(before[1]), rtol=1e-3, atol=1e-3)
 
@@ -191,36 +188,18 @@ def refit(model: SparseModel, pulls_each: int, arms: Iterable[int] = range(40)) 
     return model.fit(Pulls.none(40).add(pulled, np.zeros(len(pulled))), np.array(arms))
 
 
-def test_sweep_follows_if_nothing_is_certified(sweeps: list[int]) -> None:
-    old = posterior_on_a_line(100)
-    screen = old.model.screen
-    screen_arms(screen, old, 1.0)
-    far = refit(old.model, 1, [3])  # nearly all that was known is forgotten: no ρ of the ladder is enough
-    assert far.variance.max() > 9 * old.variance.max()
-    bounds = screen_arms(screen, far, 1.0)
-    assert len(sweeps) == 2
-    np.testing.assert_allclose(values_of_all_arms(bounds, 40), exact_upper(far, 1.0), rtol=1e-3)
-    # after the prior-like posterior, results only lower the variances
-    screen_arms(screen, old, 1.0)
-    assert len(sweeps) == 2
-    assert certified_factor(screen) == LADDER[0]
-
-
-@pytest.mark.parametrize("rho", [1.3, 2.2, 3.5, 8.0])
-def test_first_rung_that_holds_is_certified_and_the_next_search_begins_one_below(rho: float, sweeps: list[int]) -> None:
+@pytest.mark.parametrize(("ratio", "is_certified"), [(1.3, True), (1.9, True), (2.2, False), (300.0, False)])
+def test_sweep_follows_if_the_ratio_is_not_certified(ratio: float, is_certified: bool, sweeps: list[int]) -> None:
     old = posterior_on_a_line(30 * 10)
-    new = refit(old.model, int(30 * 10 / rho))  # so well known that σ̃² is one over the pulls
+    new = refit(old.model, int(30 * 10 / ratio))  # so well known that σ̃² is one over the pulls
     screen = old.model.screen
     screen_arms(screen, old, 1.0)
-    screen_arms(screen, new, 1.0)
-    assert certified_factor(screen) == min(rung for rung in LADDER if rung > rho)
-    for _ in range(len(LADDER)):
-        rung = LADDER.index(certified_factor(screen))
-        screen_arms(screen, old, 1.0)  # no drift at all
-        assert certified_factor(screen) == LADDER[max(rung - 1, 0)]
-    screen_arms(screen, new, 1.0)  # from the bottom up again
-    assert certified_factor(screen) == min(rung for rung in LADDER if rung > rho)
-    assert len(sweeps) == 1
+    bounds = screen_arms(screen, new, 1.0)
+    assert len(sweeps) == (1 if is_certified else 2)
+    if not is_certified:
+        np.testing.assert_allclose(values_of_all_arms(bounds, 40), exact_upper(new, 1.0), rtol=1e-3)
+    screen_arms(screen, old, 1.0)  # results only lower the variances
+    assert len(sweeps) == (1 if is_certified else 2)
 
 
 def test_upper_bounds_allow_work_on_single_arms_until_it_costs_as_much_as_a_sweep(sweeps: list[int]) -> None:
@@ -232,10 +211,10 @@ def test_upper_bounds_allow_work_on_single_arms_until_it_costs_as_much_as_a_swee
         screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1  # asking costs nothing
     bounds = screen_arms(screen, later, 1.0)
-    bounds.count_looks(int(39 / upper_bounds.LOOK_COST))
+    bounds.tighten(np.arange(int(39 / upper_bounds.COST)))
     screen_arms(screen, later, 1.0)
     assert len(sweeps) == 1
-    bounds.tighten(np.arange(int(10 / upper_bounds.TIGHTEN_COST)))
+    bounds.tighten(np.arange(int(10 / upper_bounds.COST)))
     screen_arms(screen, later, 1.0)
     assert len(sweeps) == 2
     screen_arms(screen, later, 1.0)  # and the count starts again

@@ -9,13 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.sparse import argmax_queue, upper_bounds
+from orchestrator.bandit.sparse import argmax_queue, certificate, upper_bounds
+from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.blocks import Block
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, initial_state
 from orchestrator.bandit.sparse.termination import Termination
-from orchestrator.bandit.sparse.upper_bounds import UpperBounds
 from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
@@ -43,19 +44,19 @@ class Work:
     """The cost of lazy evaluation: sweeps over all arms for a reference, and computed arms."""
 
     def __init__(self, patch: pytest.MonkeyPatch, is_kept: bool) -> None:
-        self.is_kept, self.sweeps, self.count_looks = is_kept, 0, 0
-        refer, looked_at = Block._refer, UpperBounds.count_looks
+        self.is_kept, self.sweeps, self.evaluated = is_kept, 0, 0
+        refer, enter = Block._refer, BatchPosterior.enter
 
         def count_and_refer(block: Any, *arguments: Any) -> Any:
             self.sweeps += 1
             return refer(block, *arguments)
 
-        def count_and_look(bounds: Any, arms: int) -> None:
-            self.count_looks += arms
-            looked_at(bounds, arms)
+        def count_and_enter(posterior: Any, arms: Indices) -> None:
+            self.evaluated += len(arms)
+            enter(posterior, arms)
 
         patch.setattr(Block, "_refer", count_and_refer)
-        patch.setattr(UpperBounds, "count_looks", count_and_look)
+        patch.setattr(BatchPosterior, "enter", count_and_enter)
 
     def check_little_work(self, arms: int, batches: int) -> None:
         """Otherwise every arm was computed anyway, or in a fresh sweep, and equal picks would prove
@@ -64,7 +65,7 @@ class Work:
             assert self.sweeps <= 2
         else:
             assert self.sweeps < 0.7 * batches
-            assert self.count_looks < 0.55 * arms * batches
+            assert self.evaluated < 0.55 * arms * batches
 
 
 @pytest.fixture(params=["as paid for", "always"])
@@ -72,8 +73,8 @@ def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wor
     """Count the work of screening in small steps; with `always`, a reference is used as long as it
     bounds anything."""
     if request.param == "always":
-        monkeypatch.setattr(upper_bounds, "TIGHTEN_COST", 0.0)
-        monkeypatch.setattr(upper_bounds, "LOOK_COST", 0.0)
+        monkeypatch.setattr(upper_bounds, "COST", 0.0)
+        monkeypatch.setattr(certificate, "RATIO", 9.0)
     monkeypatch.setattr(argmax_queue, "FIRST_NEAR", 16)
     monkeypatch.setattr(argmax_queue, "FIRST_LOOK", 4)
     return Work(monkeypatch, is_kept=request.param == "always")
@@ -109,7 +110,7 @@ def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
     )
     arms, games = np.vstack((AWKWARD, np.random.default_rng(5).random((200, 2)))), []
     for strategy in (eager(lazily), lazily):
-        work.sweeps = work.count_looks = 0
+        work.sweeps = work.evaluated = 0
         state = strategy.init(arms, np.random.default_rng(0))
         games.append(asynchronous_game(strategy, state, 40, limit=12, seed=1))
     assert games[0] == games[1]  # widths, means and variances too, bit for bit
@@ -135,8 +136,7 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
     )
     with pytest.MonkeyPatch.context() as patch:
         for module, name, number in (
-            (upper_bounds, "TIGHTEN_COST", 0.0),
-            (upper_bounds, "LOOK_COST", 0.0),
+            (upper_bounds, "COST", 0.0),
             (argmax_queue, "FIRST_NEAR", 8),
             (argmax_queue, "FIRST_LOOK", 2),
             (argmax_queue, "MOST_NUMBERS", (300, 2**22)[seed % 2]),  # so few that arms are sent back
@@ -171,7 +171,7 @@ def test_screened_picks_are_the_eager_ones_on_a_real_table_from_few_arms(
     )
     games: list[Any] = []
     for played_strategy in (strategy, eager(strategy)):
-        work.sweeps = work.count_looks = 0
+        work.sweeps = work.evaluated = 0
         game = play(played_strategy, arms, len(games[0]) if games else 300, true=true, pulls=300)
         games.append([decision for _, decision in game])
         if played_strategy is strategy:
