@@ -11,7 +11,6 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.exact.state import ExactState
 from orchestrator.bandit.model.model import ModelOptions
 from orchestrator.bandit.sparse import verification
-from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import AnyWarmStart
@@ -62,7 +61,7 @@ class ExactStrategy(ModelOptions, ABC, Generic[E]):
 
     def recommend(self, state: E) -> int | None:
         """See `Recommends`: the pulled arm with the largest posterior mean if rewards are noisy."""
-        return recommendation(state, state.moments)
+        return verification.recommendation(state, state.moments)
 
     def posterior(self, state: E) -> Posterior:
         """Return the belief over all arms at `state`. Its bounds are NaN if there is no width."""

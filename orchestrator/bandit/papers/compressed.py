@@ -46,9 +46,8 @@ from orchestrator.bandit.model.outputs import score_pulls
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import AnyNumber, VerifiedShare, check_options
 from orchestrator.bandit.sparse.recalibration import calibrate, restore_calibration
-from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState, no_arm_left
-from orchestrator.bandit.sparse.verification import VERIFICATION, OpenArms, contender_due
+from orchestrator.bandit.sparse.verification import VERIFICATION, OpenArms, contender_due, recommendation
 from orchestrator.bandit.start.beginning import begin_state
 from orchestrator.bandit.start.warm_start import RandomStart, SpreadStart
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record, Wait

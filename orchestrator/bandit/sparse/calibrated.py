@@ -34,18 +34,15 @@ class Calibration:
 
     def recorded(self) -> Record:
         """Return the calibration as plain values for JSON."""
+        curve = self.fitted.curve
         return {
             "lengthscales": list(self.fitted.lengthscales),
             "noise": self.fitted.noise,
             "results": self.fitted.results,
             "inside": self.inside,
             "predicted": self.predicted,
-            **self._recorded_curve(),
+            **({} if curve is None else {"curve": curve.recorded(), "curve_trials": self.fitted.curve_trials}),
         }
-
-    def _recorded_curve(self) -> Record:
-        fitted = self.fitted
-        return {} if fitted.curve is None else {"curve": fitted.curve.recorded(), "curve_trials": fitted.curve_trials}
 
     @staticmethod
     def from_record(record: Record) -> "Calibration":

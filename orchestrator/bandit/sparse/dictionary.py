@@ -88,9 +88,7 @@ def resparsify(
     """
     if pulls.total == 0:
         raise ValueError("resparsify needs at least one pull with a reward, got none")
-    probabilities = inclusion_probabilities(pulls, variance, oversampling, resampling)
-    if limit is not None and probabilities.sum() > limit:
-        probabilities = _within(limit, pulls, variance, oversampling, resampling)
+    probabilities = _within(limit, pulls, variance, oversampling, resampling)
     numbers = _numbers_of(pulls.arms) if resampling == "stable" else rng.random(len(probabilities))
     atoms = pulls.arms[numbers < probabilities]
     atoms_or_best = atoms if len(atoms) else pulls.arms[[np.argmax(probabilities)]]
@@ -108,7 +106,7 @@ def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: i
     def size(factor: float) -> float:
         return float(np.minimum(1.0, factor * variance).sum())
 
-    factor = oversampling if size(oversampling) <= limit else _largest_factor(size, oversampling, limit)
+    factor = _largest_factor(size, oversampling, limit)
     atoms = numbers[_numbers_of(numbers) < np.minimum(1.0, factor * variance)]
     return read_only(np.sort(atoms) if len(atoms) else numbers[[np.argmax(variance)]], np.intp)
 
@@ -123,18 +121,22 @@ def _numbers_of(arms: Indices) -> Floats:
     return bits.astype(np.float64) * 2.0**-53
 
 
-def _within(limit: int, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
+def _within(limit: int | None, pulls: Pulls, variance: Floats, oversampling: float, resampling: Resampling) -> Floats:
     """Return the probabilities (p,) for the largest q̄ for which their sum is at most `limit`."""
 
     def probabilities(factor: float) -> Floats:
         return inclusion_probabilities(pulls, variance, factor, resampling)
 
+    if limit is None:
+        return probabilities(oversampling)
     return probabilities(_largest_factor(lambda factor: float(probabilities(factor).sum()), oversampling, limit))
 
 
 def _largest_factor(size: Callable[[float], float], most: float, limit: int) -> float:
     """Return the largest factor from 0 to `most` for which the expected `size`, an increasing
     function, is at most `limit`. Uses bisection."""
+    if size(most) <= limit:
+        return most
     low = 0.0
     high = most
     for _ in range(HALVINGS):

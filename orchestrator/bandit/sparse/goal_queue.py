@@ -99,11 +99,9 @@ class GoalQueue:
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
         self._limits = limits - offsets[len(floors) :]
         self._loadings = fit.loadings[1:]
-        # the number of evaluated arms that have means of further outputs
-        self._arms: Indices = np.empty(0, np.intp)
         # the scalarization of the newest arm, and its score
         self.newest: tuple[Scalarizing, float]
-        self._means = np.empty((len(self._loadings), 0))  # the means of further outputs, (K, n)
+        self._means = np.empty((len(self._loadings), 0))  # further outputs of evaluated arms (K, n)
 
     def top(self) -> int:
         """Return the arm with the largest score of the next scalarization, the lowest index among
@@ -149,29 +147,19 @@ class GoalQueue:
     def _best(self, scalarizing: Scalarizing) -> tuple[int, float]:
         """Return the `argmax` of the evaluated arms that are not excluded."""
         posterior = self._picking.posterior
-        self._compute_further_means()
-        if not len(self._arms):
+        if not len(posterior.arms):
             return -1, -np.inf
+        # a calibrated model appends evaluated arms; vecdot instead of @, so that the rounding of an
+        # arm's mean does not depend on other arms
+        new = np.vecdot(posterior.rows[self._means.shape[1] :], self._loadings[:, None, :])
+        self._means = np.hstack((self._means, new))
         posterior.refresh(posterior.stale)
         outputs, widths = zip(*bounds_of(self._goals, self._picking.width), strict=True)
         upper = np.vstack((posterior.mean, self._means))[list(outputs)]
         upper += np.array(widths)[:, None] * np.sqrt(posterior.variance)
         scores = scalarizing.scores(upper)
-        scores[np.isin(self._arms, self._blocked, assume_unique=True)] = -np.inf
-        return argmax(self._arms, scores, posterior.tie)
-
-    def _compute_further_means(self) -> None:
-        """Compute the means of further outputs for the arms evaluated since the last call."""
-        posterior = self._picking.posterior
-        if len(self._arms) == len(posterior.arms):
-            return
-        is_new = np.isin(posterior.arms, self._arms, assume_unique=True, invert=True)
-        means = np.empty((len(self._loadings), len(posterior.arms)))
-        means[:, ~is_new] = self._means
-        # vecdot instead of @, so that the rounding of an arm's mean does not depend on other arms
-        means[:, is_new] = np.vecdot(posterior.rows[is_new], self._loadings[:, None, :])
-        self._arms = posterior.arms
-        self._means = means
+        scores[np.isin(posterior.arms, self._blocked, assume_unique=True)] = -np.inf
+        return argmax(posterior.arms, scores, posterior.tie)
 
 
 def leaders(state: SparseState, count: int) -> tuple[int, ...]:

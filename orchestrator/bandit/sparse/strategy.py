@@ -25,9 +25,8 @@ from orchestrator.bandit.sparse.recalibration import (
     posterior_before,
     restore_calibration,
 )
-from orchestrator.bandit.sparse.recommendation import recommendation
 from orchestrator.bandit.sparse.state import SparseState, recorded_start
-from orchestrator.bandit.sparse.verification import estimate
+from orchestrator.bandit.sparse.verification import estimate, recommendation
 from orchestrator.bandit.strategy import Observation, Posterior, Record, TrialForecast
 
 # the largest number of atoms of a model over steps, unless the strategy has a smaller limit

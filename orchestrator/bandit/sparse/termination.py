@@ -81,10 +81,9 @@ class LocalDrift(Drift):
     not bound the ratio of the approximate variances. The larger of the two does, and remains below
     Lemma 1's bound.
 
-    Before a sweep over all arms, three cheaper brackets of the maximum are tried: `_from_summands`,
-    `_from_pulls` and `_from_spectral_radius`. Later sweeps of a batch compute only the arms that
-    can have exceeded C̃ since the last sweep. The verdicts are the same as with sweeps over all
-    arms at every pull.
+    Before a sweep over all arms, three cheaper brackets of the maximum are tried (`_brackets`).
+    Later sweeps of a batch compute only the arms that can have exceeded C̃ since the last sweep. The
+    verdicts are the same as with sweeps over all arms at every pull.
     """
 
     def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
@@ -117,27 +116,16 @@ class LocalDrift(Drift):
 
     def _brackets(self) -> Iterator[Bracket]:
         """Yield brackets of the maximum at increasing cost; the last one is conclusive."""
-        yield self._from_summands()
+        # Lemma 1, or an earlier bound and the later summands
+        yield Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
         pulled = self._pulled()
         magnitudes, sums = self._among_pulls(pulled)
-        yield self._from_pulls(sums)
+        # the largest sum at a pull, which nearly always is the maximum
+        yield Bracket(1.0 + float(sums.max()), np.inf)
+        # the largest sum before the pulls plus that of the pulls at any x, candidate or not
         radius = _spectral_radius(_weight_by_counts(magnitudes, pulled.counts), sums)
-        yield self._from_spectral_radius(radius)
+        yield Bracket(1.0, 1.0 + self._largest_sum + radius)
         yield self._from_sweep(min(self._rise, radius))
-
-    def _from_summands(self) -> Bracket:
-        """Bound the maximum by Lemma 1, or by an earlier bound and the later summands."""
-        return Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
-
-    def _from_pulls(self, sums: Floats) -> Bracket:
-        """Bound the maximum from below by the largest of the `sums` (n,) at the pulls, which nearly
-        always is the maximum."""
-        return Bracket(1.0 + float(sums.max()), np.inf)
-
-    def _from_spectral_radius(self, radius: float) -> Bracket:
-        """Bound the maximum by the largest sum before the pulls plus the largest sum of the pulls
-        at any x, candidate or not: see `_spectral_radius`."""
-        return Bracket(1.0, 1.0 + self._largest_sum + radius)
 
     def _from_sweep(self, rise: float) -> Bracket:
         """Compute the sums of the arms that can have exceeded C̃, given that no sum has risen by

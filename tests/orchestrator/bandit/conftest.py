@@ -9,6 +9,7 @@ from hypothesis import settings
 
 from orchestrator.bandit.kernels import KERNELS
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.sparse.batch import BatchPosterior
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from tests.examples import examples
 
@@ -40,6 +41,12 @@ def random_problem(seed: int, gap: float = 1e-9) -> Problem:
     dictionary = np.sort(rng.choice(count, size=rng.integers(1, count + 1), replace=False))  # any, pulled or not
     batch = rng.integers(count, size=rng.integers(1, 12)).tolist()
     return Problem(SparseModel(kernel, arms, float(10 ** rng.uniform(-3, 0))), pulls, dictionary, batch)
+
+
+def batch_with_all_arms(posterior: SparsePosterior) -> BatchPosterior:
+    batch = BatchPosterior(posterior)
+    batch.enter(np.arange(len(posterior.model.arms)))
+    return batch
 
 
 @pytest.fixture(scope="session")

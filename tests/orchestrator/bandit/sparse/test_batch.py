@@ -10,18 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse import batch as batch_module
 from orchestrator.bandit.sparse.batch import FOLD, BatchPosterior
 from orchestrator.bandit.sparse.posterior import SparsePosterior
-from tests.orchestrator.bandit.conftest import Problem
+from tests.orchestrator.bandit.conftest import Problem, batch_with_all_arms
 
 SEEDS = st.integers(0, 10**6)
-
-
-def batch_with_all_arms(posterior: SparsePosterior) -> BatchPosterior:
-    batch = BatchPosterior(posterior)
-    batch.enter(np.arange(len(posterior.model.arms)))
-    return batch
 
 
 def expected_variance(posterior: SparsePosterior, pulled: Sequence[int]) -> np.ndarray:
@@ -94,23 +87,6 @@ def test_late_variances_equal_prompt_ones_bit_for_bit_and_never_rise(
     assert sorted(late.arms.tolist()) == list(range(count))
     for moment in ("mean", "start_variance", "variance", "rows"):
         np.testing.assert_array_equal(getattr(late, moment), getattr(prompt, moment)[late.arms])
-
-
-def test_folding_of_directions_changes_no_result(
-    make_problem: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    problem = make_problem(11)
-    folded = batch_with_all_arms(problem.posterior)
-    pulled = np.random.default_rng(1).integers(len(problem.model.arms), size=3 * FOLD).tolist()
-    for arm in pulled:
-        folded.append(arm)
-    assert folded._folded == 3 * FOLD
-    monkeypatch.setattr(batch_module, "FOLD", 10**6)
-    apart = batch_with_all_arms(problem.posterior)
-    for arm in pulled:
-        apart.append(arm)
-    assert apart._folded == 0
-    np.testing.assert_allclose(folded.variance, apart.variance, rtol=1e-9)
 
 
 @given(seed=SEEDS)

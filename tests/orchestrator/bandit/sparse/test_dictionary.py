@@ -26,13 +26,11 @@ PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))
 VARIANCE = np.array([0.1, 0.7, 0.01])  # of the pulled arms
 
 
-def test_pulls_enter_one_by_one() -> None:
-    expected = [1 - 0.8**3, 1.0, 1 - 0.98**10]
-    np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, "pulls"), expected, rtol=1e-12)
-
-
-def test_resampling_by_arms_includes_an_arm_with_its_summed_probability() -> None:
-    np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, "arms"), [0.6, 1.0, 0.2], rtol=1e-12)
+@pytest.mark.parametrize(
+    ("resampling", "expected"), [("pulls", [1 - 0.8**3, 1.0, 1 - 0.98**10]), ("arms", [0.6, 1.0, 0.2])]
+)
+def test_pulls_enter_one_by_one_or_with_their_summed_probability(resampling: Resampling, expected: list[float]) -> None:
+    np.testing.assert_allclose(inclusion_probabilities(PULLS, VARIANCE, 2.0, resampling), expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])

@@ -118,16 +118,6 @@ def kernel_rows(model: SparseModel, basis: Indices) -> np.ndarray:
     return result
 
 
-@given(seed=SEEDS)
-def test_sparse_dictionary_never_makes_an_arm_look_more_certain_than_the_prior_allows(
-    make_problem: Callable[..., Problem], seed: int
-) -> None:
-    problem = make_problem(seed)
-    prior = problem.model.diagonal / problem.model.regularization
-    assert (problem.posterior.variance >= 0).all()
-    assert (problem.posterior.variance <= prior).all()
-
-
 def test_far_arms_stay_uncertain() -> None:
     arms = np.array([[0.0], [100.0]])
     model = SparseModel(RBF(1.0), arms, 0.01)
