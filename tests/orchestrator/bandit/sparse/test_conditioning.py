@@ -19,12 +19,12 @@ from tests.orchestrator.bandit.conftest import Problem
 seeds = st.integers(0, 1000)
 
 
-@pytest.mark.parametrize("is_together", [False, True])
-def test_pulls_without_rewards_condition_the_exact_process(is_together: bool) -> None:
+@pytest.mark.parametrize(("is_together", "repeats"), [(False, 1), (False, 12), (True, 1)])  # 48 pulls need more room
+def test_pulls_without_rewards_condition_the_exact_process(is_together: bool, repeats: int) -> None:
     rng = np.random.default_rng(0)
     features = rng.random((30, 2))
     model = SparseModel(Matern52(0.3), features, 0.05)
-    rewarded, pending = np.arange(10), [25, 12, 25, 3]
+    rewarded, pending = np.arange(10), [25, 12, 25, 3] * repeats
     batch = ConditionedPosterior(model.fit(Pulls.none(30).add(rewarded, rng.normal(size=10)), rewarded))
     if is_together:
         batch.extend(pending)  # two of them are of one arm
