@@ -24,6 +24,7 @@ _SPELLINGS = {  # older spelling → its replacement
 }
 _RENAMED = {"expect": "mark_pending", "reached": "last_step"}
 _REFUSED = {
+    "direction": "direction must be left out, because rewards are maximized; negate values to minimize",
     "existing": "existing must be left out with a space; pass earlier results to tell instead",
     "limit": "limit must be written candidate_limit; `limit` is an argument of ask",
 }

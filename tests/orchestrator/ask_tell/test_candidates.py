@@ -112,6 +112,7 @@ BBKB: Any = strategies.BBKB
             r"strategy\.regularisation is not a known key; did you mean 'regularization'",
         ),
         (lambda: Wrong(X, "uniform", zeal=1.0), r"strategy\.zeal is not a known key"),
+        (lambda: Wrong(X, direction="minimize"), "direction must be left out, because rewards are maximized"),
         (lambda: Wrong(X, kernel={"name": "rfb"}), r'strategy\.kernel\.name must be one of rbf, .* got "rfb"'),
         (lambda: Wrong(X, kernel={"lengthscale": 1.0}), r"strategy\.kernel\.name is required: one of rbf, "),
         (lambda: Wrong(X, kernel={"name": "rbf", "length": 1.0}), "did you mean 'lengthscale'"),
