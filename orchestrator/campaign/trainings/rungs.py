@@ -1,8 +1,9 @@
 """Rules that compare or pause trials at rungs, a growing series of steps.
 
 Asynchronous successive halving and the median rule compare the best value that a trial has reported
-up to a rung with the best values of all trials that have reached this rung so far. No trial waits
-for others. They use the best value so far because curves of stochastic training are noisy: one bad
+up to a rung with the best values of all trials that have reached this rung so far. Each report of a
+trial is a comparison at the last rung that it has reached, because other trials reach this rung
+later. No trial waits for others. They use the best value so far because curves of stochastic training are noisy: one bad
 epoch at a rung should not end a good trial.
 
 * `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops
@@ -10,7 +11,7 @@ epoch at a rung should not end a good trial.
   1/reduction.
 * `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, applied to values instead of
   running means): the first rung is at `after`, and each rung is a quarter further than the previous
-  one. A trial continues if it is in the better half.
+  one (4, 5, 7, 8, 10, …). A trial continues if it is in the better half.
 * pauses: rungs at ½, ¼, … of a training. Every trial is stopped there, and the model chooses which
   one continues.
 
