@@ -3,8 +3,8 @@
 Asynchronous successive halving and the median rule compare the best value that a trial has reported
 up to a rung with the best values of all trials that have reached this rung so far. Each report of a
 trial is a comparison at the last rung that it has reached, because other trials reach this rung
-later. No trial waits for others. They use the best value so far because curves of stochastic training are noisy: one bad
-epoch at a rung should not end a good trial.
+later. No trial waits for others. They use the best value so far because curves of stochastic
+training are noisy: one bad epoch at a rung should not end a good trial.
 
 * `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops
   instead of pausing): rungs at first_step · reduction^k. A trial continues if it is among the best
