@@ -56,7 +56,7 @@ def headline(status: Status) -> str:
 
 
 def search_facts(status: Status) -> list[tuple[str, str]]:
-    """Return names and texts, which may be empty, of what the search has reached and expects."""
+    """Return names and texts, which may be empty, of the search's results and expected gain."""
     recommended = status.best.recommended
     return [
         ("recommended", "" if recommended is None else recommendation(recommended, status)),

@@ -47,7 +47,7 @@ class Search:
     pool: Pool
 
 
-# The events that record a computation, in order, and the search after it
+# the events that record a computation, in order, and the search after it
 Conclusion = tuple[tuple[Event, ...], Search]
 
 
