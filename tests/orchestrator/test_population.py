@@ -20,6 +20,8 @@ from objectives.sampling import make_candidates
 from objectives.space import SearchSpace
 from orchestrator.api import Campaign, Result, load, tune
 from orchestrator.ask_tell.space import Optimizer
+from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.strategy import Choose, Observation, Pick
 from orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from orchestrator.history.ancestry import depths, schedule
 from orchestrator.history.status_text import population_text
@@ -113,6 +115,21 @@ def test_budget_of_steps_counts_copied_steps_once_and_completes_a_member(tmp_pat
     assert history.campaign.trainings.steps.total == trained
     assert 100 <= trained <= 100 + 4 * PBT["interval"]
     assert history.succeeded
+
+
+def test_pbt_does_not_repeat_a_copy_that_failed() -> None:
+    strategy = strategies.PBT(population=2, interval=1, quantile=0.5)
+    rng = np.random.default_rng(0)
+    curves = [TrialCurve(trial, trial, (1,), (float(trial),)) for trial in (0, 1)]
+    state = strategy.with_curves(strategy.init(np.eye(2), rng), curves, [0, 1])
+    state = strategy.tell(state, [Observation(arm, 0.0, is_stopped=True) for arm in (0, 1)], rng)
+    state = strategy.extend(state, np.zeros((1, 2)), [])
+    copy = Pick(2, parent=1, replaces=0)
+    chosen = strategy.ask(state, [], 5)
+    assert isinstance(chosen, Choose)
+    assert repr(chosen.picks) == repr((copy, Pick(1, trial=1)))
+    after = strategy.ask(strategy.tell(state, [Observation(2, None)], rng), [1], 5)
+    assert not isinstance(after, Choose) or 2 not in [pick.arm for pick in after.picks]
 
 
 def test_members_train_to_their_ends_when_no_trial_is_left(tmp_path: Path) -> None:

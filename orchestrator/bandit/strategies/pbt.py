@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -24,7 +24,7 @@ from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.checks import refusal, require
 from orchestrator.bandit.growing import Perturbation
 from orchestrator.bandit.observations import check_arms
-from orchestrator.bandit.options import check_options
+from orchestrator.bandit.options import Options
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.results import TrialCurve, Turn
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
@@ -33,37 +33,32 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Tr
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A trial that has paused."""
+    """A trial that has paused, and its rewards: the step of each pause, ascending → the reward, which
+    is −∞ if the trial has diverged."""
 
     arm: int
-    # the steps of its pauses, ascending, and the rewards; a reward is −∞ if the trial has diverged
-    scores: tuple[tuple[int, float], ...] = ()
+    rewards: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def step(self) -> int:
         """The step of its newest pause."""
-        return self.scores[-1][0]
+        return max(self.rewards)
 
     @property
     def reward(self) -> float:
         """The reward at its newest pause."""
-        return self.scores[-1][1]
-
-    @property
-    def has_diverged(self) -> bool:
-        """Whether its values were not finite before its newest pause."""
-        return self.reward == -math.inf
+        return self.rewards[self.step]
 
     def reward_at(self, step: float) -> float:
         """Return the newest reward at `step` or before; −∞ if there is none."""
-        return next((reward for at, reward in reversed(self.scores) if at <= step), -math.inf)
+        last = max((at for at in self.rewards if at <= step), default=None)
+        return -math.inf if last is None else self.rewards[last]
 
     def after(self, curve: TrialCurve) -> "Member":
         """Return the member after its next pause."""
         reward = -math.inf if curve.has_diverged or not curve.rewards else curve.rewards[-1]
-        before = self.scores or tuple(zip(curve.steps, curve.rewards, strict=True))
-        earlier = (score for score in before if score[0] < curve.step)
-        return replace(self, scores=(*earlier, (curve.step, reward)))
+        before = self.rewards or zip(curve.steps, curve.rewards, strict=True)
+        return replace(self, rewards={**dict(before), curve.step: reward})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +82,15 @@ class PopulationState(ModelFreeState):
 
 
 @dataclass(frozen=True)
-class PBT(ModelFree[PopulationState]):
+class PBT(Options, ModelFree[PopulationState]):
     """Population-based training: finds schedules of parameters instead of constant values.
 
     Requires trainings that report values and save checkpoints. The defaults of `quantile`,
     `resample_probability` and `perturbation_factors` are the paper's. All decisions are functions
     of the seed and the log. Raises ValueError, with the field's name, if a value is out of range.
     """
+
+    grows: ClassVar[Literal[True]] = True  # perturbed configurations are new arms
 
     population: Annotated[int, Ge(2), Doc("The number of members that train, ≥ 2.")] = 20
     interval: Annotated[
@@ -118,14 +115,9 @@ class PBT(ModelFree[PopulationState]):
     ] = 1e-9
 
     def __post_init__(self) -> None:
-        check_options(self)
+        super().__post_init__()
         low, high = self.perturbation_factors
         require(self, "perturbation_factors", "two numbers, in (0, 1) and > 1", 0.0 < low < 1.0 < high < math.inf)
-
-    @property
-    def grows(self) -> Literal[True]:
-        """True: perturbed configurations are new arms."""
-        return True
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> PopulationState:
         """Return the state before any pull of `arms` (A, d); draws the seed."""
@@ -171,30 +163,32 @@ class PBT(ModelFree[PopulationState]):
         stopped = {observation.arm for observation in observations if observation.is_stopped}
         new = (trial for trial in after.paused if after.members[trial].arm in stopped)
         replaced = after.exploits.keys() | {trial for trial in new if self._is_among_worst(after, trial)}
-        exploits = {trial: exploit for trial, exploit in after.exploits.items() if exploit.parent not in replaced}
-        for trial in replaced - exploits.keys():
+        exploits: dict[int, Exploit] = {}
+        for trial in sorted(replaced):
+            before = after.exploits.get(trial)
             parents = _better(after, trial, replaced)[: self._share(after)]
-            if parents:
+            if before is not None and before.parent not in replaced:
+                exploits[trial] = before
+            elif parents:
                 rng = np.random.default_rng([after.seed, after.round, trial])
                 exploits[trial] = Exploit(parents[int(rng.integers(len(parents)))])
-        return replace(after, exploits=dict(sorted(exploits.items())))
+        return replace(after, exploits=exploits)
 
     def ask(self, state: PopulationState, pending: Sequence[int], limit: int) -> Decision:
         """Return the members that have not begun, then the paused ones, least trained first."""
         refused = refusal(state, limit)
         if refused is not None:
             return refused
-        picks = [*self._beginners(state, pending), *_ready(state, set(pending))]
+        picks = [*self._beginners(state, pending), *_ready(state, {*pending, *state.set_aside.tolist()})]
         if picks:
             return Choose(tuple(picks[:limit]), "limit" if len(picks) >= limit else "the other members train")
         return Wait("the other members train" if pending else "every member has finished its training")
 
     def growth(self, state: PopulationState) -> Perturbation | None:
         """Return the parents whose configurations should be perturbed; None if there are none."""
-        parents = [exploit.parent for exploit in state.exploits.values() if exploit.arm is None]
-        arms = tuple(state.members[parent].arm for parent in parents)
-        request = Perturbation(arms, self.perturbation_factors, self.resample_probability)
-        return request if arms else None
+        new = (exploit for exploit in state.exploits.values() if exploit.arm is None)
+        arms = tuple(state.members[exploit.parent].arm for exploit in new)
+        return Perturbation(arms, self.perturbation_factors, self.resample_probability) if arms else None
 
     def extend(
         self,
@@ -225,7 +219,7 @@ class PBT(ModelFree[PopulationState]):
     def _is_among_worst(self, state: PopulationState, trial: int) -> bool:
         """Return whether `trial` has diverged, or enough members are better to replace it."""
         enough = self._size(state) - self._share(state)
-        return state.members[trial].has_diverged or len(_better(state, trial)) >= enough
+        return state.members[trial].reward == -math.inf or len(_better(state, trial)) >= enough
 
     def _beginners(self, state: PopulationState, pending: Sequence[int]) -> list[Pick]:
         """Return the members that have not begun. A new one replaces each one that failed.
@@ -234,11 +228,10 @@ class PBT(ModelFree[PopulationState]):
         """
         begun = {int(arm) for arm in (*pending, *state.pulls.arms, *state.set_aside) if arm < state.first}
         missing = self._size(state) + len(state.set_aside) - len(begun)
-        if missing <= 0:
-            return []
-        rng = np.random.default_rng(state.seed)
-        order = np.arange(state.first) if state.is_sequence else rng.permutation(state.first)
-        return [Pick(int(arm)) for arm in order if arm not in begun][:missing]
+        order = np.arange(state.first)
+        if not state.is_sequence:
+            order = np.random.default_rng(state.seed).permutation(state.first)
+        return [Pick(int(arm)) for arm in order if arm not in begun][: max(0, missing)]
 
 
 def _better(state: PopulationState, trial: int, replaced: AbstractSet[int] = frozenset()) -> list[int]:
@@ -246,20 +239,20 @@ def _better(state: PopulationState, trial: int, replaced: AbstractSet[int] = fro
     that are `replaced` themselves. A member that has diverged is compared with their newest values.
     """
     member = state.members[trial]
-    step = math.inf if member.has_diverged else member.step
+    step = math.inf if member.reward == -math.inf else member.step
     rewards = {other: state.members[other].reward_at(step) for other in state.members.keys() - replaced}
     better = (other for other, reward in rewards.items() if reward > member.reward)
     return sorted(better, key=lambda other: (-rewards[other], other))
 
 
-def _ready(state: PopulationState, pending: AbstractSet[int]) -> list[Pick]:
-    """Return the paused members that were neither continued nor replaced since the last `tell`."""
+def _ready(state: PopulationState, taken: AbstractSet[int]) -> list[Pick]:
+    """Return the paused members, or the trials that replace them, except those whose arms are
+    `taken`: they are running, or have failed since the last pause of a member."""
     picks: list[Pick] = []
     for trial in sorted(state.paused, key=lambda trial: (state.members[trial].step, trial)):
-        member = state.members[trial]
         exploit = state.exploits.get(trial)
-        if exploit is None and member.arm not in pending:
-            picks.append(Pick(member.arm, trial=trial))
-        if exploit is not None and exploit.arm is not None and exploit.arm not in pending:
+        if exploit is None:
+            picks.append(Pick(state.members[trial].arm, trial=trial))
+        elif exploit.arm is not None:
             picks.append(Pick(exploit.arm, parent=exploit.parent, replaces=trial))
-    return picks
+    return [pick for pick in picks if pick.arm not in taken]
