@@ -25,6 +25,7 @@ from orchestrator.session.known_results import existing, with_best_of
 from orchestrator.settings.loading import load, naming_places
 from orchestrator.settings.schema import schema as json_schema
 from orchestrator.settings.strategies import own_strategy
+from orchestrator.store.database import connect
 
 CheckedAddress = Annotated[
     str | None,
@@ -43,6 +44,8 @@ def validate(
     console = SafeConsole()
     settings = load(file, overrides(set_, workers))
     with naming_places(file, overrides(set_, workers)):
+        if settings.store != "sqlite":
+            connect(settings.store).dispose()
         settings = with_best_of(settings)
         parts = build_new(settings)
         check_room(settings, parts.problem.resources, address, or_here=False)

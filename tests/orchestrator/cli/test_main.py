@@ -317,6 +317,14 @@ def test_strategies_explains_the_options_of_one(bbkb: Bbkb, tmp_path: Path) -> N
     assert "gp_ucb" not in explained
 
 
+def test_validate_names_the_line_of_a_store_whose_variable_is_not_set(bbkb: Bbkb, tmp_path: Path) -> None:
+    (tmp_path / "campaign.yaml").write_text(f"{CAMPAIGN}store: postgresql://me:${{BBKB_TEST_UNSET}}@localhost/x\n")
+    done = bbkb(tmp_path, "validate", "campaign.yaml")
+    line = len(CAMPAIGN.splitlines()) + 1
+    assert done.returncode == 2
+    assert f"campaign.yaml:{line}: store: postgresql://me:${{BBKB_TEST_UNSET}}@localhost/x needs the env" in done.stderr
+
+
 KNOWN = f"{CAMPAIGN}known_results: [{{table: known.csv}}]\n"
 
 
