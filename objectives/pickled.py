@@ -8,16 +8,18 @@ module. Its digest is part of the campaign's settings, so a replaced file is rej
 import functools
 import hashlib
 import inspect
+import io
 import os
 import sys
 import time
 import warnings
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 import cloudpickle
 from typing_extensions import Doc
@@ -29,6 +31,7 @@ LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warne
 _NAMED = 3  # the number of objects that the warning names
 _CALLS_TO_USER = 7  # from the warning to the line that calls `tune`
 _KEPT_SECONDS = 7 * 86_400
+_OMITTED = "<dynamic-code>"  # written by cloudpickle instead of the name of a file
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +147,7 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
     file, a connection …).
     """
     try:
-        content = cloudpickle.dumps(function)
+        content = _dump(function)
     except Exception as error:
         raise ObjectiveError(
             f"the function {getattr(function, '__qualname__', function)!r} cannot be sent to the workers: "
@@ -154,6 +157,27 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
     path = os.path.abspath(folder / f"{sha256[:16]}.pkl")
     search_paths = tuple(dict.fromkeys([str(Path.cwd()), *_folders()]))
     return FunctionDraft(PickledFunction(path, sha256, search_paths), content, function)
+
+
+def _dump(function: Callable[..., object]) -> bytes:
+    content = io.BytesIO()
+    _Pickler(content).dump(function)
+    return content.getvalue()
+
+
+def _reduce_code(code: CodeType) -> tuple[Any, ...]:
+    """Return cloudpickle's parts of a code object, with the name of its file if that exists.
+
+    cloudpickle 3.1 omits the name, so tracebacks would not say which line of a script failed. The
+    temporary names of a notebook's cells are still omitted, so that equal cells have equal pickles.
+    """
+    build, parts = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    name = os.path.abspath(code.co_filename)
+    return build, tuple(name if part == _OMITTED and os.path.isfile(name) else part for part in parts)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    dispatch_table: ClassVar = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
 
 
 def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> None:

@@ -2,9 +2,11 @@
 
 import functools
 import os
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -61,6 +63,22 @@ def test_function_inside_a_function_is_compared_too() -> None:
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100)
+
+
+def test_traceback_of_an_unpickled_function_names_the_lines_of_its_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("def f(x):\n    return g(x)\n\n\ndef g(x):\n    return 1 / x\n")
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile(script.read_text(), script, "exec"), namespace)
+    draft = draft_function(namespace["f"], tmp_path)
+    with pytest.raises(ZeroDivisionError) as caught:
+        draft.write().function()(0.0)
+    _, *frames = traceback.extract_tb(caught.tb)
+    lines = [(frame.filename, frame.lineno, frame.line) for frame in frames]
+    assert lines == [(str(script), 2, "return g(x)"), (str(script), 6, "return 1 / x")]
+    script.unlink()  # as the file of a notebook's cell, which has another name in each kernel
+    assert str(script).encode() in draft.content
+    assert str(script).encode() not in draft_function(namespace["f"], tmp_path).content
 
 
 def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
