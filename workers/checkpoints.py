@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,12 +61,12 @@ def begin_with_copy(folder: Path, origin: tuple[int, int], copies: bool = True) 
         (folder / _COPIED).touch()
 
 
-def remove_saved(trials: Path, is_needed: Callable[[int, int], bool]) -> None:
-    """Remove the saved checkpoints, of a trial at a step, that are not needed. If one cannot
-    be removed, it remains, with a warning."""
+def remove_saved(trials: Path, first_needed: Mapping[int, float]) -> None:
+    """Remove the saved checkpoints of each trial before the step `first_needed`. If one cannot be
+    removed, it remains, with a warning."""
     for entry in _scan(trials / _SAVED):
         name = _SAVED_NAME.fullmatch(entry.name)
-        if name is None or is_needed(int(name[1]), int(name[2])):
+        if name is None or int(name[2]) >= first_needed.get(int(name[1]), 0):
             continue
         try:
             shutil.rmtree(entry.path)

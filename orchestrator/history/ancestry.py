@@ -3,8 +3,8 @@
 from typing import NamedTuple
 
 from orchestrator.history.rows import TrialRow
+from orchestrator.history.status_text import assignments
 from orchestrator.history.tables import History
-from orchestrator.wording import short_text
 
 
 class Segment(NamedTuple):
@@ -16,16 +16,19 @@ class Segment(NamedTuple):
     end: int
 
 
+def own_segment(row: TrialRow) -> Segment:
+    """Return the steps that the trial itself has trained."""
+    copied = row.pick.copied
+    return Segment(row, 0 if copied is None else copied.step, row.training.last_step)
+
+
 def schedule(history: History, trial: int) -> list[Segment]:
     """Return the parts of the training of `trial`, the oldest first; the first begins at step 0."""
-    row = history.trials[trial]
-    end = row.training.last_step
-    segments: list[Segment] = []
-    while (copied := row.pick.copied) is not None:
-        segments.append(Segment(row, copied.step, end))
-        row = history.trials[copied.trial]
-        end = copied.step
-    return [Segment(row, 0, end), *reversed(segments)]
+    parts = [own_segment(history.trials[trial])]
+    while (copied := parts[0].row.pick.copied) is not None:
+        parent = own_segment(history.trials[copied.trial])
+        parts.insert(0, parent._replace(end=copied.step))
+    return parts
 
 
 def best_schedule(history: History) -> list[tuple[str, str]]:
@@ -34,13 +37,11 @@ def best_schedule(history: History) -> list[tuple[str, str]]:
     The result is empty if its parameters were constant.
     """
     best = history.best
-    parts = [] if best is None or best.pick.copied is None else schedule(history, best.trial)
+    if best is None or best.pick.copied is None:
+        return []
     return [
-        (
-            f"steps {start + 1} to {end}, trial {row.trial}",
-            ", ".join(f"{name} {short_text(value)}" for name, value in row.parameters.items()),
-        )
-        for row, start, end in parts
+        (f"steps {start + 1} to {end}, trial {row.trial}", assignments(row.parameters))
+        for row, start, end in schedule(history, best.trial)
     ]
 
 
@@ -54,5 +55,5 @@ def depths(history: History) -> dict[int, int]:
     for row in history.trials:
         copied = row.pick.copied
         above = () if copied is None else paths[copied.trial]
-        paths[row.trial] = (*above, (0 if copied is None else copied.step, row.trial))
+        paths[row.trial] = (*above, (own_segment(row).start, row.trial))
     return {trial: len(paths[trial]) - 1 for trial in sorted(paths, key=paths.__getitem__)}

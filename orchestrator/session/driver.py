@@ -211,11 +211,10 @@ class Driver:
         """Remove the saved checkpoints that no trial of a population needs any more."""
         trials = self._problem.trial_folders
         population = self._campaign.trainings.population
-        if trials is None or not population.saved:
-            return
-        queued = (attempt.trial for attempt in self._campaign.backlog)
-        self._evaluations.commit()
-        remove_saved(trials, population.needed_by((*self._campaign.running, *queued)))
+        if trials is not None and population.saved:
+            queued = (attempt.trial for attempt in self._campaign.backlog)
+            self._evaluations.commit()
+            remove_saved(trials, population.first_needed((*self._campaign.running, *queued)))
 
     def _compute(self, computation: Computation) -> None:
         """Record the beginning of a computation and start it.

@@ -23,6 +23,7 @@ from orchestrator.ask_tell.space import Optimizer
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.strategy import Choose, Observation, Pick
 from orchestrator.campaign.events import TrialStopped, TrialSucceeded
+from orchestrator.campaign.trainings.population import Copied, Population
 from orchestrator.history.ancestry import depths, schedule
 from orchestrator.history.status_text import population_text
 from orchestrator.history.tables import History
@@ -130,6 +131,14 @@ def test_pbt_does_not_repeat_a_copy_that_failed() -> None:
     assert repr(chosen.picks) == repr((copy, Pick(1, trial=1)))
     after = strategy.ask(strategy.tell(state, [Observation(2, None)], rng), [1], 5)
     assert not isinstance(after, Choose) or 2 not in [pick.arm for pick in after.picks]
+
+
+def test_population_needs_newest_checkpoints_and_those_that_running_trials_may_copy() -> None:
+    population = Population(saved={0: (5, 0.0), 1: (20, 0.0), 2: (10, 0.0), 3: (15, 0.0)})
+    for trial, parent, step, replaced in ((3, 1, 5, 0), (4, 1, 10, 2)):
+        population = population.after_copy(trial, Copied(trial=parent, step=step, replaces=replaced))
+    assert population.first_needed([]) == {0: np.inf, 1: 20, 2: np.inf, 3: 15}
+    assert population.first_needed([1, 3, 4]) == {0: np.inf, 1: 10, 2: np.inf, 3: 15}
 
 
 def test_members_train_to_their_ends_when_no_trial_is_left(tmp_path: Path) -> None:

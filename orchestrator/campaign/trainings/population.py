@@ -1,6 +1,7 @@
 """The checkpoints of a population: those saved at pauses, and those that new trials copied."""
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from orchestrator.campaign.immutable import no_items, replace, with_items
@@ -36,18 +37,15 @@ class Population:
         """Return a copy with these checkpoints in place of older ones of the same trials."""
         return replace(self, saved=with_items(self.saved, saved))
 
-    def needed_by(self, unfinished: Iterable[int]) -> Callable[[int, int], bool]:
-        """Return a function that says whether a trial can still need a saved checkpoint.
+    def first_needed(self, unfinished: Iterable[int]) -> Mapping[int, float]:
+        """Return the step of the first checkpoint of each trial that can still be needed.
 
-        A checkpoint is given by its trial and step. The newest one of each member is needed, and
-        the origins of the `unfinished` trials, which may have to copy them again.
+        This is its newest one, unless the trial was replaced. An `unfinished` trial may have to copy
+        its origin again until it has paused itself.
         """
-        origins = (self.copied[trial] for trial in unfinished if trial in self.copied)
-        needed = {(origin.trial, origin.step) for origin in origins}
-        replaced = {copied.replaces for copied in self.copied.values()}
-
-        def is_needed(trial: int, step: int) -> bool:
-            is_newest = trial not in self.saved or step >= self.saved[trial][0]
-            return (trial, step) in needed or (trial not in replaced and is_newest)
-
-        return is_needed
+        needed: dict[int, float] = {trial: step for trial, (step, _) in self.saved.items()}
+        needed |= dict.fromkeys((copied.replaces for copied in self.copied.values()), math.inf)
+        for trial in self.copied.keys() & set(unfinished) - self.saved.keys():
+            origin = self.copied[trial]
+            needed[origin.trial] = min(needed[origin.trial], origin.step)
+        return needed
