@@ -14,9 +14,8 @@ from typing import Any, cast
 import pytest
 
 from objectives.objective import EvaluationStopped, Report
-from orchestrator.api import Campaign, Result, load
-from orchestrator.campaign.events import ReportsArrived, TrialStopped
-from orchestrator.errors import ConfigError
+from orchestrator.api import Result, load
+from orchestrator.campaign.events import TrialStopped
 from orchestrator.report.pictures import figures
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
@@ -61,17 +60,13 @@ def test_poor_trials_stop_early_and_the_best_is_complete(tmp_path: Path, executo
     assert len(stopped) + sum(row["status"] == "succeeded" for row in rows) == 40
     assert result.best.value == max(row["value"] for row in rows if row["status"] == "succeeded")
     assert len(reports_of(result, cast(int, result.best.trial))) == STEPS
+    for stop in open_run(result.folder).events():
+        if isinstance(stop, TrialStopped):
+            trial = history_of(result).trials[stop.trial]
+            assert (trial.training.stopped_at, trial.value) == reports_of(result, stop.trial)[-1]
+            assert stop.step < STEPS
     with open_run(result.folder).store() as store:
         assert verify(store, result.folder.name).problems == []
-
-
-def test_stopped_trial_records_its_step_and_last_value(tmp_path: Path) -> None:
-    result = run(tmp_path, evaluations=30)
-    stops = [event for event in open_run(result.folder).events() if isinstance(event, TrialStopped)]
-    for stop in stops:
-        trial = history_of(result).trials[stop.trial]
-        assert (trial.training.stopped_at, trial.value) == reports_of(result, stop.trial)[-1]
-        assert stop.step < STEPS
 
 
 def test_trial_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
@@ -84,13 +79,6 @@ def test_stopped_trial_takes_its_share_of_steps_in_virtual_time(tmp_path: Path) 
     for trial in history_of(result).trials:
         if (step := trial.training.stopped_at) is not None:
             assert trial.seconds == pytest.approx(step / (STEPS + 1))
-
-
-def test_reports_are_recorded_and_stop_nothing_without_a_rule(tmp_path: Path) -> None:
-    result = run(tmp_path, evaluations=8, settings={"early_stopping": None})
-    assert all(row["status"] == "succeeded" for row in result.rows())
-    assert all([step for step, _ in reports_of(result, trial)] == list(range(1, STEPS + 1)) for trial in range(8))
-    assert any(isinstance(event, ReportsArrived) for event in open_run(result.folder).events())
 
 
 @pytest.mark.parametrize("steps", [(None,), (0,), (-3, -2), (0, 0), (5, 3), (2**62,)])
@@ -270,13 +258,6 @@ def test_stop_reaches_the_worker_on_ray(
     assert int(done.stdout.split()[-1]) >= 2
 
 
-def test_wrong_rule_is_refused_with_its_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"early_stopping.*reduction"):
-        run(tmp_path, settings={"early_stopping": {"rule": "asha", "reduction": 0.5}})
-    with pytest.raises(ConfigError, match=r"early_stopping"):
-        run(tmp_path, settings={"early_stopping": {"rule": "halve"}})
-
-
 def test_budget_of_steps_pays_for_more_trials_if_poor_ones_stop(tmp_path: Path) -> None:
     counts = []
     for rule in (None, ASHA):
@@ -288,27 +269,6 @@ def test_budget_of_steps_pays_for_more_trials_if_poor_ones_stop(tmp_path: Path) 
         counts.append(len(begun))
     assert 20 <= counts[0] <= 22
     assert counts[1] > 2 * counts[0]
-
-
-def test_file_may_give_a_budget_of_steps_alone(tmp_path: Path) -> None:
-    file = tmp_path / "campaign.yaml"
-    file.write_text(
-        textwrap.dedent("""
-        name: steps
-        objective: {callable: "learn.py:train", direction: maximize}
-        space: {x: {low: 0.0, high: 1.0}}
-        strategy: {name: uniform}
-        budget: {steps: 30}
-        workers: {executor: simulated, count: 1}
-        """)
-    )
-    (tmp_path / "learn.py").write_text(
-        "def train(x, report):\n    for step in (1, 2, 3):\n        report(x, step)\n    return x\n"
-    )
-    result = Campaign.from_file(file, [f"runs={tmp_path / 'runs'}"]).run(progress=False)
-    assert sum(row["status"] == "succeeded" for row in result.rows()) == 10
-    with open_run(result.folder).store() as store:
-        assert verify(store, result.folder.name).problems == []
 
 
 def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:

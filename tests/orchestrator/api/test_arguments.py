@@ -1,7 +1,6 @@
 """`orchestrator.api.arguments`: arguments of `tune` and `Campaign` are settings of a campaign file."""
 
-from pathlib import Path
-from typing import Any, cast, get_type_hints
+from typing import Any, get_type_hints
 
 import jedi
 import pytest
@@ -131,12 +130,3 @@ def test_editor_completes_the_arguments(call: str) -> None:
     code = f"import bbkb\nbbkb.{call}(abs, {{}}, "
     completed = {completion.name.rstrip("=") for completion in jedi.Script(code).complete()}
     assert {"evaluations", "executor", "hours", "steps", "early_stopping", "run", "settings"} <= completed
-
-
-def test_pickle_is_written_below_runs(tmp_path: Path) -> None:
-    campaign = Campaign(
-        lambda x: x, SPACE, evaluations=3, direction="minimize", settings={"runs": str(tmp_path / "runs")}
-    )
-    (file,) = (tmp_path / "runs" / "functions").glob("*.pkl")
-    options = cast(Any, campaign.settings.objective.options)
-    assert (campaign.settings.objective.function, options.path) == (str(file), str(file))

@@ -155,15 +155,6 @@ def test_explicit_settings_of_a_new_campaign_leave_the_last_step_to_the_epochs(
     assert (rule.first_trials, rule.first_steps) == first
 
 
-def test_session_of_a_new_campaign_uses_the_epochs_of_the_objective(tmp_path: Path) -> None:
-    given = {"rule": "model", "continue": True, "first_trials": 0}
-    settings = softmax_tree(tmp_path, early_stopping=given, budget={"evaluations": 1})
-    (tmp_path / "softmax.yaml").write_text(yaml.safe_dump(settings))
-    result = Campaign.from_file(tmp_path / "softmax.yaml").run(progress=False)
-    opened = next(event for event in open_run(result.folder).events() if isinstance(event, SessionOpened))
-    assert opened.settings["early_stopping"]["last_step"] == EPOCHS  # type: ignore[index]  # plain values
-
-
 @pytest.mark.parametrize(
     ("is_own", "given", "message"),
     [

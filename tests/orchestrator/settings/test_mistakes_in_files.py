@@ -37,6 +37,8 @@ seed: 1.5 => 4: seed must be a whole number, got 1.5
 seed: true => 4: seed must be a whole number, got true
 worker: {} => 4: worker is not a known key; did you mean 'workers'?
 workers.count: 2 => 4: workers.count is not a known key; write workers: {count: …}
+notify: {} => 4: notify must have a command or a webhook
+notify: {webhook: 'https://ann:pw@host/'} => must not contain a user and password
 notify: {webhook: a.b/c} => 4: notify.webhook must begin with https:// or http://, or be ${
 workers: {count: 0} => 4: workers.count must be >= 1, got 0
 workers: 4 => 4: workers must be a mapping with keys such as
@@ -80,6 +82,7 @@ strategy: tpe => write {name: optuna, sampler: TPESampler}
 strategy: {name: hyperband} => write early_stopping: {rule: asha} beside any strategy
 early_stopping: {rule: hyperband}
 => 4: early_stopping.rule must be 'asha', 'median' or 'model', got "hyperband"
+early_stopping: {rule: asha, reduction: 0.5} => 4: early_stopping.reduction must be > 1, got 0.5
 early_stopping: {reduction: 3} => 4: early_stopping.rule is required
 early_stopping: {rule: median, reduction: 3} => 4: early_stopping.reduction needs rule: asha
 early_stopping: {rule: asha, after: 3} => after needs rule: median or rule: model
