@@ -85,7 +85,8 @@ def with_direction(tree: Any) -> Any:
     objective = tree.get("objective", {}) if isinstance(tree, Mapping) else None
     if not isinstance(first, Mapping) or not isinstance(objective, Mapping) or "direction" in objective:
         return tree
-    return {**tree, "objective": {**objective, "direction": first.get("direction", "maximize")}}
+    direction = "minimize" if first.get("direction") == "minimize" else "maximize"  # a wrong one is reported once
+    return {**tree, "objective": {**objective, "direction": direction}}
 
 
 def goal_problems(

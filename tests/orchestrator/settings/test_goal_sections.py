@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from orchestrator.errors import ConfigError
 from orchestrator.settings.goal_sections import check_goals
 from orchestrator.settings.loading import from_mapping
 from tests.orchestrator.settings.small import SMALL
@@ -32,3 +33,9 @@ def test_goals_of_a_caller_without_a_file_are_checked_too() -> None:
         check_goals({"objectives": [{}]}, object())
     with pytest.raises(ValueError, match="bbkb and uniform"):
         check_goals({"objectives": [{"metric": "a"}, {"metric": "b"}]}, object())
+
+
+def test_wrong_direction_of_the_first_objective_is_reported_once() -> None:
+    with pytest.raises(ConfigError) as refused:
+        from_mapping({**SMALL, "objectives": [{"metric": "a", "direction": "up"}]})
+    assert str(refused.value) == "settings: objectives.0.direction must be 'maximize' or 'minimize', got \"up\""
