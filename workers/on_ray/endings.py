@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | `ActorUnavailableError`: the connection broke | stays in flight | is asked for the outcome again |
 | the death of a process that had refused the attempt | is queued again | – |
+| the death of a task's process just after another task was killed | is queued again, once | – |
 | the death of a worker that had written the outcome | has this outcome | is gone |
 | any other error of Ray | fails | is gone |
 | None: the worker never received the attempt | fails (`NODE_LOST`) | is killed |
@@ -26,7 +27,11 @@ from workers.on_ray.in_flight import Loss, Result, RunningAttempt
 from workers.on_ray.ledger import HeldAttempt, RefusedAttempt
 from workers.on_ray.objective import Reference
 from workers.on_ray.places import Placement
+from workers.on_ray.tasks import RayTasks
 from workers.surroundings import Streak
+
+# after the kill of a task, Ray may give its dying process to the next task for this time
+_DYING_SECONDS = 2.0
 
 
 class Again(Enum):
@@ -54,6 +59,8 @@ class Endings:
         self._timeout = limits.timeout_seconds
         self._placement = placement
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
+        # the attempts (trial, attempt) that were queued again because of a killed process
+        self._repeated: set[tuple[int, int]] = set()
 
     def of(self, reference: Reference, attempt: RunningAttempt, result: Result) -> Ending:
         """Return the consequence of a result for the attempt and its worker."""
@@ -86,7 +93,16 @@ class Endings:
             rule = f"no result within timeout_seconds = {self._timeout:g}"
             message = f"{rule}, nor when asked to stop: its worker was ended"
             return _failed(attempt, FailureKind.TIMEOUT, message)
+        if kind is FailureKind.WORKER_LOST and self._may_have_got_a_killed_process(attempt):
+            self._repeated.add((attempt.trial, attempt.attempt))
+            return Again.QUEUE
         return _failed(attempt, kind, describe_error(error))
+
+    def _may_have_got_a_killed_process(self, attempt: RunningAttempt) -> bool:
+        """Return whether Ray may have sent this task to the process of another one that was just
+        killed. False if that was assumed before: the attempt itself then ends its process."""
+        is_just_killed = time.monotonic() - RayTasks.last_kill < _DYING_SECONDS
+        return attempt.is_task and is_just_killed and (attempt.trial, attempt.attempt) not in self._repeated
 
     def _has_met_hard_deadline(self, attempt: RunningAttempt, seconds: float) -> bool:
         """Return whether the hard deadline must have killed the process of this attempt.

@@ -2,13 +2,14 @@
 with the campaign's process."""
 
 import contextlib
+import math
 import os
 import pickle
 import threading
 import time
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 
@@ -35,6 +36,8 @@ class RayTasks:
     quarter of the loop's time for four small values.
     """
 
+    last_kill: ClassVar[float] = -math.inf  # the latest `end` in this process, on the monotonic clock
+
     def __init__(self, box: Box, limits: Limits, placement: Placement) -> None:
         self._box = box
         self._limits = limits
@@ -55,6 +58,7 @@ class RayTasks:
     def end(self, reference: Reference) -> None:
         """Kill the process that evaluates the attempt."""
         ray.cancel(reference, force=True)
+        RayTasks.last_kill = time.monotonic()
 
     def last_entry(self, trial: int, attempt: int) -> Entry | None:
         """Remove the ledger's entry of an attempt whose process has died, and return it.
