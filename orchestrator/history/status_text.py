@@ -62,7 +62,7 @@ def search_facts(status: Status) -> list[tuple[str, str]]:
         ("recommended", "" if recommended is None else recommendation(recommended, status)),
         ("gain", gains_text(status)),
         ("goals", goals_text(status.goals)),
-        ("population", population_text(status)),
+        ("population", ", ".join(population_parts(status))),
     ]
 
 
@@ -107,11 +107,6 @@ def goals_text(goals: GoalsStatus | None) -> str:
         len(goals.objectives) > 1 and f"front of {plural(goals.front, 'trial')}{volume}",
         share and goals.constraints and f"{share} ({', '.join(goals.constraints)})",
     )
-
-
-def population_text(status: Status) -> str:
-    """Return the members of a population, their steps and copies; empty without one."""
-    return ", ".join(population_parts(status))
 
 
 def population_parts(status: Status) -> tuple[str, ...]:

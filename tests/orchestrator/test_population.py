@@ -25,7 +25,7 @@ from orchestrator.bandit.strategy import Choose, Observation, Pick
 from orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from orchestrator.campaign.trainings.population import Copied, Population
 from orchestrator.history.ancestry import depths, schedule
-from orchestrator.history.status_text import population_text
+from orchestrator.history.status_text import population_parts
 from orchestrator.history.tables import History
 from orchestrator.public import strategies
 from orchestrator.report.pictures import figures
@@ -90,8 +90,8 @@ def test_population_copies_checkpoints_and_shows_its_schedules(tmp_path: Path, e
     assert [row.status for row in history.trials].count("stopped") == len(copies)
     assert sorted(depths(history)) == list(range(len(history.trials)))
     assert any(figure.name == "population" for figure in figures(history))
-    text = population_text(history.status())
-    assert text == f"6 members, step 30 of 30, {len(copies)} copied checkpoints"
+    parts = population_parts(history.status())
+    assert parts == ("6 members", f"step 30 of 30, {len(copies)} copied checkpoints")
     best = history_of(result).best
     assert best is not None
     assert ("steps 1 to " in str(best_parameters(history))) == (best.pick.copied is not None)

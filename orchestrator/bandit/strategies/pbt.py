@@ -33,11 +33,13 @@ from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Tr
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A trial that has paused, and its rewards: the step of each pause, ascending → the reward, which
-    is −∞ if the trial has diverged."""
+    """A trial that has paused, with the decision about its replacement."""
 
     arm: int
+    # the step of each pause, ascending → the reward there; −∞ if the trial has diverged
     rewards: Mapping[int, float] = field(default_factory=dict)
+    parent: int | None = None  # the trial whose checkpoint is copied; None: it is not replaced
+    copy: int | None = None  # the perturbed arm that replaces it; None until it has been appended
 
     @property
     def step(self) -> int:
@@ -61,24 +63,14 @@ class Member:
         return replace(self, rewards={**dict(before), curve.step: reward})
 
 
-@dataclass(frozen=True, slots=True)
-class Exploit:
-    """The decision to replace a paused member."""
-
-    parent: int  # the trial whose checkpoint is copied
-    arm: int | None = None  # the perturbed configuration; None until it has been appended
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PopulationState(ModelFreeState):
-    """The members by trial, and the decisions about paused ones."""
+    """The members by trial."""
 
     first: int  # the number of arms before any perturbed configuration
     is_sequence: bool = False  # whether the first ones cover the space
     members: Mapping[int, Member] = field(default_factory=dict)
-    paused: tuple[int, ...] = ()  # the trials that can be continued
-    # paused trial → its replacement, ascending
-    exploits: Mapping[int, Exploit] = field(default_factory=dict)
+    paused: tuple[int, ...] = ()  # the members that can be continued or replaced, ascending
 
 
 @dataclass(frozen=True)
@@ -142,14 +134,13 @@ class PBT(Options, ModelFree[PopulationState]):
         members = {
             trial: member
             for trial, member in state.members.items()
-            if trial in paused or trial not in state.exploits
+            if trial in paused or member.parent is None
         }  # fmt: skip
         for curve in curves:
             if curve.trial in paused:
                 members[curve.trial] = members.get(curve.trial, Member(curve.arm)).after(curve)
-        exploits = {trial: exploit for trial, exploit in state.exploits.items() if trial in paused}
         waiting = tuple(trial for trial in paused if trial in members)
-        return replace(state, members=members, paused=waiting, exploits=exploits)
+        return replace(state, members=members, paused=waiting)
 
     def predict_trials(self, state: PopulationState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """Return nothing: there is no model."""
@@ -160,19 +151,18 @@ class PBT(Options, ModelFree[PopulationState]):
     ) -> PopulationState:
         """Return the state after these ended pulls, with a decision about each new pause."""
         after = state.observe(observations)
+        members = dict(after.members)
         stopped = {observation.arm for observation in observations if observation.is_stopped}
-        new = (trial for trial in after.paused if after.members[trial].arm in stopped)
-        replaced = after.exploits.keys() | {trial for trial in new if self._is_among_worst(after, trial)}
-        exploits: dict[int, Exploit] = {}
-        for trial in sorted(replaced):
-            before = after.exploits.get(trial)
-            parents = _better(after, trial, replaced)[: self._share(after)]
-            if before is not None and before.parent not in replaced:
-                exploits[trial] = before
-            elif parents:
+        new = (trial for trial in after.paused if members[trial].arm in stopped)
+        replaced = {trial for trial in new if self._is_among_worst(after, trial)}
+        replaced |= {trial for trial in after.paused if members[trial].parent is not None}
+        for trial in replaced:
+            if members[trial].parent in replaced | {None}:
+                parents = _better(after, trial, replaced)[: self._share(after)]
                 rng = np.random.default_rng([after.seed, after.round, trial])
-                exploits[trial] = Exploit(parents[int(rng.integers(len(parents)))])
-        return replace(after, exploits=exploits)
+                parent = parents[int(rng.integers(len(parents)))] if parents else None
+                members[trial] = replace(members[trial], parent=parent, copy=None)
+        return replace(after, members=members)
 
     def ask(self, state: PopulationState, pending: Sequence[int], limit: int) -> Decision:
         """Return the members that have not begun, then the paused ones, least trained first."""
@@ -186,8 +176,7 @@ class PBT(Options, ModelFree[PopulationState]):
 
     def growth(self, state: PopulationState) -> Perturbation | None:
         """Return the parents whose configurations should be perturbed; None if there are none."""
-        new = (exploit for exploit in state.exploits.values() if exploit.arm is None)
-        arms = tuple(state.members[exploit.parent].arm for exploit in new)
+        arms = tuple(state.members[parent].arm for parent in _parents(state).values())
         return Perturbation(arms, self.perturbation_factors, self.resample_probability) if arms else None
 
     def extend(
@@ -198,12 +187,10 @@ class PBT(Options, ModelFree[PopulationState]):
         log_prior: Floats | None = None,
     ) -> PopulationState:
         """Return the state with the perturbed configurations that `growth` requested."""
-        new = count(len(state.pulls.counts))
-        exploits = {
-            trial: replace(exploit, arm=next(new)) if exploit.arm is None else exploit
-            for trial, exploit in state.exploits.items()
-        }
-        return replace(state, pulls=state.pulls.extend(len(features)), exploits=exploits)
+        new = zip(_parents(state), count(len(state.pulls.counts)), strict=False)
+        copies = {trial: replace(state.members[trial], copy=arm) for trial, arm in new}
+        pulls = state.pulls.extend(len(features))
+        return replace(state, pulls=pulls, members={**state.members, **copies})
 
     def arms_to_retire(self, state: PopulationState, pending: Sequence[int], most: int) -> tuple[int, ...]:
         """Return nothing: unused arms cost nothing."""
@@ -245,14 +232,20 @@ def _better(state: PopulationState, trial: int, replaced: AbstractSet[int] = fro
     return sorted(better, key=lambda other: (-rewards[other], other))
 
 
+def _parents(state: PopulationState) -> Mapping[int, int]:
+    """Return the parents of the replacements that have not been appended, by replaced trial."""
+    waiting = {trial: state.members[trial].parent for trial in state.paused if state.members[trial].copy is None}
+    return {trial: parent for trial, parent in waiting.items() if parent is not None}
+
+
 def _ready(state: PopulationState, taken: AbstractSet[int]) -> list[Pick]:
     """Return the paused members, or the trials that replace them, except those whose arms are
     `taken`: they are running, or have failed since the last pause of a member."""
     picks: list[Pick] = []
     for trial in sorted(state.paused, key=lambda trial: (state.members[trial].step, trial)):
-        exploit = state.exploits.get(trial)
-        if exploit is None:
-            picks.append(Pick(state.members[trial].arm, trial=trial))
-        elif exploit.arm is not None:
-            picks.append(Pick(exploit.arm, parent=exploit.parent, replaces=trial))
+        member = state.members[trial]
+        if member.parent is None:
+            picks.append(Pick(member.arm, trial=trial))
+        elif member.copy is not None:
+            picks.append(Pick(member.copy, parent=member.parent, replaces=trial))
     return [pick for pick in picks if pick.arm not in taken]
