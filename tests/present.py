@@ -1,4 +1,4 @@
-"""Values that must not be None."""
+"""Values that must not be None, or must have a type."""
 
 from typing import TypeVar
 
@@ -8,4 +8,10 @@ T = TypeVar("T")
 def present(value: T | None) -> T:
     """Return `value`. Raises AssertionError if it is None."""
     assert value is not None
+    return value
+
+
+def of_type(kind: type[T], value: object) -> T:
+    """Return `value`. Raises AssertionError if it is no instance of `kind`."""
+    assert isinstance(value, kind), value
     return value

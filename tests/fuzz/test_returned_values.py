@@ -52,31 +52,11 @@ class Raised(BaseException):
 
 
 ODDITIES: list[Any] = [
-    Hostile(),
-    Endless(value=1.0),
-    np.float32(0.5),
-    np.array(2.0),
-    np.array([1.0, 2.0]),
-    np.bool_(True),
-    1j,
-    Decimal("NaN"),
-    Decimal("1e400"),
-    Fraction(1, 3),
-    b"1",
-    bytearray(b"x"),
-    object(),
-    type,
-    10**5000,
-    -0.0,
-    math.nan,
-    math.inf,
-    "0.5",
-    np.datetime64("now"),
-    {1, 2},
-    range(3),
-    iter([1]),
-    memoryview(b"x"),
-]
+    Hostile(), Endless(value=1.0), np.float32(0.5), np.array(2.0), np.array([1.0, 2.0]),
+    np.bool_(True), 1j, Decimal("NaN"), Decimal("1e400"), Fraction(1, 3), b"1", bytearray(b"x"),
+    object(), type, 10**5000, -0.0, math.nan, math.inf, "0.5", np.datetime64("now"), {1, 2},
+    range(3), iter([1]), memoryview(b"x"),
+]  # fmt: skip
 # by number, since a failing example is shown
 ODD = st.integers(0, len(ODDITIES) - 1).map(lambda number: ("odd", number))
 ACTED = st.tuples(
@@ -130,35 +110,15 @@ def test_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, examples: int
 
     def check(acted: Any) -> None:
         outcome = evaluate(Objective(acted), Attempt(0, 0, {}, 1), Limits())
+        ended: dict[str, Any] = {"time": 0.0, "trial": 0, "started": 0.0, "finished": 0.0, "worker": "w"}
         if isinstance(outcome, Success):
             assert math.isfinite(outcome.value)
-            outcomes.append(
-                TrialSucceeded(
-                    time=0.0,
-                    trial=0,
-                    value=outcome.value,
-                    started=0.0,
-                    finished=0.0,
-                    worker="w",
-                    metrics=outcome.metrics,
-                    remark=outcome.remark,
-                )
-            )
+            got = {"value": outcome.value, "metrics": outcome.metrics, "remark": outcome.remark}
+            outcomes.append(TrialSucceeded(**ended, **got))
         else:
             assert not hasattr(outcome, "step")
-            outcomes.append(
-                TrialFailed(
-                    time=0.0,
-                    trial=0,
-                    attempt=1,
-                    failure=outcome.kind,
-                    message=outcome.message,
-                    is_final=True,
-                    started=0.0,
-                    finished=0.0,
-                    worker="w",
-                )
-            )
+            why = {"failure": outcome.kind, "message": outcome.message}
+            outcomes.append(TrialFailed(**ended, **why, attempt=1, is_final=True))
 
     check_examples(examples, ACTED, check)
     writer.append(outcomes)

@@ -157,40 +157,21 @@ def test_clause_can_compare_two_parameters() -> None:
     assert all(pair["low"] <= pair["high"] for pair in pairs)
 
 
+X, M = Range(0, 1), Choice(("a", "b"))
+UNKNOWN = {"x": Range(0, 1, when={"modl": 1}), "model": M}
+WRONG_VALUE = {"x": Range(0, 1, when={"m": "svn"}), "m": Choice(("svm", "knn"))}
+CYCLE = {"a": Choice((1, 2), when={"b": 1}), "b": Choice((1, 2), when={"a": 1}), "c": Constant(1)}
+
+
 @pytest.mark.parametrize(
     ("space", "forbid", "keys", "rule"),
     [
-        (
-            {"x": Range(0, 1, when={"modl": 1}), "model": Choice((1, 2))},
-            (),
-            ("space", "x", "when", "modl"),
-            "mean 'model'",
-        ),
-        (
-            {"x": Range(0, 1, when={"m": "svn"}), "m": Choice(("svm", "knn"))},
-            (),
-            ("space", "x", "when", "m"),
-            "mean 'svm'",
-        ),
-        (
-            {"x": Range(0, 1), "y": Range(0, 1, when={"x": 0.5})},
-            (),
-            ("space", "y", "when", "x"),
-            "range of real numbers",
-        ),
-        (
-            {"x": Range(0, 1), "m": Choice(("a", "b"))},
-            ({"m": {"above": 1}},),
-            ("forbid", 0, "m"),
-            "m has no numeric values",
-        ),
-        ({"x": Range(0, 1)}, ({"x": {"above": "y"}},), ("forbid", 0, "x"), "must name a parameter of the space"),
-        (
-            {"a": Choice((1, 2), when={"b": 1}), "b": Choice((1, 2), when={"a": 1}), "c": Constant(1)},
-            (),
-            ("space", "a", "when"),
-            "must not depend on itself, these form a cycle: a, b",
-        ),
+        (UNKNOWN, (), ("space", "x", "when", "modl"), "mean 'model'"),
+        (WRONG_VALUE, (), ("space", "x", "when", "m"), "mean 'svm'"),
+        ({"x": X, "y": Range(0, 1, when={"x": 0.5})}, (), ("space", "y", "when", "x"), "range of real numbers"),
+        ({"x": X, "m": M}, ({"m": {"above": 1}},), ("forbid", 0, "m"), "m has no numeric values"),
+        ({"x": X}, ({"x": {"above": "y"}},), ("forbid", 0, "x"), "must name a parameter of the space"),
+        (CYCLE, (), ("space", "a", "when"), "must not depend on itself, these form a cycle: a, b"),
     ],
 )
 def test_mistake_between_parameters_has_a_place(

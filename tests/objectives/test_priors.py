@@ -9,6 +9,7 @@ from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Ordered, Parameter, Range, Space
 from objectives.sampling import make_candidates
 from objectives.space import SearchSpace
+from tests.present import present
 
 SPACE = SearchSpace(
     {
@@ -33,8 +34,7 @@ def test_numbers_are_drawn_by_their_density(parameter: Parameter) -> None:
     codes = priors.draw(parameter, (np.arange(20_000) + 0.5) / 20_000)
     bins = np.unique(codes) if not coding.is_real(parameter) else np.linspace(0.025, 0.975, 20)
     counts = np.array([np.isclose(codes, code, atol=0.025).mean() for code in bins])
-    density = priors.log_density({"x": parameter}, bins[:, None])
-    assert density is not None
+    density = present(priors.log_density({"x": parameter}, bins[:, None]))
     expected = np.exp(density)
     if not coding.is_real(parameter):  # a value at an end has half of the room of the others
         expected[[0, -1]] /= 2
@@ -47,14 +47,11 @@ def test_expected_choice_is_drawn_more_often_by_its_ratio() -> None:
 
 
 def test_log_density_is_relative_to_the_expected_configuration() -> None:
-    best = SPACE.candidate({"lr": 0.01, "model": "forest", "depth": 3, "x": 0.2}).log_prior
-    assert best is not None
+    best = present(SPACE.candidate({"lr": 0.01, "model": "forest", "depth": 3, "x": 0.2}).log_prior)
     assert best == pytest.approx(0.0)
-    tenth = SPACE.candidate({"lr": 0.1, "model": "forest", "depth": 3, "x": 0.9}).log_prior
-    assert tenth is not None
+    tenth = present(SPACE.candidate({"lr": 0.1, "model": "forest", "depth": 3, "x": 0.9}).log_prior)
     assert tenth == pytest.approx(-0.5 * (0.25 / priors.DEVIATIONS["high"]) ** 2)
-    without_depth = SPACE.candidate({"lr": 0.01, "model": "svm", "x": 0.2}).log_prior
-    assert without_depth is not None
+    without_depth = present(SPACE.candidate({"lr": 0.01, "model": "svm", "x": 0.2}).log_prior)
     assert without_depth == pytest.approx(-np.log(4.0) - 0.5)
 
 

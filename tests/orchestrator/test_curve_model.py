@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from objectives.parameters import Range
-from orchestrator.api import Result, load, tune
+from orchestrator.api import Result, load
+from orchestrator.api.arguments import Space
 from orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
@@ -33,6 +34,7 @@ from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import Run, open_run
 from orchestrator.store.verify import verify
+from tests.orchestrator.quick import tune_here
 
 STEPS = 27
 RULE = {"rule": "model", "last_step": STEPS}
@@ -55,18 +57,20 @@ def train(lr: float, width: float, folder: Path, report: Any) -> float:
     return value
 
 
-SPACE = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
+SPACE: Space = {"lr": Range(1e-4, 1.0, log=True), "width": Range(0.0, 1.0)}
 
 
-def run(tmp_path: Path, **sections: Any) -> Result:
-    settings = {
-        "workers": {"executor": "inline"},
-        "runs": str(tmp_path / "runs"),
-        "early_stopping": RULE,
-        "budget": {"steps": 20 * STEPS},
-        **sections,
-    }
-    return tune(train, SPACE, direction="maximize", evaluations=400, progress=False, settings=settings)
+def run(
+    tmp_path: Path,
+    function: Any = train,
+    space: Space = SPACE,
+    evaluations: int = 400,
+    **sections: Any,
+) -> Result:
+    """Run a campaign with this rule and a budget of 20 trainings, unless `sections` say otherwise."""
+    sections = {"early_stopping": RULE, "budget": {"steps": 20 * STEPS}, **sections}
+    settings = {"strategy": {"name": "bbkb"}, **sections}
+    return tune_here(tmp_path / "runs", function, space, settings, evaluations=evaluations)
 
 
 def problem_of(opened: Run) -> Problem:
@@ -99,8 +103,7 @@ def test_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoint
 
 @pytest.mark.parametrize("budget", [{"hours": 10.0}, {"steps": 100 * STEPS}])
 def test_paused_trials_are_completed_after_the_last_of_few_evaluations(tmp_path: Path, budget: dict[str, Any]) -> None:
-    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "early_stopping": RULE, "budget": budget}
-    result = tune(train, SPACE, direction="maximize", evaluations=12, progress=False, settings=settings)
+    result = run(tmp_path, evaluations=12, budget=budget)
     ends = Counter(row["status"] for row in result.rows())
     assert ends["succeeded"] >= 1
     assert result.best.value is not None
@@ -163,10 +166,7 @@ def test_recommended_noisy_training_has_an_estimate_and_forecasts_contain_report
         train(lr, width, folder, with_luck)
         return last
 
-    settings = {"workers": {"executor": "inline"}, "runs": str(tmp_path), "early_stopping": RULE}
-    result = tune(
-        train_noisy, SPACE, direction="maximize", evaluations=400, steps=12 * STEPS, progress=False, settings=settings
-    )
+    result = run(tmp_path, train_noisy, budget={"steps": 12 * STEPS})
     best = result.best
     quiet = train(best.parameters["lr"], best.parameters["width"], tmp_path, lambda value, epoch: None)
     assert best.estimate is not None
@@ -189,8 +189,8 @@ def test_stopped_trial_without_a_folder_restarts_or_ends(tmp_path: Path, continu
         return -0.5 * distance
 
     rule = {**RULE, "continue": continues}
-    settings = {"workers": {"executor": "simulated"}, "runs": str(tmp_path / "runs"), "early_stopping": rule, "seed": 1}
-    result = tune(short, {"lr": SPACE["lr"]}, direction="maximize", evaluations=40, progress=False, settings=settings)
+    sections: dict[str, Any] = {"workers": {"executor": "simulated"}, "early_stopping": rule, "seed": 1}
+    result = run(tmp_path, short, {"lr": SPACE["lr"]}, 40, budget={}, **sections)
     events = list(open_run(result.folder).events())
     assert any(isinstance(event, TrialStopped) for event in events)
     reasons = {event.reason for event in events if isinstance(event, TrialsContinued)}
@@ -211,11 +211,9 @@ def test_trials_that_report_nothing_give_the_picks_of_a_model_without_steps(tmp_
     def plain(lr: float, report: Any) -> float:
         return -abs(math.log10(lr) + 2.0)
 
-    made = {"workers": {"executor": "simulated"}, "runs": str(tmp_path / "runs")}
-    runs = [
-        tune(plain, {"lr": SPACE["lr"]}, direction="maximize", evaluations=30, progress=False, settings=settings)
-        for settings in (made, {**made, "early_stopping": RULE})
-    ]
+    sections: dict[str, Any] = {"workers": {"executor": "simulated"}, "budget": {}}
+    space = {"lr": SPACE["lr"]}
+    runs = [run(tmp_path, plain, space, 30, **sections, early_stopping=rule) for rule in (None, RULE)]
     assert picks_of(runs[0]) == picks_of(runs[1])
 
 

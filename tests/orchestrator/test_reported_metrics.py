@@ -26,6 +26,7 @@ from orchestrator.interop.trackers import _report_rows
 from orchestrator.report.curves import learning_curves, metric_curves
 from tests.executors import HERE
 from tests.histories import history_of
+from tests.present import present
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -99,8 +100,7 @@ def test_status_shows_a_trial_with_the_metrics_of_its_reports(bbkb: Bbkb, tmp_pa
 
 
 def test_page_gets_the_metrics_of_reports(history: History) -> None:
-    described = describe_trial(history, 1)
-    assert described is not None
+    described = present(describe_trial(history, 1))
     assert described["report_metrics"] == {step: {"loss": 1 / step, "val/auc": None} for step in range(1, STEPS + 1)}
 
 
@@ -108,8 +108,7 @@ def test_reports_that_are_too_many_are_left_out_with_their_metrics(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orchestrator.history.one_trial.MOST_REPORTS", 2)
-    described = describe_trial(history, 1)
-    assert described is not None
+    described = present(describe_trial(history, 1))
     assert [step for step, _ in described["reports"]] == [*described["report_metrics"]] == [2, 3]
 
 

@@ -237,14 +237,6 @@ def test_folder_without_locks_is_not_reported_as_locked(
             writer.append([event(1)])
 
 
-def test_missing_table_is_reported(store: EventStore, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "c.sqlite") as raw:
-        raw.execute("DROP TABLE bbkb_events")
-    raw.close()
-    with pytest.raises(StoreError, match="no campaign was ever stored there"):
-        list(store.read("c"))
-
-
 def test_clock_that_goes_back_is_a_note_and_no_damage(store: EventStore) -> None:
     take(store, "c").append([event(1000), event(10)])
     findings = verify(store, "c")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from objectives.command import CommandFailedError
 from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
+from tests.present import of_type
 from tests.workers.evaluations import (
     UNLIMITED,
     Doing,
@@ -38,8 +39,7 @@ def test_evaluation_becomes_a_success_with_all_it_reported() -> None:
         metrics: Any = {"noise_free": np.float32(1.5)}
         return Evaluation(parameters["x"] + seed, metrics)
 
-    outcome = outcome_of(action, now=iter([100.0, 103.0]).__next__, worker="here:1")
-    assert isinstance(outcome, Success)
+    outcome = of_type(Success, outcome_of(action, now=iter([100.0, 103.0]).__next__, worker="here:1"))
     assert (outcome.trial, outcome.attempt, outcome.value) == (7, 4, 13.0)
     assert (outcome.started, outcome.finished, outcome.worker) == (100.0, 103.0, "here:1")
     assert outcome.metrics == {"noise_free": 1.5}
@@ -59,8 +59,7 @@ def test_clock_set_back_gives_no_negative_duration() -> None:
     st.sampled_from([lambda x: x, np.float64]),
 )
 def test_finite_number_is_a_value(number: float, convert: Callable[[float], Any]) -> None:
-    outcome = outcome_of_value(convert(number))
-    assert isinstance(outcome, Success)
+    outcome = of_type(Success, outcome_of_value(convert(number)))
     assert type(outcome.value) is float
     assert outcome.value == float(number)
 
@@ -99,8 +98,7 @@ def test_value_that_is_not_a_finite_number_is_invalid_and_shown(value: Any, show
 
 
 def test_bad_metric_is_left_out_and_the_value_kept() -> None:
-    outcome = outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan})
-    assert isinstance(outcome, Success)
+    outcome = of_type(Success, outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan}))
     assert (outcome.value, outcome.metrics) == (0.5, {"loss": 1.0})
     assert outcome.remark == "metrics left out: gap (float, not a finite number)"
 
@@ -120,8 +118,7 @@ def test_result_that_is_not_an_evaluation_is_invalid(result: Any) -> None:
 
 
 def test_metrics_that_are_no_mapping_are_omitted() -> None:
-    outcome = outcome_of_value(0.5, [1.0])
-    assert isinstance(outcome, Success)
+    outcome = of_type(Success, outcome_of_value(0.5, [1.0]))
     assert outcome.remark == "metrics left out: they must be a mapping, got list"
 
 
@@ -151,15 +148,13 @@ def test_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> None:
     published = Published()
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0, step_limit=5)
     objective = reporting(*((0.1 * step, step) for step in (2, 4, 6, 8)))
-    outcome = evaluate(objective, attempt, UNLIMITED, publish=published)
-    assert isinstance(outcome, Stopped)
+    outcome = of_type(Stopped, evaluate(objective, attempt, UNLIMITED, publish=published))
     assert outcome.step == 6
     assert [reported and reported.step for reported in published] == [2, 4, 6]
 
 
 def test_step_may_be_a_float_that_is_a_whole_number() -> None:
-    outcome = outcome_of_reports((0.5, 3.0))
-    assert isinstance(outcome, Success)
+    outcome = of_type(Success, outcome_of_reports((0.5, 3.0)))
     assert [reported.step for reported in outcome.reports] == [3]
 
 
@@ -167,8 +162,7 @@ def test_reports_are_recorded_at_growing_distances_with_the_last_one() -> None:
     count, published = 32 * RECORDED_WHOLE + 2, Published()
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
     objective = reporting(*((float(step),) for step in range(count)))
-    outcome = evaluate(objective, attempt, UNLIMITED, publish=published)
-    assert isinstance(outcome, Success)
+    outcome = of_type(Success, evaluate(objective, attempt, UNLIMITED, publish=published))
     steps = [reported.step for reported in outcome.reports]
     assert steps[: RECORDED_WHOLE + 2] == [*range(RECORDED_WHOLE), RECORDED_WHOLE, RECORDED_WHOLE + 2]
     assert steps[-1] == count - 1
@@ -178,8 +172,7 @@ def test_reports_are_recorded_at_growing_distances_with_the_last_one() -> None:
 
 
 def test_report_takes_further_numbers_by_name() -> None:
-    outcome = outcome_of_reports((0.5, 1), (0.75, 2), **{"loss": math.inf, "val rate": 3})
-    assert isinstance(outcome, Success)
+    outcome = of_type(Success, outcome_of_reports((0.5, 1), (0.75, 2), **{"loss": math.inf, "val rate": 3}))
     metrics = (("loss", math.inf), ("val rate", 3.0))
     assert outcome.reports == (Reported(1, 0.5, metrics), Reported(2, 0.75, metrics))
 

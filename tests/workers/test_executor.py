@@ -14,6 +14,7 @@ from ray import cloudpickle
 from objectives.objective import Evaluation, Parameters, Report
 from orchestrator.session.executors import EXECUTORS
 from tests.executors import HERE, executor_here
+from tests.present import of_type
 from workers.executor import Executor
 from workers.messages import (
     Attempt,
@@ -122,8 +123,7 @@ def test_evaluation_that_raises_is_a_failure_among_successes(executor: Executor)
     executor.submit([*attempts(0, 1), *attempts(2, raises=True), *attempts(3)])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
     assert {i for i, outcome in outcomes.items() if isinstance(outcome, Success)} == {0, 1, 3}
-    failure = outcomes[2]
-    assert isinstance(failure, Failure)
+    failure = of_type(Failure, outcomes[2])
     assert failure.kind is FailureKind.ERROR
     assert failure.message.startswith("ValueError: on purpose\n")
 
@@ -161,8 +161,7 @@ def test_trial_that_take_returns_is_stopped(executor: Executor, kind: str) -> No
     executor.submit(trainings(kind, 4, 6))
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
     assert isinstance(outcomes[6], Success)
-    stopped = outcomes[4]
-    assert isinstance(stopped, Stopped)
+    stopped = of_type(Stopped, outcomes[4])
     assert (stopped.attempt, stopped.value, stopped.reports[-1].step) == (1, 4.0, stopped.step)
     latest = asked[0] if kind in HERE else STEPS - 2  # on Ray, the response may be late
     assert asked[0] <= stopped.step <= latest
@@ -173,8 +172,7 @@ def test_trial_that_take_returns_is_stopped(executor: Executor, kind: str) -> No
 def test_evaluation_beyond_its_time_out_fails_and_the_others_continue(executor: Executor) -> None:
     executor.submit([*attempts(0), *attempts(1, sleep=60.0), *attempts(2)])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
-    late = outcomes.pop(1)
-    assert isinstance(late, Failure)
+    late = of_type(Failure, outcomes.pop(1))
     assert late.kind is FailureKind.TIMEOUT
     assert late.message.startswith("no result within timeout_seconds = 1")
     assert sorted(outcomes) == [0, 2]
@@ -204,8 +202,7 @@ def test_cancelled_attempt_ends_as_such_and_the_others_continue(executor: Execut
     executor.cancel([3, 12345, 3])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
     assert sorted(outcomes) == [0, 1, 2, 3, 4]
-    cancelled = outcomes.pop(3)
-    assert isinstance(cancelled, Failure)
+    cancelled = of_type(Failure, outcomes.pop(3))
     assert (cancelled.kind, cancelled.attempt) == (FailureKind.CANCELLED, 1)
     assert all(isinstance(outcome, Success) for outcome in outcomes.values())
 

@@ -18,6 +18,7 @@ import pytest
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
+from tests.present import of_type
 from tests.waiting import drain, wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Success
 from workers.on_ray.executor import RayExecutor
@@ -201,14 +202,12 @@ def test_failures_name_their_cause_and_other_evaluations_finish(make: Make, limi
 def test_worker_out_of_descriptors_is_not_used_again(make: Make) -> None:
     executor = make(slots=1)
     executor.submit([attempt(0, "leak_descriptors")])
-    leak = drain(executor)[0]
-    assert isinstance(leak, Failure)
+    leak = of_type(Failure, drain(executor)[0])
     assert leak.kind is FailureKind.ERROR
     assert leak.message.startswith("OSError: [Errno 24] Too many open files\n")
     for number in range(1, 12):
         executor.submit([attempt(number, "work")])
-        outcome = drain(executor)[number]
-        assert isinstance(outcome, Success), outcome
+        outcome = of_type(Success, drain(executor)[number])
         assert outcome.worker != leak.worker
 
 
@@ -221,8 +220,7 @@ def test_evaluations_after_a_streak_of_failures_run_in_another_process(make: Mak
         failures[drain(executor)[number].worker] += 1
     damaged, number = failures.most_common(1)[0][0], failures.total()
     executor.submit([attempt(number, "work")])
-    outcome = drain(executor)[number]
-    assert isinstance(outcome, Success), outcome
+    outcome = of_type(Success, drain(executor)[number])
     assert outcome.worker != damaged
 
 

@@ -187,6 +187,11 @@ def test_option_has_the_same_range_in_every_strategy(name: str) -> None:
         assert str(raised.value) == f"strategy.{option} must be {range_}, got {value!r}"
 
 
+CHAINING = {"kernel": Linear(), "constants": "chaining"}
+WALK = {"first": "centre", "search": "random_walk"}
+RELATIVE = {"epsilon": -0.1, "entropy_test": "relative"}
+
+
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
@@ -200,27 +205,15 @@ def test_option_has_the_same_range_in_every_strategy(name: str) -> None:
         ("igp_ucb", {"final_points": 300}, "final_points must be >= initial_points (400), got 300"),
         ("igp_ucb", {"information": "exp"}, "information must be one of kernel, log, sqrt, got 'exp'"),
         ("adaptive_discretization", {"horizon": 1}, "horizon must be >= 2, got 1"),
-        (
-            "adaptive_discretization",
-            {"kernel": Linear(), "constants": "chaining"},
-            "kernel must be rbf, matern32 or matern52 with constants: chaining",
-        ),
+        ("adaptive_discretization", CHAINING, "kernel must be rbf, matern32 or matern52 with constants: chaining"),
         ("gp_threds", {"low": 2.0}, "high must be > low (2.0), got 1.2"),
         ("gp_threds", {"low": math.nan}, "low must be finite, got nan"),
         ("gp_threds", {"walk_error": 0.5}, "walk_error must be > 0 and < 0.5, got 0.5"),
-        (
-            "gp_threds",
-            {"first": "centre", "search": "random_walk"},
-            "first must be random if search is random_walk, got 'centre'",
-        ),
+        ("gp_threds", WALK, "first must be random if search is random_walk, got 'centre'"),
         ("compressed_ei", {"noise_variance": 0.0}, "noise_variance must be > 0, got 0.0"),
         ("compressed_ucb", {"epsilon": math.nan}, "epsilon must be a number below infinity, got nan"),
         ("compressed_mpi", {"epsilon": math.inf}, "epsilon must be a number below infinity, got inf"),
-        (
-            "compressed_ucb",
-            {"epsilon": -0.1, "entropy_test": "relative"},
-            "epsilon must be >= 0 with the relative test, got -0.1",
-        ),
+        ("compressed_ucb", RELATIVE, "epsilon must be >= 0 with the relative test, got -0.1"),
         ("compressed_ucb", {"max_skipped": -1}, "max_skipped must be >= 0, got -1"),
     ],
 )

@@ -35,10 +35,6 @@ from tests.orchestrator.campaign.short_logs import (
 from workers.messages import FailureKind
 
 
-def test_open_session_asks_for_at_most_the_budget() -> None:
-    assert decide(fold(session(evaluations=7)), now=0.0) == Ask(pending=(), limit=7)
-
-
 def test_large_batch_is_chosen_in_parts_and_learned_whole() -> None:
     state = fold(session(slots=2, evaluations=MOST_PICKS + 3))
     assert decide(state, now=0.0) == Ask(pending=(), limit=MOST_PICKS)
@@ -57,11 +53,6 @@ def test_enqueued_trials_are_learned_before_the_first_batch() -> None:
     state = fold(session(slots=1), batch(0, [5], limit=1, is_enqueued=True), dispatch((0, 1)))
     assert isinstance(decide(state, now=0.0), Await)
     assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
-
-
-def test_batch_is_dispatched_in_order_to_free_slots() -> None:
-    state = fold(session(slots=2), batch(0, [5, 6, 7]))
-    assert decide(state, now=0.0) == Dispatch((QueuedAttempt(0, 5, 1), QueuedAttempt(1, 6, 1)))
 
 
 def test_next_trial_of_the_batch_takes_a_freed_slot() -> None:

@@ -27,10 +27,6 @@ def state_after(minutes: int, waited: int = 0, late_from: int = 10**9) -> Campai
     return state
 
 
-def test_health_has_no_warning_if_workers_always_evaluate() -> None:
-    assert warnings(state_after(30), since=0.0) == {}
-
-
 def test_health_has_no_warning_if_trials_always_waited_for_workers() -> None:
     assert warnings(state_after(30, waited=20, late_from=0), since=0.0) == {}
 

@@ -139,13 +139,8 @@ def test_status_of_an_open_session_lists_the_longest_running_trials() -> None:
 
 def test_status_lists_the_newest_attempts_of_the_log() -> None:
     history = SyntheticLog(trials=40, failure_share=0.4).history()
-    recent = history.status().trials.recent
-    assert [(recent_attempt.trial, recent_attempt.attempt) for recent_attempt in recent] == [
-        (a.trial, a.attempt) for a in history.attempts[-8:]
-    ]
-    assert [recent_attempt.failure for recent_attempt in recent] == [
-        attempt.failure for attempt in history.attempts[-8:]
-    ]
+    recent = [(one.trial, one.attempt, one.failure) for one in history.status().trials.recent]
+    assert recent == [(one.trial, one.attempt, one.failure) for one in history.attempts[-8:]]
 
 
 def test_status_in_json_has_the_best_parameters_and_iso_times() -> None:

@@ -11,6 +11,7 @@ from orchestrator.errors import UserError
 from orchestrator.history.one_trial import describe_trial
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
+from tests.present import present
 
 
 def trained(x: float, report: Report) -> float:
@@ -48,8 +49,7 @@ def test_trial_status_shows_the_whole_error_and_the_path_of_the_output(run: Resu
 
 def test_trial_traceback_shows_only_the_users_calls(run: Result) -> None:
     failed = next(row for row in history_of(run).trials if row.status == "failed")
-    described = describe_trial(history_of(run), failed.trial)
-    assert described is not None
+    described = present(describe_trial(history_of(run), failed.trial))
     message = described["attempts"][0]["message"]
     assert "in trained" in message
     assert "workers/evaluate.py" not in message
@@ -79,6 +79,5 @@ def test_trial_reason_names_the_priors_of_the_space(tmp_path: Path) -> None:
     for prior, words in (({"prior": 0.3}, "best, including the priors of the space:"), ({}, "best: a predicted")):
         space = {"x": {"low": 0.0, "high": 1.0, **prior}}
         result = tune(tent, space, evaluations=12, direction="maximize", progress=False, settings=settings)
-        described = describe_trial(history_of(result), 11)
-        assert described is not None
+        described = present(describe_trial(history_of(result), 11))
         assert f"because it could still be the {words}" in described["reason"]

@@ -10,6 +10,7 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import Choose, Observation, Wait
 from orchestrator.interop.optuna_coding import Coding
 from orchestrator.interop.optuna_sampler import OptunaSampler, OptunaState
+from tests.present import of_type
 
 RNG = np.random.default_rng(0)
 SQUARE = Arms.of(RNG.random((600, 2)))
@@ -23,8 +24,7 @@ def play(strategy: OptunaSampler, arms: Arms, pulls: int, at_once: int = 1) -> t
     """The state after `pulls` pulls of −(x − 0.7)², and the arms pulled."""
     state, pulled = strategy.init(arms, np.random.default_rng(1)), list[int]()
     while len(pulled) < pulls:
-        decision = strategy.ask(state, (), at_once)
-        assert isinstance(decision, Choose)
+        decision = of_type(Choose, strategy.ask(state, (), at_once))
         picks = [pick.arm for pick in decision.picks]
         rewards = [-float((arms.features[arm, 0] - 0.7) ** 2) for arm in picks]
         observations = [Observation(arm, reward) for arm, reward in zip(picks, rewards, strict=True)]
@@ -52,8 +52,7 @@ def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
     Optuna."""
     strategy, arms = OptunaSampler("RandomSampler"), Arms.of(LINE)
     state = strategy.init(arms, np.random.default_rng(1))
-    decision = strategy.ask(state, (), 5)
-    assert isinstance(decision, Choose)
+    decision = of_type(Choose, strategy.ask(state, (), 5))
     for number, pick in enumerate(decision.picks):
         sampler = strategy._make(state.seed, number)
         study = optuna.create_study(sampler=sampler)
@@ -66,8 +65,7 @@ def test_sampler_records_are_restored_from_the_log(sampler: str) -> None:
     strategy, arms = OptunaSampler(sampler), Arms.of(RNG.random((200, 3)))
     live = restored = strategy.init(arms, np.random.default_rng(1))
     for number in range(12):
-        decision = strategy.ask(live, (), 2)
-        assert isinstance(decision, Choose)
+        decision = of_type(Choose, strategy.ask(live, (), 2))
         observations = [Observation(pick.arm, float(arms.features[pick.arm].sum())) for pick in decision.picks]
         live = strategy.tell(live, observations, np.random.default_rng(number))
         restored = strategy.restore(restored, observations, strategy.recorded(live))
@@ -108,8 +106,7 @@ def test_arms_that_do_not_repeat_are_pulled_once_each() -> None:
     strategy = OptunaSampler()
     state, pulled = play(strategy, arms, 9)
     assert sorted(pulled) == list(range(9))
-    decision = strategy.ask(state, (), 1)
-    assert isinstance(decision, Wait)
+    decision = of_type(Wait, strategy.ask(state, (), 1))
 
 
 @pytest.mark.parametrize(

@@ -179,18 +179,6 @@ def test_learning_curves_without_finite_bounds_show_all_values(values: list[floa
     json.dumps(figure.spec, allow_nan=False)
 
 
-def test_report_is_written_for_trainings_that_report_nan(tmp_path: Path) -> None:
-    def diverge(lr: float, report: Any) -> float:
-        for step in range(1, 6):
-            report(math.nan if lr > 0.5 and step > 2 else lr / step, step)
-        return lr
-
-    space = {"lr": Range(0.0, 1.0)}
-    result = tune_here(tmp_path, diverge, space, direction="minimize", evaluations=10)
-    assert any(math.isnan(value) for row in history_of(result).trials for value in row.training.reports.values())
-    assert result.report.is_file()
-
-
 def test_best_so_far_is_drawn_by_steps_if_the_budget_counts_them(tmp_path: Path) -> None:
     space, budget = {"rate": Range(0.1, 1.0)}, {"steps": 24}
     result = tune_here(tmp_path, learn, space, {"budget": budget}, evaluations=20)

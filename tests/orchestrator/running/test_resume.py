@@ -77,14 +77,6 @@ def test_or_resume_without_a_name_and_a_bad_name_are_users_mistakes(bbkb: Bbkb, 
     assert "Traceback" not in done.stderr
 
 
-def test_budget_below_the_finished_evaluations_is_refused(bbkb: Bbkb, folder: Path) -> None:
-    bbkb(folder, *ONE_LINE)
-    done = bbkb(folder, "resume", "runs/2026-first", "--set", "budget.evaluations=5")
-    assert done.returncode == 2
-    assert "must be at least 8" in done.stderr
-    assert count_successes(bbkb, folder) == 8
-
-
 def test_spent_budget_is_named_and_evaluations_rise_with_the_steps(bbkb: Bbkb, folder: Path) -> None:
     (folder / "campaign.yaml").write_text(CAMPAIGN.replace("evaluations: 8", "steps: 6"))
     bbkb(folder, *ONE_LINE)

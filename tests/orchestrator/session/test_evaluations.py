@@ -10,6 +10,7 @@ from orchestrator.session.evaluations import Evaluations
 from orchestrator.session.problem import replay
 from orchestrator.session.recorder import Recorder
 from tests.orchestrator.session.parabola import Campaign
+from tests.present import of_type
 
 
 def test_evaluations_forget_the_stop_cause_of_an_attempt_that_is_given_up(tmp_path: Path) -> None:
@@ -18,14 +19,12 @@ def test_evaluations_forget_the_stop_cause_of_an_attempt_that_is_given_up(tmp_pa
     progress = replay(campaign.problem, campaign.events())
     recorder = Recorder(progress.campaign, campaign.store.claim("c", "test"), lambda: False, lambda reason: None)
     recorder.record(campaign.session_event(executor))
-    ask = decide(recorder.campaign, 0.0)
-    assert isinstance(ask, Ask)
+    ask = of_type(Ask, decide(recorder.campaign, 0.0))
     choice = Choice(Search(campaign.problem, progress.model, progress.pool), ask)
     chosen, _ = choice.conclude(choice.run(recorder.campaign), recorder.campaign, 0.0, 0.0)
     for event in chosen:
         recorder.record(event)
-    dispatch = decide(recorder.campaign, 0.0)
-    assert isinstance(dispatch, Dispatch)
+    dispatch = of_type(Dispatch, decide(recorder.campaign, 0.0))
     evaluations = Evaluations(campaign.problem, executor, recorder)
     evaluations.dispatch(dispatch, progress.pool.candidates)
     trial = next(iter(recorder.campaign.running))

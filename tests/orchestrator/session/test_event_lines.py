@@ -12,28 +12,35 @@ from orchestrator.campaign.stops import StopCause
 from orchestrator.session.event_lines import log_event
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
-
-
+FAILED = events.TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False)
+PAUSED = events.TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE)
+ENDS = [
+    (events.TrialSucceeded(**ENDED, value=0.5), "INFO", "succeeded after 4 s on host:7: 0.5"),
+    (FAILED, "WARNING", "failed (timeout) after 4 s on host:7, it will be retried: no result"),
+    (events.TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
+    (PAUSED, "INFO", "paused after 4 s on host:7, at step 7: the model chooses which trials continue"),
+]
 AGAIN = events.ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
+OPENED = events.SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1))
+CHOSEN = events.BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4)
+FITTED = events.ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1)
+CLOSED = events.SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why")
+COURSE = [
+    (OPENED, "INFO", "session 2 opened: ray, 4 workers"),
+    (CHOSEN, "INFO", "after 1 refit, as many as were requested"),
+    (events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
+    (
+        events.TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"),
+        "INFO",
+        "trials 25, 25: the strategy",
+    ),
+    (FITTED, "INFO", "2 results, 5 inducing points"),
+    (events.StopRequested(time=0.0, reason=StopReason.TIME_SPENT), "INFO", "stop requested: time budget spent"),
+    (CLOSED, "ERROR", "session closed, failed: why"),
+]
 
 
-@pytest.mark.parametrize(
-    ("event", "level", "words"),
-    [
-        (events.TrialSucceeded(**ENDED, value=0.5), "INFO", "succeeded after 4 s on host:7: 0.5"),
-        (
-            events.TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False),
-            "WARNING",
-            "failed (timeout) after 4 s on host:7, it will be retried: no result",
-        ),
-        (events.TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
-        (
-            events.TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE),
-            "INFO",
-            "paused after 4 s on host:7, at step 7: the model chooses which trials continue",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("event", "level", "words"), ENDS)
 def test_event_line_of_an_attempts_end_names_trial_and_attempt(
     caplog: pytest.LogCaptureFixture, event: events.Event, level: str, words: str
 ) -> None:
@@ -50,38 +57,7 @@ def test_warning_names_the_parts_left_out_of_a_result(caplog: pytest.LogCaptureF
     assert (line.levelname, line.getMessage()) == ("WARNING", "metrics left out: folds (list, not a number)")
 
 
-@pytest.mark.parametrize(
-    ("event", "level", "words"),
-    [
-        (
-            events.SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1)),
-            "INFO",
-            "session 2 opened: ray, 4 workers",
-        ),
-        (
-            events.BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4),
-            "INFO",
-            "after 1 refit, as many as were requested",
-        ),
-        (events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
-        (
-            events.TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"),
-            "INFO",
-            "trials 25, 25: the strategy",
-        ),
-        (
-            events.ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1),
-            "INFO",
-            "2 results, 5 inducing points",
-        ),
-        (events.StopRequested(time=0.0, reason=StopReason.TIME_SPENT), "INFO", "stop requested: time budget spent"),
-        (
-            events.SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why"),
-            "ERROR",
-            "session closed, failed: why",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("event", "level", "words"), COURSE)
 def test_event_lines_describe_the_course_of_a_session(
     caplog: pytest.LogCaptureFixture, event: events.Event, level: str, words: str
 ) -> None:

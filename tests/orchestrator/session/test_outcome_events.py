@@ -9,6 +9,7 @@ from orchestrator.campaign.events import TrialFailed, TrialSucceeded
 from orchestrator.session.outcome_events import event_of
 from orchestrator.session.reports import RecordedReports
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
+from tests.present import of_type
 from workers.messages import Success
 
 
@@ -16,8 +17,7 @@ from workers.messages import Success
 def test_value_that_is_not_finite_is_always_a_failure(value: float) -> None:
     running = fold(session(), batch(0, [5]), dispatch((0, 1)))
     outcome = Success(trial=0, attempt=1, value=value, started=0.0, finished=1.0, worker="w")
-    event = event_of(outcome, running, RecordedReports(), 2.0)
-    assert isinstance(event, TrialFailed)
+    event = of_type(TrialFailed, event_of(outcome, running, RecordedReports(), 2.0))
     assert (event.failure, event.is_final) == ("invalid value", True)
     assert event.message == f"value must be a finite number, got {value}"
 
@@ -26,7 +26,6 @@ def test_reports_of_a_worker_of_an_older_version_are_pairs_without_metrics() -> 
     running = fold(session(), batch(0, [5]), dispatch((0, 1)))
     pairs: Any = [(1, 0.25), (2, 0.5)]
     outcome = Success(trial=0, attempt=1, value=0.5, started=0.0, finished=1.0, worker="w", reports=pairs)
-    event = event_of(outcome, running, RecordedReports(), 2.0)
-    assert isinstance(event, TrialSucceeded)
+    event = of_type(TrialSucceeded, event_of(outcome, running, RecordedReports(), 2.0))
     assert event.reports == ((1, 0.25), (2, 0.5))
     assert event.report_metrics == ()

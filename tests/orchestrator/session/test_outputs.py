@@ -8,6 +8,7 @@ import pytest
 from orchestrator.errors import RunError
 from orchestrator.session.outputs import check_trial_folders, prepare_outputs, with_output
 from orchestrator.store.runs import Run
+from tests.present import of_type, present
 from workers.messages import Failure, FailureKind, Success
 from workers.output_files import HEADER_BYTES, OutputFile, output_file, read_end
 
@@ -30,8 +31,7 @@ def print_into(trials: Path, text: bytes) -> None:
 
 def test_failure_quotes_the_end_of_its_output(tmp_path: Path) -> None:
     print_into(tmp_path, b"epoch 1\nloss nan\n")
-    completed = with_output(FAILURE, tmp_path)
-    assert isinstance(completed, Failure)
+    completed = of_type(Failure, with_output(FAILURE, tmp_path))
     assert completed.message == "ValueError: no\nTraceback …\nits output ends:\nepoch 1\nloss nan"
 
 
@@ -53,12 +53,10 @@ def test_output_that_came_with_the_outcome_is_saved_in_the_runs_folder(tmp_path:
 
 
 def test_message_of_a_lost_worker_quotes_its_output(tmp_path: Path) -> None:
-    trials = prepare_outputs(Run(tmp_path, "sqlite://", "demo"))
-    assert trials is not None
+    trials = present(prepare_outputs(Run(tmp_path, "sqlite://", "demo")))
     OutputFile(trials, 3, 1).write(b"Segmentation fault\n")  # its process does not close it
     lost = replace(FAILURE, kind=FailureKind.WORKER_LOST, message="its process died")
-    completed = with_output(lost, trials)
-    assert isinstance(completed, Failure)
+    completed = of_type(Failure, with_output(lost, trials))
     assert completed.message.endswith("its output ends:\nSegmentation fault")
     assert output_file(trials, 3, 1).stat().st_size == HEADER_BYTES + len("Segmentation fault\n")
 

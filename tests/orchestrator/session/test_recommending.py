@@ -29,6 +29,7 @@ from orchestrator.store.runs import open_run
 from orchestrator.wording import short_text
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
+from tests.present import of_type, present
 
 
 def run_quadratic(tmp_path: Path, noise: float, direction: Direction, step: float | None = None) -> Result:
@@ -66,16 +67,14 @@ def test_log_has_the_recommendation_after_each_refresh(noisy_result: Result) -> 
             assert (event.recommended and event.recommended.arm) == arm
             recommended += arm is not None
     assert recommended
-    in_log = progress.campaign.refresh.recommended
-    assert in_log is not None
+    in_log = present(progress.campaign.refresh.recommended)
     values = [float(row.value or 0.0) for row in history_of(noisy_result).trials if row.arm == in_log.arm]
     assert in_log.evaluations == len(values)
     assert in_log.value == pytest.approx(np.mean(values))
 
 
 def test_recommendation_is_shown_by_every_view(noisy_result: Result) -> None:
-    recommended = history_of(noisy_result).campaign.refresh.recommended
-    assert recommended is not None
+    recommended = present(history_of(noisy_result).campaign.refresh.recommended)
     best_trial = noisy_result.best
     assert best_trial.parameters == recommended.parameters
     assert (best_trial.value, best_trial.evaluations) == (recommended.value, recommended.evaluations)
@@ -84,8 +83,7 @@ def test_recommendation_is_shown_by_every_view(noisy_result: Result) -> None:
     assert str(recommended) in repr(noisy_result)
     printed = CliRunner().invoke(app, ["best", str(noisy_result.folder), "--format", "json"], catch_exceptions=False)
     assert json.loads(printed.stdout) == recommended.parameters
-    best = history_of(noisy_result).campaign.results.best
-    assert best is not None
+    best = present(history_of(noisy_result).campaign.results.best)
     assert (noisy_result.best_observed.trial, noisy_result.best_observed.value) == (best.trial, best.value)
     assert (f"the best single value, {best.value:.6g}, belongs to another" in printed.stderr) == (
         best.arm != recommended.arm
@@ -132,8 +130,7 @@ def test_result_supports_its_older_spellings_with_a_warning(noisy_result: Result
 
 def test_refresh_of_an_older_log_has_no_recommendation() -> None:
     body = '{"time":1,"round":1,"trials":[0],"dictionary_size":1,"record":{},"seconds":0}'
-    event = event_of("model_refreshed", body)
-    assert isinstance(event, ModelRefreshed)
+    event = of_type(ModelRefreshed, event_of("model_refreshed", body))
     assert event.recommended is None
 
 

@@ -15,6 +15,7 @@ from orchestrator.session.open import create_run, open_session
 from orchestrator.session.replaying import replay_until
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import Run
+from tests.present import of_type
 
 
 @pytest.fixture(params=["async", "batch"])
@@ -37,8 +38,7 @@ def run(tmp_path: Path, request: Any) -> Run:
 
 
 def problem_of(run: Run) -> Any:
-    created = run.events()[0]
-    assert isinstance(created, CampaignCreated)
+    created = of_type(CampaignCreated, run.events()[0])
     return build(from_mapping(created.settings)).problem
 
 
@@ -53,8 +53,7 @@ def test_replay_repeats_every_choice_and_draw(run: Run) -> None:
 def test_replay_finds_a_choice_that_the_strategy_would_not_make(run: Run) -> None:
     events: list[Event] = list(run.events())
     position = next(i for i, event in enumerate(events) if isinstance(event, BatchChosen) and event.round > 0)
-    choice = events[position]
-    assert isinstance(choice, BatchChosen)
+    choice = of_type(BatchChosen, events[position])
     wrong = dataclasses.replace(choice.picks[0], arm=(choice.picks[0].arm + 1) % 200)
     events[position] = dataclasses.replace(choice, picks=(wrong, *choice.picks[1:]))
     differences = replay_until(problem_of(run), events, position + 1, is_checked=True).differences
@@ -65,8 +64,7 @@ def test_replay_finds_a_choice_that_the_strategy_would_not_make(run: Run) -> Non
 def test_replay_finds_a_dictionary_that_the_strategy_would_not_draw(run: Run) -> None:
     events: list[Event] = list(run.events())
     position = max(i for i, event in enumerate(events) if isinstance(event, ModelRefreshed))
-    refresh = events[position]
-    assert isinstance(refresh, ModelRefreshed)
+    refresh = of_type(ModelRefreshed, events[position])
     record = {**refresh.record, "dictionary": [*refresh.record["dictionary"], 199]}
     events[position] = dataclasses.replace(refresh, record=record)
     differences = replay_until(problem_of(run), events, position + 1, is_checked=True).differences

@@ -12,6 +12,7 @@ from orchestrator.session.executors import unenforced_limits
 from orchestrator.session.resources import Resources, missing_program
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
+from tests.present import present
 from workers.messages import Share
 
 SPACE = {
@@ -88,16 +89,14 @@ def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: P
         "budget": {"evaluations": 2},
         "workers": {"count": 1, "gpus_from": {"parameter": "amount"}},
     }
-    resources = build(from_mapping(tree)).problem.resources
-    assert resources is not None
+    resources = present(build(from_mapping(tree)).problem.resources)
     assert resources.largest == Share(cpus=1.0, gpus=1.0)
     with pytest.raises(UserError, match="> 0"):
         build(from_mapping({**tree, "workers": {"count": 1, "cpus_from": {"parameter": "amount"}}}))
 
 
 def test_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
-    trial_resources = resources(machines_from={"parameter": "gpus"}, cpus=2.0)
-    assert trial_resources is not None
+    trial_resources = present(resources(machines_from={"parameter": "gpus"}, cpus=2.0))
     assert trial_resources.workers.share_of({"gpus": 2}) == Share(cpus=2.0, gpus=0.0, machines=2)
     assert trial_resources.largest.machines == 2
     with pytest.raises(UserError, match="whole and >= 1; lr has"):

@@ -18,6 +18,7 @@ from orchestrator.errors import FencedError, HeldError, RunError
 from orchestrator.store.event_store import EventStore, Writer
 from orchestrator.store.lease import ORPHAN_SECONDS, PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
 from orchestrator.store.store import Holding
+from tests.present import present
 from tests.waiting import wait_until
 
 HERE = Identity.of_this_process()
@@ -41,8 +42,7 @@ def child() -> Iterator[tuple[subprocess.Popen[str], Identity]]:
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    identity = Identity.read(process.stdout.readline())
-    assert identity is not None
+    identity = present(Identity.read(process.stdout.readline()))
     yield process, identity
     process.kill()
     process.communicate()
@@ -137,8 +137,7 @@ def test_take_waits_for_the_end_of_a_holder_that_has_lost_its_guardian(
 
 
 def test_child_has_its_parent_as_its_guardian() -> None:
-    guardian = Identity.of_this_child().guardian
-    assert guardian is not None
+    guardian = present(Identity.of_this_child().guardian)
     assert guardian.pid == os.getppid()
     assert guardian.is_alive(HERE.space) is True
 

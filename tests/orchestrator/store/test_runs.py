@@ -14,6 +14,7 @@ from orchestrator.session.open import first_events
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from orchestrator.store import runs
+from tests.present import present
 
 
 @pytest.fixture
@@ -55,8 +56,7 @@ def test_find_returns_a_named_run_that_has_begun(settings: Settings, parts: Part
 
 def test_create_rejects_an_existing_named_run(settings: Settings, parts: Parts) -> None:
     start(settings, parts)
-    begun = runs.find(settings)
-    assert begun is not None
+    begun = present(runs.find(settings))
     before = begun.settings_file.read_bytes()
     with pytest.raises(RunError, match=r"is in .* already"):
         start(change(settings, seed=7), parts)
@@ -74,8 +74,7 @@ def test_find_returns_a_campaign_in_a_database_without_its_folder(
 ) -> None:
     settings = change(settings, store=database_url)  # of a file that is not in the run's folder, or of a server
     start(settings, parts)
-    run = runs.find(change(settings, runs=str(tmp_path / "elsewhere")))
-    assert run is not None
+    run = present(runs.find(change(settings, runs=str(tmp_path / "elsewhere"))))
     assert run.folder == tmp_path / "elsewhere" / str(settings.run)
     assert not run.folder.exists()
     runs.make_folder(run)

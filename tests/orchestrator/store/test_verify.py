@@ -168,6 +168,10 @@ def remove(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
     return edit(kind, lambda event: [])
 
 
+def with_epoch_7(event: SessionOpened) -> list[Event]:
+    return [replace(event, epoch=7)]
+
+
 def with_arm_20(event: BatchChosen) -> list[Event]:
     return [replace(event, picks=(replace(event.picks[0], arm=20), *event.picks[1:]))]
 
@@ -177,7 +181,7 @@ def with_arm_20(event: BatchChosen) -> list[Event]:
     [
         (
             duplicate(TrialSucceeded),
-            r"an outcome of trial \d+, attempt 1, which is not running: its attempt 1 is finished",
+            r"outcome of trial \d+, attempt 1, which is not running: its attempt 1 is finished",
         ),
         (duplicate(TrialsDispatched), r"was dispatched while running"),
         (duplicate(ModelRefreshed), r"was learned by the strategy, and is learned"),
@@ -186,10 +190,7 @@ def with_arm_20(event: BatchChosen) -> list[Event]:
         (remove(BatchChosen), r"was dispatched and never chosen"),
         (remove(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
         (edit(BatchChosen, with_arm_20), r"trial 0 must be of one of 20 arms, got arm 20"),
-        (
-            edit(SessionOpened, lambda event: [replace(event, epoch=7)], nth=1),
-            r"a session must open a new epoch, got 7 in epoch 2 after 1",
-        ),
+        (edit(SessionOpened, with_epoch_7, nth=1), r"a session must open a new epoch, got 7 in epoch 2 after 1"),
     ],
 )
 def test_verify_reports_an_impossible_log_with_the_position(

@@ -18,6 +18,7 @@ from ray.exceptions import ActorUnavailableError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from objectives.objective import Evaluation, Parameters, Report
+from tests.present import of_type
 from tests.waiting import drain, wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from workers.on_ray import actors as ray_actors
@@ -210,8 +211,7 @@ def test_adopted_worker_that_dies_is_lost(make: Make, tmp_path: Path) -> None:
     second = make()
     assert second.adopt({3: 1}) == {3}
     os.kill(int(lines(note)[0]), signal.SIGKILL)
-    outcome = drain(second)[3]
-    assert isinstance(outcome, Failure)
+    outcome = of_type(Failure, drain(second)[3])
     assert outcome.kind is FailureKind.WORKER_LOST
 
 
@@ -251,8 +251,7 @@ def test_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
     Ledger(request.node.name).write(9, 1, HeldAttempt(workers()[0], "a node", time.time()))
     second = make(slots=1)
     assert second.adopt({9: 1}) == {9}
-    outcome = drain(second)[9]
-    assert isinstance(outcome, Failure)
+    outcome = of_type(Failure, drain(second)[9])
     assert (outcome.attempt, outcome.kind) == (1, FailureKind.NODE_LOST)
 
 

@@ -15,6 +15,7 @@ import ray
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
+from tests.present import of_type, present
 from tests.waiting import drain, is_alive, wait_until
 from workers.messages import Attempt, Failure, FailureKind, Limits, Success
 from workers.on_ray import processes, watch
@@ -87,8 +88,7 @@ def test_stopped_worker_is_a_timeout_and_gives_its_cpus_back(make: Make, tmp_pat
     # not SIGTSTP: the kernel stops no process whose group has lost its terminal's session
     executor.submit([attempt(0, note, signal=signal.SIGSTOP), attempt(1, note)])
     outcomes = drain(executor)
-    failure = outcomes[0]
-    assert isinstance(failure, Failure)
+    failure = of_type(Failure, outcomes[0])
     assert failure.kind is FailureKind.TIMEOUT
     assert "timeout_seconds = 1" in failure.message
     assert isinstance(outcomes[1], Success)
@@ -152,8 +152,7 @@ class Idle:
 def test_task_on_its_node_kills_a_stopped_worker() -> None:
     actor: Any = Idle.remote()  # type: ignore[attr-defined]
     pid = ray.get(actor.process.remote())
-    process = process_of(actor)
-    assert process is not None
+    process = present(process_of(actor))
     assert process.pid == pid
     os.kill(pid, signal.SIGSTOP)
     processes._kill_remotely(process)

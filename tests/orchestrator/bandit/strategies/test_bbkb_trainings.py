@@ -15,6 +15,7 @@ from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
+from tests.present import present
 
 LAST, TRIALS = 16, 40
 
@@ -71,8 +72,7 @@ def test_draws_and_fits_do_not_depend_on_earlier_computations(features: np.ndarr
 
 def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
     state = learned(strategy(), features, TRIALS)
-    predictions = state.paused_predictions
-    assert predictions is not None
+    predictions = present(state.paused_predictions)
     spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
     bounds = predictions.means + 2.0 * spread
     running = [int(predictions.arms[np.argmax(bounds)])]
@@ -83,8 +83,7 @@ def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarra
     assert taken == expected
     assert PausedTrials(state, [], 2.0).take(100.0, 0.0) is None
     forced = replace(state, curve_state=replace(state.curve_state, compete=Turn.PAUSED_FIRST))
-    first = PausedTrials(forced, running, 2.0).take(100.0, 0.0)
-    assert first is not None
+    first = present(PausedTrials(forced, running, 2.0).take(100.0, 0.0))
     assert first.trial == expected[0]
 
 
@@ -120,8 +119,7 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
         observations.append(Observation(200, 0.3))  # a result without a curve shows no rise
         state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), observations, np.random.default_rng(0))
         trials = [curve.trial for curve in stopped]
-        predictions = state.knowledge.predictions(trials)
-        assert predictions is not None
+        predictions = present(state.knowledge.predictions(trials))
         deviations = np.array([trial.deviation for trial in bbkb.predict_trials(state, trials)])
         widths.append(deviations**2 - predictions.deviations**2)
     assert widths[0] == pytest.approx(UNSEEN_VARIANCE / 2)  # log 4 is half of log 16

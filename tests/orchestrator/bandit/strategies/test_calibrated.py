@@ -209,12 +209,6 @@ def test_compressed_belief_is_that_of_the_stored_pairs_with_the_scores_of_all_re
     assert 16 <= states[-1].model_order < 60
 
 
-@pytest.mark.parametrize("name", MODEL_BASED)
-def test_preset_paper_has_the_settings_of_the_class(name: str) -> None:
-    cls = STRATEGIES[name]
-    assert cls(**with_preset(cls, {"preset": "paper"})) == cls()
-
-
 @pytest.mark.parametrize("noise", [0.0, 1.0])
 @pytest.mark.parametrize("name", ["bbkb", "gp_bucb"])
 def test_converged_search_recommends_by_the_posterior_only_with_noise(name: str, noise: float) -> None:

@@ -14,6 +14,7 @@ from orchestrator.campaign.trainings.end_of_budget import Enough
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
+from tests.present import of_type
 from workers.messages import FailureKind
 
 
@@ -21,12 +22,6 @@ def reserved(state: CampaignState) -> tuple[int, ...] | None:
     """The trials that the remaining budget is reserved for; None: it is not reserved."""
     plan = state.end_of_budget
     return None if isinstance(plan, Enough) else plan.trials
-
-
-def test_large_budget_is_not_reserved() -> None:
-    state = paused(0.1, 0.5, 0.9, steps=100)
-    assert reserved(state) is None
-    assert isinstance(decide(state, 2.0), Ask)
 
 
 def test_end_of_budget_completes_the_best_stopped_trial() -> None:
@@ -179,8 +174,7 @@ def test_queued_trials_wait_while_the_budget_is_reserved_for_others() -> None:
     state = fold_from(paused(0.1, 0.5, 0.9, steps=18), batch(3, [20, 21]))
     assert decide(state, 2.0) == Finish((2,))
     state = fold_from(state, continued(2, reason="finish"))
-    sent = decide(state, 2.0)
-    assert isinstance(sent, Dispatch)
+    sent = of_type(Dispatch, decide(state, 2.0))
     assert [assignment.trial for assignment in sent.assignments] == [2]
     assert isinstance(decide(fold_from(state, dispatch((2, 2))), 2.0), Await)
 
@@ -188,8 +182,7 @@ def test_queued_trials_wait_while_the_budget_is_reserved_for_others() -> None:
 def test_completing_trial_overtakes_the_queue() -> None:
     state = fold_from(paused(0.9, steps=10), batch(1, [20, 21, 22]))
     assert decide(state, 2.0) == Finish((0,))
-    sent = decide(fold_from(state, continued(0, reason="finish")), 2.0)
-    assert isinstance(sent, Dispatch)
+    sent = of_type(Dispatch, decide(fold_from(state, continued(0, reason="finish")), 2.0))
     assert [assignment.trial for assignment in sent.assignments] == [0]
 
 
@@ -198,14 +191,12 @@ def test_best_trial_is_retried_after_its_worker_is_lost() -> None:
         fold(opened(19), *started(0.1, 0.5, 0.9)),
         stop(0, 0.1, 4), stop(1, 0.5, 4), reports(2, 0.9, 9, first=5),
     )  # fmt: skip
-    sent = decide(fail(state, 2, FailureKind.WORKER_LOST), 100.0)
-    assert isinstance(sent, Dispatch)
+    sent = of_type(Dispatch, decide(fail(state, 2, FailureKind.WORKER_LOST), 100.0))
     assert [assignment.trial for assignment in sent.assignments] == [2]
 
 
 def test_queued_trials_start_while_the_budget_is_not_reserved() -> None:
-    sent = decide(fold_from(paused(0.1, 0.5, 0.9, steps=100), batch(3, [20, 21])), 2.0)
-    assert isinstance(sent, Dispatch)
+    sent = of_type(Dispatch, decide(fold_from(paused(0.1, 0.5, 0.9, steps=100), batch(3, [20, 21])), 2.0))
     assert [assignment.trial for assignment in sent.assignments] == [3, 4]
 
 

@@ -14,10 +14,6 @@ from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, sessio
 ASHA = StoppingRule.asha(3.0, 1)
 
 
-def test_asha_rungs_grow_by_the_reduction() -> None:
-    assert [ASHA.rung(step) for step in (0, 1, 2, 3, 8, 9, 26, 27, 80, 81)] == [None, 0, 0, 1, 1, 2, 2, 3, 3, 4]
-
-
 @pytest.mark.parametrize("first_step", [1, 2, 5])
 @pytest.mark.parametrize("reduction", [2.0, 3.0, 4.0])
 def test_rung_begins_at_its_step(first_step: int, reduction: float) -> None:

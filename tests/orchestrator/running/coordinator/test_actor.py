@@ -32,6 +32,7 @@ from orchestrator.session.build import build
 from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load
 from orchestrator.store.runs import Run, open_run
+from tests.present import present
 from tests.waiting import is_alive, wait_until
 
 REPOSITORY = Path(__file__).parents[4]
@@ -163,8 +164,7 @@ def test_session_runs_to_its_end_and_its_actor_disappears(make: Callable[..., Ru
     run = make(evaluations=5, seconds=0.0)
     session = start(run)
     assert session.result() == ("finished", "budget spent")
-    status = session.status()
-    assert status is not None
+    status = present(session.status())
     assert (status.trials.succeeded, status.phase) == (5, "closed")
     wait_until(lambda: not is_there(run))
 
@@ -215,14 +215,12 @@ def test_killed_actor_restarts_and_no_evaluation_runs_twice(make: Callable[..., 
 
 def test_last_status_is_shown_while_the_actor_does_not_answer(make: Callable[..., Run]) -> None:
     session = start(make(evaluations=100, seconds=0.2))
-    before = wait_until(session.status)
-    assert before is not None
+    before = present(wait_until(session.status))
     (pid,) = wait_until(central_process)
     os.kill(pid, signal.SIGSTOP)
     try:
         assert not session.wait(0.1)
-        status = session.status()
-        assert status is not None
+        status = present(session.status())
         assert status.activity == "waiting for the coordinator, which is restarting or busy"
         assert status.trials.done >= before.trials.done
     finally:
