@@ -161,9 +161,7 @@ def test_preempted_campaign_on_three_nodes_is_requeued_and_finishes(cluster: Slu
     check_complete(folder / "runs" / f"slurm-{job}", repeated=0)
 
 
-def test_campaign_survives_a_lost_head_and_a_time_limit_while_watched(
-    cluster: Slurm,
-) -> None:
+def test_campaign_survives_a_lost_head_and_a_time_limit_while_watched(cluster: Slurm) -> None:
     folder = campaign(cluster, "guide")
     # the two commands of docs/guide/clusters.md
     launch = ["bbkb", "launch", "slurm", "campaign.yaml", "--nodes", "3", "--cpus", "2", "--time", "10"]

@@ -24,12 +24,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import (
-    AttemptEnded,
-    BatchChosen,
-    Event,
-    TrialSucceeded,
-)
+from orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
 from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay

@@ -252,9 +252,7 @@ def count_sound_events(store: EventStore) -> int:
     return findings.events
 
 
-def test_killed_postgresql_server_loses_no_committed_event(
-    postgresql_server: Server,
-) -> None:
+def test_killed_postgresql_server_loses_no_committed_event(postgresql_server: Server) -> None:
     store = EventStore(postgresql_server.url)
     store.create("c", [event(0)])
     writer = take(store, "c")
@@ -318,9 +316,7 @@ def test_zombie_writer_of_a_restarted_server_is_fenced_off(postgresql_server: Se
     store.close()
 
 
-def test_role_without_the_right_to_create_tables_runs_campaigns(
-    postgresql_server: Server,
-) -> None:
+def test_role_without_the_right_to_create_tables_runs_campaigns(postgresql_server: Server) -> None:
     admin = EventStore(postgresql_server.url)
     admin.make_tables()
     admin.close()

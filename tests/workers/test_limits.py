@@ -70,11 +70,7 @@ def ignore_first_alarm(*_: object) -> None:
 
 @pytest.mark.parametrize(
     "action",
-    [
-        lambda *_: time.sleep(20),
-        lambda *_: sleep_and_catch(Exception, 1),
-        ignore_first_alarm,
-    ],
+    [lambda *_: time.sleep(20), lambda *_: sleep_and_catch(Exception, 1), ignore_first_alarm],
 )
 def test_evaluation_is_stopped_at_its_time_out(action: Callable[..., Any]) -> None:
     failure = failure_of(outcome_of(action, Limits(timeout_seconds=0.05)))

@@ -5,11 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from orchestrator.bandit.checks import (
-    refusal,
-    require,
-    sequential_refusal,
-)
+from orchestrator.bandit.checks import refusal, require, sequential_refusal
 from orchestrator.bandit.kernels import RBF
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.state import SparseState, initial_state

@@ -143,11 +143,7 @@ def test_trial_that_would_restart_is_stopped_only_if_worse_than_others() -> None
 
 @pytest.mark.parametrize(
     ("reliability", "first_pause"),
-    [
-        ((1.0, 1.0, 1.0, 1.0), 4),
-        ((0.2, 0.6, 0.7, 0.9), 7),
-        ((0.1, 0.1, 0.2, 0.3), LAST),
-    ],
+    [((1.0, 1.0, 1.0, 1.0), 4), ((0.2, 0.6, 0.7, 0.9), 7), ((0.1, 0.1, 0.2, 0.3), LAST)],
 )
 def test_first_pause_is_at_the_first_reliable_step(reliability: tuple[float, ...], first_pause: int) -> None:
     assert first_reliable_pause(RULE, LAST, dict(zip(PAUSES, reliability, strict=True))) == first_pause

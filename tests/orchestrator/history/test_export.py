@@ -96,16 +96,7 @@ def test_export_has_one_row_per_trial_in_the_order_of_choice(history: History) -
 
 def test_json_export_round_trips_numbers_and_texts_with_null_for_unknown_values(history: History) -> None:
     for row, trial in zip(json.loads(export(history, "json")), history.trials, strict=True):
-        for name in (
-            "arm",
-            "status",
-            "attempts",
-            "value",
-            "batch",
-            "worker",
-            "error",
-            "seconds",
-        ):
+        for name in ("arm", "status", "attempts", "value", "batch", "worker", "error", "seconds"):
             assert row[name] == getattr(trial, name)
         for name in ("started", "finished"):
             assert row[name].endswith("Z")

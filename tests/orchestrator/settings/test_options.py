@@ -8,11 +8,7 @@ from pydantic import ValidationError
 
 from orchestrator.bandit.kernels import Kernel
 from orchestrator.settings.mistakes import describe
-from orchestrator.settings.options import (
-    alternatives,
-    build,
-    dump,
-)
+from orchestrator.settings.options import alternatives, build, dump
 
 
 @dataclass(frozen=True)
