@@ -113,12 +113,12 @@ def test_attempt_has_an_outcome_that_can_be_stored(tmp_path: Path, examples: int
         ended: dict[str, Any] = {"time": 0.0, "trial": 0, "started": 0.0, "finished": 0.0, "worker": "w"}
         if isinstance(outcome, Success):
             assert math.isfinite(outcome.value)
-            got = {"value": outcome.value, "metrics": outcome.metrics, "remark": outcome.remark}
-            outcomes.append(TrialSucceeded(**ended, **got))
+            ended |= {"value": outcome.value, "metrics": outcome.metrics, "remark": outcome.remark}
+            outcomes.append(TrialSucceeded(**ended))
         else:
             assert not hasattr(outcome, "step")
-            why = {"failure": outcome.kind, "message": outcome.message}
-            outcomes.append(TrialFailed(**ended, **why, attempt=1, is_final=True))
+            ended |= {"attempt": 1, "failure": outcome.kind, "message": outcome.message}
+            outcomes.append(TrialFailed(**ended, is_final=True))
 
     check_examples(examples, ACTED, check)
     writer.append(outcomes)
