@@ -46,6 +46,7 @@ class Worker:
     made: the time of its creation, on the monotonic clock.
     idle_since: the time since which it has had no attempt, on the monotonic clock.
     acknowledged: (trial, attempt) of outcomes that it may delete; its next call passes them on.
+    process: its machine and process as its outcomes name them; None before its first outcome.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Worker:
     made: float = field(default_factory=time.monotonic)
     idle_since: float = field(default_factory=time.monotonic)
     acknowledged: list[tuple[int, int]] = field(default_factory=list)
+    process: str | None = None
 
 
 class ActorFactory:
@@ -197,9 +199,14 @@ class WorkerPool:
         self._busy[again] = worker
         return again
 
-    def free(self, reference: Reference) -> None:
-        """Mark the worker of an ended attempt as idle."""
+    def process(self, reference: Reference) -> str | None:
+        """Return the machine and process of an attempt's worker; None before its first outcome."""
+        return self._busy[reference].process
+
+    def free(self, reference: Reference, process: str) -> None:
+        """Mark the worker of an ended attempt as idle. `process`: the outcome's name for it."""
         worker = self._busy.pop(reference)
+        worker.process = process
         worker.idle_since = time.monotonic()
         worker.has_begun = True
         self._idle.append(worker)

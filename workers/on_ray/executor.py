@@ -186,13 +186,15 @@ class RayExecutor:
         """Submit queued attempts to Ray while there are slots."""
         while attempt := self._admission.take_next(self._in_flight, self._durations):
             runner = self._tasks if self._durations.is_short else self._pool
+            reference = runner.start(attempt)
             running = RunningAttempt(
                 trial=attempt.trial,
                 attempt=attempt.attempt,
                 runner=runner,
                 request=attempt,
+                worker=runner.process(reference) or UNKNOWN_WORKER,
             )
-            self._in_flight.add(runner.start(attempt), running)
+            self._in_flight.add(reference, running)
 
     def _settle(self, reference: Reference, result: Result) -> None:
         """Carry out the consequence of a result."""
@@ -209,17 +211,17 @@ class RayExecutor:
             case Ended(outcome, is_worker_healthy):
                 if not is_worker_healthy:
                     self._watch.check_nodes_soon()  # the node and its slots may be lost
-                self._release_worker(reference, is_worker_healthy)
+                self._release_worker(reference, outcome.worker, is_worker_healthy)
                 self._durations.learn(outcome, attempt.age_seconds())
                 self._end_attempt(reference, outcome)
 
-    def _release_worker(self, reference: Reference, is_healthy: bool) -> None:
+    def _release_worker(self, reference: Reference, process: str, is_healthy: bool) -> None:
         """Make the attempt's worker actor idle. End it if it is unhealthy or another campaign needs
         its slot."""
         if self._in_flight[reference].is_task:
             return
         if is_healthy and not self._capacity.is_crowded:
-            self._pool.free(reference)
+            self._pool.free(reference, process)
             return
         self._pool.end(reference)
         if self._capacity.is_crowded:

@@ -29,6 +29,7 @@ class RunningAttempt:
     attempt: the attempt's number within its trial.
     runner: the tasks or the worker pool that runs it.
     request: the attempt as it was submitted; None if it was adopted from an earlier session.
+    worker: the machine and process of its worker, for the message of a failure.
     submitted: the time of its submission, on the monotonic clock.
     started: the wall-clock time of its submission, for the message of a failure.
     suspected: since when its node may be dead, on the monotonic clock; None if no node has died.
@@ -38,6 +39,7 @@ class RunningAttempt:
     attempt: int
     runner: RayTasks | WorkerPool
     request: Attempt | None = None
+    worker: str = UNKNOWN_WORKER
     submitted: float = field(default_factory=time.monotonic)
     started: float = field(default_factory=time.time)
     suspected: float | None = None
@@ -52,10 +54,10 @@ class RunningAttempt:
         return time.monotonic() - self.submitted
 
     def failure(self, kind: FailureKind, message: str) -> Failure:
-        """Return a failure on behalf of the worker, whose name is unknown."""
+        """Return a failure on behalf of the worker."""
         now = time.time()
         started = min(now, self.started)
-        return Failure(self.trial, self.attempt, kind, message, started, now, UNKNOWN_WORKER)
+        return Failure(self.trial, self.attempt, kind, message, started, now, self.worker)
 
 
 @dataclass(frozen=True, slots=True)

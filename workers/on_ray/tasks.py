@@ -55,6 +55,10 @@ class RayTasks:
         reference: Reference = self._remotes[kind].remote(self._box, self._campaign, submission)
         return reference
 
+    def process(self, _reference: Reference) -> str | None:
+        """Return None: Ray chooses the process of a task."""
+        return None
+
     def end(self, reference: Reference) -> None:
         """Kill the process that evaluates the attempt."""
         ray.cancel(reference, force=True)

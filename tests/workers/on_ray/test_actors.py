@@ -215,6 +215,18 @@ def test_adopted_worker_that_dies_is_lost(make: Make, tmp_path: Path) -> None:
     assert outcome.kind is FailureKind.WORKER_LOST
 
 
+def test_loss_names_the_process_that_ended_earlier_attempts(make: Make, tmp_path: Path) -> None:
+    executor = make(slots=1)
+    note = tmp_path / "note"
+    executor.submit([Attempt(0, 0, {}, seed=0), Attempt(1, 1, {"note": str(note), "sleep": 300.0}, seed=0)])
+    (before,) = executor.next_outcomes(200)
+    assert wait_until(lambda: bool(lines(note)))
+    os.kill(int(lines(note)[0]), signal.SIGKILL)
+    lost = drain(executor)[1]
+    assert isinstance(lost, Failure)
+    assert lost.worker == before.worker
+
+
 def test_connection_that_broke_does_not_cost_the_evaluation(
     make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
