@@ -8,6 +8,7 @@ from enum import StrEnum
 from orchestrator.bandit.results import Turn
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.trainings.end_of_budget import Completes, EndOfBudget, Hopeless
+from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
 
 # the least correlation between the values at a reliable pause and the final ones
@@ -63,9 +64,9 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
         return at_rung
     if (at_end := _cause_at_end_of_budget(state.end_of_budget, trial)) is not None:
         return at_end
-    if _is_first_training(state, trial):
+    if rule.is_first_training(trial, state.trainings.continued):
         return _cause_of_first_training(state, trial, rule.first_steps)
-    if _ends_itself(state, trial):
+    if _ends_itself(state, rule, trial):
         return None
     if at_rung is not None or not _trusts_forecast(state, trial):
         return at_rung
@@ -85,10 +86,10 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
     rule = state.rules.training
     if stopping is None or rule is None:
         return None
-    if _is_first_training(state, trial):
+    if rule.is_first_training(trial, state.trainings.continued):
         return rule.first_steps
     is_compared = bool(stopping.share)
-    if is_compared or _ends_itself(state, trial):
+    if is_compared or _ends_itself(state, rule, trial):
         return None
     pause = stopping.step_of_next_rung(max(state.trainings.step(trial), _first_pause(state) - 1))
     return pause if pause < (state.training_end or math.inf) else None
@@ -96,26 +97,21 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
 
 def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     """Return why a worker ended the running `trial` at its `step_limit`."""
-    if state.rules.training is None:
-        return None
-    return StopCause.FIRST_TRAINING if _is_first_training(state, trial) else _pause(state)
-
-
-def _is_first_training(state: CampaignState, trial: int) -> bool:
     rule = state.rules.training
-    return rule is not None and rule.is_first_training(trial, trial in state.trainings.continued)
+    if rule is None:
+        return None
+    is_first = rule.is_first_training(trial, state.trainings.continued)
+    return StopCause.FIRST_TRAINING if is_first else _pause(state)
 
 
 def _pause(state: CampaignState) -> StopCause:
     return StopCause.POPULATION if state.rules.is_population else StopCause.PAUSE
 
 
-def _ends_itself(state: CampaignState, trial: int) -> bool:
+def _ends_itself(state: CampaignState, rule: TrainingRule, trial: int) -> bool:
     """Return whether `trial` is trained to its end, whatever its values."""
-    rule = state.rules.training
-    is_witness = rule is not None and rule.is_witness(trial)
     is_completing = trial in state.trainings.completing or trial in state.end_of_budget.trials
-    return is_witness or is_completing or trial == _pathfinder(state)
+    return rule.is_witness(trial) or is_completing or trial == _pathfinder(state, rule)
 
 
 def _trusts_forecast(state: CampaignState, trial: int) -> bool:
@@ -216,13 +212,12 @@ def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mappin
     return min(pause, last_step)
 
 
-def _pathfinder(state: CampaignState) -> int | None:
+def _pathfinder(state: CampaignState, rule: TrainingRule) -> int | None:
     """Return the trial that does not pause, so that the last step of trainings becomes known.
 
     It is the running trial with the most steps, until a trial has finished. Without it, a campaign
     might start new trials until its budget is spent, and complete none.
     """
-    rule = state.rules.training
-    if rule is None or rule.is_population or state.training_end is not None:
+    if rule.is_population or state.training_end is not None:
         return None
     return max(state.running, key=lambda trial: (state.trainings.step(trial), -trial), default=None)

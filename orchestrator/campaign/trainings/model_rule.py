@@ -1,5 +1,6 @@
 """The settings of `early_stopping: {rule: model}`, in the form used by the decisions."""
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 # After the first 60 trials, every twentieth is a witness, which is trained to its end whatever a
@@ -42,6 +43,6 @@ class TrainingRule:
         is_due = trial >= TRIALS_BEFORE_WITNESSES and trial % WITNESSES == WITNESSES - 1
         return is_due and not self.is_population
 
-    def is_first_training(self, trial: int, is_continued: bool) -> bool:
-        """Return whether the trial is trained only for `first_steps`."""
-        return not is_continued and trial < self.first_trials
+    def is_first_training(self, trial: int, continued: Container[int]) -> bool:
+        """Return whether the trial is trained only for `first_steps`. `continued`: trials."""
+        return trial < self.first_trials and trial not in continued
