@@ -99,7 +99,6 @@ def population_problems(
     """Yield conflicts between other sections and a strategy that trains a population."""
     if not isinstance(strategy, PBT):
         return
-    is_virtual = workers.executor in IN_VIRTUAL_TIME
     without = "must be left out with strategy pbt"
     if early_stopping is not None:
         yield Refusal(("early_stopping",), f"{without}, which pauses and replaces trials itself")
@@ -107,7 +106,7 @@ def population_problems(
         yield Refusal(("space",), "must be given with strategy pbt, which perturbs its parameters")
     if has_values(known_results):
         yield Refusal(("known_results",), f"{without}, which copies checkpoints of its own trials")
-    if budget.steps is not None and is_virtual:
+    if budget.steps is not None and workers.executor in IN_VIRTUAL_TIME:
         rule = f"{without} in virtual time, in which a stopped trial has trained on"
         yield Refusal(("budget", "steps"), rule)
     if budget.evaluations <= strategy.population:

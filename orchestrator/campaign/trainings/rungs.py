@@ -143,7 +143,9 @@ class Rungs:
         rung = rule.rung(step)
         before = self.best.get(trial, -math.inf)
         reward = before if math.isnan(reward) else max(before, reward)
-        with_best = self if reward == self.best.get(trial) else self._with_best(trial, reward)
+        with_best = self
+        if reward != self.best.get(trial):
+            with_best = replace(self, best=with_items(self.best, {trial: reward}))
         if rung is None or (trial in self.last_rungs and self.last_rungs[trial][0] >= rung):
             return with_best
         there = self.rewards.get(rung, ())
@@ -173,9 +175,6 @@ class Rungs:
             best=without(self.best, trial),
             standings=without(self.standings, trial),
         )
-
-    def _with_best(self, trial: int, reward: float) -> "Rungs":
-        return replace(self, best=with_items(self.best, {trial: reward}))
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
         """Return whether `trial` should be stopped at its last rung."""
