@@ -1,5 +1,6 @@
 """The validity and the noise of the fitted model, read from the record of `ModelRefreshed`."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 LEAST_PREDICTED = 20  # the number of predicted results from which on their share inside is used
 # the same for the remark: one refresh may predict ten results, which then miss for the same reason
 LEAST_REMARKED = 40
-LEAST_SHARE = 0.8  # a model is valid from this share of results inside μ ± 2σ on
+# a model is overconfident if its share of results inside μ ± 2σ is two standard errors below this
+LEAST_SHARE = 0.8
 # the share of all evaluations that one arm may take if rewards look deterministic
 LARGEST_ARM_SHARE = 0.2
 LEAST_EVALUATIONS = 25
@@ -51,15 +53,22 @@ class LearnedModel:
         return self.inside / self.predicted if self.predicted >= LEAST_PREDICTED else None
 
     @property
+    def _is_overconfident(self) -> bool:
+        if self.share is None or self.predicted < LEAST_REMARKED:
+            return False
+        error = math.sqrt(self.share * (1.0 - self.share) / self.predicted)
+        return self.share + 2.0 * error < LEAST_SHARE
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks for the status and the report."""
         remarks = []
-        if self.share is not None and self.predicted >= LEAST_REMARKED and self.share < LEAST_SHARE:
+        if self._is_overconfident:
             remarks.append(
                 f"the model is overconfident: {self.share:.0%} of {self.predicted} results were within two "
-                f"standard deviations of its prediction instead of about 95%, because similar "
-                f"configurations differ more than it expects. All results are valid, but the search may have "
-                f"explored too little: compare the best value with that of a run with another seed"
+                "standard deviations of its prediction instead of about 95%, because similar "
+                "configurations differ more than it expects. All results are valid, but the search may have "
+                "explored too little: compare the best value with that of a run with another seed"
             )
         is_repeated = self.most_pulls > LARGEST_ARM_SHARE * self.evaluations
         if is_repeated and self.noise <= NEGLIGIBLE_NOISE and self.evaluations >= LEAST_EVALUATIONS:

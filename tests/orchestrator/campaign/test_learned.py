@@ -31,8 +31,13 @@ def test_share_of_few_results_is_not_given() -> None:
 
 
 def test_overconfident_model_is_remarked_on() -> None:
-    (remark,) = learned_model(inside=30).remarks
-    assert remark.startswith("the model is overconfident: 75% of 40 results")
+    (remark,) = learned_model(inside=24).remarks
+    assert remark.startswith("the model is overconfident: 60% of 40 results")
+
+
+def test_share_below_the_least_one_by_chance_is_no_overconfidence() -> None:
+    assert learned_model(inside=30).remarks == ()
+    assert learned_model(inside=300, predicted=400).remarks
 
 
 def test_misses_of_a_single_refresh_are_no_overconfidence() -> None:
