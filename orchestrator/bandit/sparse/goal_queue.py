@@ -101,7 +101,8 @@ class GoalQueue:
         self._loadings = fit.loadings[1:]
         # the scalarization of the newest arm, and its score
         self.newest: tuple[Scalarizing, float]
-        self._means = np.empty((len(self._loadings), 0))  # further outputs of evaluated arms (K, n)
+        self._seen: Indices = np.empty(0, np.intp)  # the evaluated arms of `_means` (n,)
+        self._means = np.empty((len(self._loadings), 0))  # further outputs of these arms (K, n)
 
     def top(self) -> int:
         """Return the arm with the largest score of the next scalarization, the lowest index among
@@ -149,9 +150,12 @@ class GoalQueue:
         posterior = self._picking.posterior
         if not len(posterior.arms):
             return -1, -np.inf
-        # a calibrated model appends evaluated arms; vecdot instead of @, so that the rounding of an
-        # arm's mean does not depend on other arms
-        new = np.vecdot(posterior.rows[self._means.shape[1] :], self._loadings[:, None, :])
+        # a calibrated model appends evaluated arms, and only `LazyQueue` removes some
+        seen = len(self._seen)
+        assert np.array_equal(posterior.arms[:seen], self._seen), "evaluated arms were removed or sorted"
+        self._seen = posterior.arms
+        # vecdot instead of @, so that the rounding of an arm's mean does not depend on other arms
+        new = np.vecdot(posterior.rows[seen:], self._loadings[:, None, :])
         self._means = np.hstack((self._means, new))
         posterior.refresh(posterior.stale)
         outputs, widths = zip(*bounds_of(self._goals, self._picking.width), strict=True)

@@ -14,7 +14,8 @@ from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import Scale, mean_rewards
-from orchestrator.bandit.sparse.goal_queue import leaders, potentials
+from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
+from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
@@ -236,3 +237,15 @@ def test_arms_in_several_blocks_give_the_same_picks() -> None:
         pending = [*pending, *picks]
         finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
         state = bbkb.tell(state, [observation(arm, goals) for arm in finished], np.random.default_rng([0, number]))
+
+
+def test_goal_queue_refuses_to_continue_after_evaluated_arms_were_removed() -> None:
+    *_, (state, _, _) = play(strategy(), Goals(2, 1), rounds=4, batch=4)
+    nothing = np.empty(0, np.intp)
+    picking = Picking.begin(state, 1.0, nothing, is_conditioned=True)
+    queue = GoalQueue(state, picking, nothing, 0)
+    queue.top()
+    queue.top()  # further arms may be appended
+    picking.leave(np.array([0]))
+    with pytest.raises(AssertionError, match="evaluated arms were removed"):
+        queue.top()
