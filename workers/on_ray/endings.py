@@ -11,6 +11,7 @@
 | an outcome | has this outcome | is free, or ended if it seems damaged |
 """
 
+import logging
 import time
 from collections import defaultdict
 from dataclasses import dataclass
@@ -22,13 +23,15 @@ from ray.exceptions import ActorUnavailableError, RayError
 from workers.evaluate import is_out_of_descriptors
 from workers.limits import grace_seconds
 from workers.messages import Failure, FailureKind, Limits, Outcome
-from workers.on_ray.failures import describe_error, is_process_death, kind_of
+from workers.on_ray.failures import describe_error, is_process_death, kind_of, text_of
 from workers.on_ray.in_flight import Loss, Result, RunningAttempt
 from workers.on_ray.ledger import HeldAttempt, RefusedAttempt
 from workers.on_ray.objective import Reference
 from workers.on_ray.places import Placement
 from workers.on_ray.tasks import RayTasks
 from workers.surroundings import Streak
+
+_LOGGER = logging.getLogger("bbkb.executor")
 
 # after the kill of a task, Ray may give its dying process to the next task for this time
 _DYING_SECONDS = 2.0
@@ -88,6 +91,8 @@ class Endings:
                 seconds = attempt.age_seconds() if attempt.is_task else 0.0
             case written:
                 return Ended(written, is_worker_healthy=False)
+        identity = {"trial": attempt.trial, "attempt": attempt.attempt}
+        _LOGGER.info("Ray's message: %s", text_of(error), extra=identity)
         kind = kind_of(error)
         if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt, seconds):
             rule = f"no result within timeout_seconds = {self._timeout:g}"

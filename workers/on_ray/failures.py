@@ -45,6 +45,11 @@ _NODE_DIED = (
     "drained",
     "preempted",
 )
+_PROCESS_DIED = "worker process has died"
+_CRASH = (
+    "its worker process died before the evaluation ended: the evaluation crashed it (in native code) or ended it "
+    "(os._exit), or the system killed it for lack of memory. Evaluate the configuration alone, or with fewer workers"
+)
 _OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "memory monitor", "memory pressure", "low on memory")
 
 
@@ -67,12 +72,20 @@ def is_process_death(error: RayError) -> bool:
 
 
 def describe_error(error: RayError) -> str:
-    """Return Ray's message, after a summary of the exception on the worker if there is one."""
-    text = printable(_COLOR.sub("", str(error))).strip()
+    """Return cause and remedy of a process's death; else Ray's message, after a summary of the
+    exception on the worker if there is one."""
+    text = text_of(error)
+    if kind_of(error) is FailureKind.WORKER_LOST and (isinstance(error, WorkerCrashedError) or _PROCESS_DIED in text):
+        return _CRASH
     if not isinstance(error, RayTaskError):
         return f"{type(error).__name__}: {text}"[:MESSAGE_CHARACTERS]
     summary = summary_of(error.cause)
     return f"{summary}\n{text[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
+
+
+def text_of(error: RayError) -> str:
+    """Return Ray's message without colors."""
+    return printable(_COLOR.sub("", str(error))).strip()
 
 
 def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:

@@ -56,3 +56,12 @@ def test_description_is_short_and_plain() -> None:
     text = describe_error(NodeDiedError("\x1b[31mred\x1b[0m " + "x" * 10_000))
     assert text.startswith("NodeDiedError: red xxx")
     assert len(text) == MESSAGE_CHARACTERS
+
+
+def test_description_of_a_dead_process_has_cause_and_remedy_and_that_of_a_failed_start_has_rays_text() -> None:
+    crashes = (WorkerCrashedError(), actor_died("The actor is dead because its worker process has died. Exit type: X"))
+    for text in map(describe_error, crashes):
+        assert text.startswith("its worker process died before the evaluation ended: ")
+        assert text.endswith("Evaluate the configuration alone, or with fewer workers")
+    start = "The actor died because of an error raised in its creation task: ImportError: no module"
+    assert describe_error(actor_died(start)) == f"ActorDiedError: {start}"
