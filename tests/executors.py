@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 from objectives.objective import Objective
-from orchestrator.session.executors import EXECUTORS
-from workers.executor import ONE_AT_A_TIME, Executor
+from workers.executor import TRAITS, Executor
 from workers.inline import InlineExecutor
 from workers.messages import Limits
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
-HERE = tuple(name for name in EXECUTORS if name != "ray")
+HERE = tuple(name for name, traits in TRAITS.items() if not traits.on_ray)
 
 
 def _simulated(objective: Objective, limits: Limits) -> Executor:
@@ -29,4 +28,4 @@ def executor_here(name: str, objective: Objective, limits: Limits | None = None)
 
 def workers_of(name: str) -> int:
     """Return a number of workers that the executor supports: several if possible."""
-    return 1 if name in ONE_AT_A_TIME else 4
+    return 1 if TRAITS[name].one_at_a_time else 4

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -23,10 +24,12 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Observation
 from orchestrator.cli.main import app
 from orchestrator.cli.main import load as load_command
+from orchestrator.session.executors import MAKE
 from orchestrator.settings.loading import load
 from orchestrator.settings.model import Settings
 from tests.histories import history_of
 from tests.processes import REPOSITORY, run_python
+from workers.executor import TRAITS, ExecutorName
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 BASE = {
@@ -69,6 +72,13 @@ def snippets(language: str, pages: list[Path] = PAGES, marks: Sequence[pytest.Ma
 
 
 README, *OTHER_PAGES = PAGES
+
+
+def test_guide_lists_all_executors() -> None:
+    guide = (REPOSITORY / "docs" / "guide" / "campaign_file.md").read_text()
+    table = guide.partition("### Executors\n")[2].partition("\n#")[0]
+    named = set(re.findall(r"^\| `(\w+)`", table, re.MULTILINE))
+    assert named == set(TRAITS) == set(MAKE) == set(get_args(ExecutorName))
 
 
 @pytest.mark.parametrize(

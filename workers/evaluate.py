@@ -119,8 +119,7 @@ def with_saved_checkpoint(outcome: Outcome, attempt: Attempt) -> Outcome:
     try:
         save_checkpoint(attempt.folder, outcome.step)
     except OSError as error:
-        rule = f"the checkpoint at step {outcome.step} cannot be saved"
-        message = f"{rule}: {_describe(error)}"
+        message = f"the checkpoint at step {outcome.step} cannot be saved: {_describe(error)}"
         kind = FailureKind.ERROR
         return attempt.failure(kind, message, outcome.started, outcome.finished, outcome.worker)
     return outcome

@@ -1,4 +1,5 @@
-"""The interface between decisions and evaluations. No Ray type crosses it.
+"""The interface between decisions and evaluations, and the list of executors (`TRAITS`). No Ray
+type crosses the interface.
 
 Contract (`tests/workers/test_executor.py` checks it for every executor):
 
@@ -33,6 +34,7 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
 from workers.messages import Attempt, IntermediateValue, Outcome, cancellation
@@ -42,10 +44,28 @@ class ExecutorError(RuntimeError):
     """The settings of an executor are invalid; the message gives the remedy."""
 
 
-ExecutorName: TypeAlias = Literal["ray", "inline", "simulated"]  # in a campaign file
-# executors with these properties
-ONE_AT_A_TIME = ("inline",)  # `next_outcomes` evaluates in the caller's thread, in real time
-IN_VIRTUAL_TIME = ("simulated",)  # `now` counts virtual seconds
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """The properties of an executor on which other code depends."""
+
+    on_ray: bool = False  # evaluations run on a Ray cluster; else on this machine
+    one_at_a_time: bool = False  # `next_outcomes` evaluates in the caller's thread, in real time
+    in_virtual_time: bool = False  # `now` counts virtual seconds
+    unenforced: tuple[str, ...] = ()  # limits in `workers` that only cause a warning
+
+
+ExecutorName: TypeAlias = Literal["ray", "inline", "simulated"]  # the keys of `TRAITS`
+TRAITS: Mapping[str, Traits] = {
+    "ray": Traits(on_ray=True),
+    "inline": Traits(one_at_a_time=True, unenforced=("memory_gb", "timeout_factor")),
+    "simulated": Traits(in_virtual_time=True, unenforced=("memory_gb", "timeout_seconds")),
+}
+
+
+def traits_of(name: str) -> Traits:
+    """Return the properties of an executor in a log, whose name may be unknown."""
+    return TRAITS.get(name, Traits())
+
 
 TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # returns the trials to stop
 
@@ -136,5 +156,4 @@ class InProcessExecutor:
         for trial in dict.fromkeys(trials):
             attempt = self._queue.pop(trial, None)
             if attempt is not None:
-                outcome = cancellation(trial, attempt.attempt, now, now, worker)
-                self._cancelled.append(outcome)
+                self._cancelled.append(cancellation(trial, attempt.attempt, now, now, worker))

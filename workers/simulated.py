@@ -215,10 +215,8 @@ class SimulatedExecutor(InProcessExecutor):
         seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, Success) else seconds
         if seconds < 0.0:
             message = f"metrics['seconds'] must be >= 0, got {seconds}"
-            kind = FailureKind.INVALID_VALUE
-            return attempt.failure(kind, message, self._now, self._now, worker)
+            return attempt.failure(FailureKind.INVALID_VALUE, message, self._now, self._now, worker)
         if is_hit:
-            finished = self._now + share * seconds
-            kind = self._failures.kind
-            return attempt.failure(kind, "injected failure", self._now, finished, worker)
+            end = self._now + share * seconds
+            return attempt.failure(self._failures.kind, "injected failure", self._now, end, worker)
         return replace(outcome, finished=self._now + seconds)

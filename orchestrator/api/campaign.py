@@ -152,7 +152,7 @@ class Campaign:
         from orchestrator.running.coordinator.cluster import connect
         from orchestrator.running.coordinator.remote import RemoteSession
 
-        if self.settings.workers.executor != "ray":
+        if not self.settings.workers.traits.on_ray:
             raise UserError(
                 f"submit needs workers.executor ray, got {self.settings.workers.executor}; call run instead"
             )
@@ -219,7 +219,8 @@ def tune(
         direction: "maximize" or "minimize". A function needs it, unless `objectives` are given,
             which have their own directions.
         executor: "ray" evaluates in parallel on this machine or a cluster; "inline" evaluates in
-            this process, one trial at a time; "simulated" runs in virtual time. None: "ray".
+            this process, one trial at a time. None: "ray". The guide to campaign files lists all
+            executors.
         workers: the number of concurrent evaluations; None: the number of this machine's cores.
         hours: the time limit in hours, after which no trial starts.
         steps: the total number of steps, such as epochs, that the trials may report.

@@ -28,7 +28,7 @@ from orchestrator.campaign.state import (
 )
 from orchestrator.errors import StoreError, UserError
 from orchestrator.wording import moment
-from workers.executor import ONE_AT_A_TIME
+from workers.executor import traits_of
 
 _LARGE_BATCH = 2  # a multiple of the number of workers; a small budget may be a single batch
 
@@ -65,7 +65,7 @@ def _pass_time(state: CampaignState, event: events.Event) -> CampaignState:
     clock = state.clock
     session = state.session
     if isinstance(event, events.SessionOpened):
-        computing = 0.0 if event.executor in ONE_AT_A_TIME else None
+        computing = 0.0 if traits_of(event.executor).one_at_a_time else None
         clock = replace(clock, last_time=event.time, opened=event.time, computing_seconds=computing)
         return replace(state, clock=clock)
     if not session.is_open:

@@ -28,7 +28,6 @@ from orchestrator.settings.sections import BudgetSettings
 from orchestrator.settings.stopping_sections import ModelStoppingSettings
 from orchestrator.settings.strategies import strategy_name
 from orchestrator.wording import duration, plural
-from workers.executor import ONE_AT_A_TIME
 
 _SHOWN = 5  # the number of configurations to print
 
@@ -47,7 +46,7 @@ def describe(settings: Settings, parts: Parts) -> str:
 
 
 def _count_workers(settings: Settings) -> int:
-    return 1 if settings.workers.executor in ONE_AT_A_TIME else settings.workers.count
+    return 1 if settings.workers.traits.one_at_a_time else settings.workers.count
 
 
 def _budget_text(budget: BudgetSettings) -> str:

@@ -16,7 +16,6 @@ from orchestrator.history.status_text import assignments, idle_text, search_fact
 from orchestrator.running.follow import SessionEnd
 from orchestrator.store import runs
 from orchestrator.wording import duration
-from workers.executor import IN_VIRTUAL_TIME
 
 
 def summarize(
@@ -66,7 +65,7 @@ def _best_facts(history: History) -> list[tuple[str, str]]:
 def _time_facts(history: History, waited_seconds: float | None) -> list[tuple[str, str]]:
     """Return utilization and idle time of all sessions, and the duration of this command."""
     now = history.status()
-    virtual = " of virtual time" if history.settings.workers.executor in IN_VIRTUAL_TIME else ""
+    virtual = " of virtual time" if history.settings.workers.traits.in_virtual_time else ""
     sessions = len(history.sessions)
     over = f", {sessions} sessions together" if sessions > 1 else ""
     this = "this session, " if sessions > 1 else ""
@@ -99,7 +98,7 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
 def _needs_ray(history: History) -> bool:
     """Return whether this process could not have evaluated these trials, or has done so."""
     workers = history.settings.workers
-    if workers.executor != "ray" or workers.machines > 1 or workers.machines_from:
+    if not workers.traits.on_ray or workers.machines > 1 or workers.machines_from:
         return True
     # in this process, an evaluation without a memory limit could end the campaign
     is_guarded = workers.memory_gb or history.campaign.failures.quarantined

@@ -18,7 +18,7 @@ from orchestrator.history.rows import AttemptRow, SessionRow, TrialRow
 from orchestrator.history.trace import Trace
 from orchestrator.settings.from_log import RecordedSettings
 from orchestrator.store.notes import Note
-from workers.executor import IN_VIRTUAL_TIME
+from workers.executor import traits_of
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class History:
     @property
     def is_virtual(self) -> bool:
         """Whether the executor's clock counts virtual seconds."""
-        return bool(self.sessions) and self.sessions[-1].executor in IN_VIRTUAL_TIME
+        return bool(self.sessions) and traits_of(self.sessions[-1].executor).in_virtual_time
 
     @property
     def best(self) -> TrialRow | None:

@@ -76,7 +76,7 @@ def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) ->
     `several` is the name of the nodes in messages, such as `pods`.
     """
     workers = settings.workers
-    if workers.executor != "ray":
+    if not workers.traits.on_ray:
         raise UserError(f"workers.executor must be ray to run on several {several}, got {workers.executor}")
     largest = settings.workers.largest_share(settings.space)
     for name, has, needed in (("cpus", cpus, largest.cpus), ("gpus", gpus, largest.gpus)):

@@ -21,7 +21,7 @@ from orchestrator.store.lease import Watch, describe_holder, watch_holder
 from orchestrator.store.runs import Run
 from orchestrator.store.store import Holding, Stop
 from orchestrator.wording import duration, moment
-from workers.executor import IN_VIRTUAL_TIME
+from workers.executor import traits_of
 
 # the time in which a coordinator can restart, including loading its data
 RESTART_SECONDS = 60.0
@@ -64,7 +64,7 @@ class Follower:
             if isinstance(event, CampaignCreated):
                 self._name = event.name
             elif isinstance(event, SessionOpened):
-                self._is_virtual = event.executor in IN_VIRTUAL_TIME
+                self._is_virtual = traits_of(event.executor).in_virtual_time
 
     def status(self, holding: Holding) -> Status:
         """Return the status of the campaign."""
@@ -130,7 +130,7 @@ def reason_not_to_follow(
     holding, is_held = watch_holder(store, run.name, say)
     if is_held:
         return None
-    if holding.holder and _is_on_ray(run):
+    if holding.holder and traits_of(read(run.settings_file).tree["workers"]["executor"]).on_ray:
         say(f"{holding.holder} is gone: waiting up to {duration(TAKE_UP_SECONDS)} for its coordinator to restart")
         deadline = clock() + TAKE_UP_SECONDS
         while clock() < deadline:
@@ -146,10 +146,6 @@ def reason_not_to_follow(
         f"no process runs {run.name}: {holding.holder}, which did, died without recording an outcome (last heartbeat "
         f"{moment(holding.last_beat)}); to continue: {run.resume_command}"
     )
-
-
-def _is_on_ray(run: Run) -> bool:
-    return bool(read(run.settings_file).tree["workers"]["executor"] == "ray")
 
 
 def check_held(run: Run, store: EventStore, say: Callable[[str], None]) -> Holding:

@@ -65,7 +65,7 @@ def launch(
         BbkbError: the errors of `open_session` and `Driver.run`. CampaignError: if the actor died.
     """
     with view(console) as shown:
-        if settings.workers.executor != "ray":
+        if not settings.workers.traits.on_ray:
             return _run_here(run, settings, shown, parts)
         from orchestrator.running.coordinator.cluster import disconnect
         from orchestrator.running.coordinator.remote import RemoteSession

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def check_address(settings: "Settings", address: str | None) -> None:
     """Raise UserError if a Ray cluster is specified and the executor is not Ray."""
-    if address is not None and settings.workers.executor != "ray":
+    if address is not None and not settings.workers.traits.on_ray:
         raise UserError(
             f"an address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
             "address out, or choose the executor ray"
@@ -33,7 +33,7 @@ def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | N
     Returns None if no local Ray is needed: `address` or RAY_ADDRESS names a cluster to join, or the
     executor is not Ray.
     """
-    if settings.workers.executor != "ray" or named_cluster(address) is not None:
+    if not settings.workers.traits.on_ray or named_cluster(address) is not None:
         return None
     cluster: Future[Cluster] = Future()
 

@@ -28,7 +28,7 @@ from orchestrator.campaign.status import Status
 from orchestrator.errors import RunError
 from orchestrator.session.build import Parts, build
 from orchestrator.session.driver import Driver
-from orchestrator.session.executors import EXECUTORS, Request, unenforced_limits
+from orchestrator.session.executors import MAKE, Request, unenforced_limits
 from orchestrator.session.notify import notifications
 from orchestrator.session.outputs import check_trial_folders, prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
@@ -164,17 +164,17 @@ def open_session(
             record_sessions(run, writer.epoch)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
         progress = _replay(run, store, parts, problem, settings)
-        kind = EXECUTORS[settings.workers.executor]
-        start_at = progress.campaign.clock.last_time
-        executor = kind.make(Request(settings, parts, run.name, start_at, allocation))
+        request = Request(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
+        executor = MAKE[settings.workers.executor](request)
         opened = _opening(progress, executor, writer, settings)
+        traits = settings.workers.traits
         driver = Driver(
             problem=problem,
             progress=progress,
             writer=writer,
             executor=executor,
             observe=observe,
-            computes_in_background=kind.computes_in_background,
+            computes_in_background=not (traits.one_at_a_time or traits.in_virtual_time),
             show_seconds=show_seconds,
         )
         driver.listen(resources.enter_context(notifications(settings.notify, run, driver.status)))

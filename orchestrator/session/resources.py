@@ -10,7 +10,6 @@ from objectives.objective import Candidates
 from orchestrator.errors import UserError
 from orchestrator.settings.model import Settings
 from orchestrator.settings.worker_sections import WorkerSettings, ends_of
-from workers.executor import ONE_AT_A_TIME
 from workers.messages import Limits, Share
 
 
@@ -43,20 +42,20 @@ def missing_program(settings: Settings) -> str:
 
 def check_program(settings: Settings) -> None:
     """Raise UserError if evaluations run on this machine and it lacks the command's program."""
-    if settings.workers.executor != "ray" and (missing := missing_program(settings)):
+    if not settings.workers.traits.on_ray and (missing := missing_program(settings)):
         raise UserError(f"{missing} (install it, or correct the command)")
 
 
 def check_timeout(settings: Settings) -> None:
     """Raise UserError if evaluations run in this thread and a time-out could not end them."""
-    executor = settings.workers.executor
-    timeout = settings.workers.timeout_seconds
+    workers = settings.workers
+    timeout = workers.timeout_seconds
     thread = threading.current_thread()
-    if executor not in ONE_AT_A_TIME or timeout is None or thread is threading.main_thread():
+    if not workers.traits.one_at_a_time or timeout is None or thread is threading.main_thread():
         return
     raise UserError(
-        f"workers.timeout_seconds with workers.executor {executor} needs the program's main "
-        f"thread, where an alarm can end an evaluation, got {timeout:g} in the thread "
+        f"workers.timeout_seconds with workers.executor {workers.executor} needs the program's "
+        f"main thread, where an alarm can end an evaluation, got {timeout:g} in the thread "
         f"{thread.name!r}: run the campaign in the main thread, leave timeout_seconds out, or set "
         "workers.executor to ray"
     )

@@ -95,7 +95,7 @@ def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
 
 def _workers(workers: WorkerSettings) -> WorkerRules:
     return WorkerRules(
-        count=workers.count if workers.executor == "ray" else None,
+        count=workers.count if workers.traits.on_ray else None,
         needs=needs_in_words(workers.cpus, workers.gpus, workers.memory_gb, workers.machines),
     )
 

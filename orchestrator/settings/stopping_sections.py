@@ -12,7 +12,6 @@ from orchestrator.settings.known_results import Known, has_values
 from orchestrator.settings.mistakes import Refusal, excerpt, failure
 from orchestrator.settings.sections import WHOLE, BudgetSettings, NaturalInt, PositiveInt, Section
 from orchestrator.settings.worker_sections import WorkerSettings
-from workers.executor import IN_VIRTUAL_TIME
 
 
 class AshaSettings(Section):
@@ -106,8 +105,8 @@ def population_problems(
         yield Refusal(("space",), "must be given with strategy pbt, which perturbs its parameters")
     if has_values(known_results):
         yield Refusal(("known_results",), f"{without}, which copies checkpoints of its own trials")
-    if budget.steps is not None and workers.executor in IN_VIRTUAL_TIME:
-        rule = f"{without} in virtual time, in which a stopped trial has trained on"
+    if budget.steps is not None and workers.traits.in_virtual_time:
+        rule = f"{without} in virtual time, because stopped trials use all steps there"
         yield Refusal(("budget", "steps"), rule)
     if budget.evaluations <= strategy.population:
         rule = f"must be above strategy.population, {strategy.population}, because each copy is a new trial"

@@ -14,7 +14,7 @@ from orchestrator.bandit.strategy import Shardable
 from orchestrator.settings.mistakes import Refusal, failure
 from orchestrator.settings.objective_sections import ObjectiveSettings
 from orchestrator.settings.sections import WHOLE, ComputingSettings, Hours, Seconds, Section
-from workers.executor import ExecutorName
+from workers.executor import TRAITS, ExecutorName, Traits
 from workers.messages import Share
 
 MOST_WORKERS = 100_000
@@ -53,7 +53,7 @@ class WorkerSettings(Section):
     """The executor of evaluations and the resources of each of them."""
 
     executor: ExecutorName = "ray"
-    """On Ray, one at a time in this process, or in virtual time."""
+    """Where evaluations run: in parallel on Ray, or without Ray, as in this process (inline)."""
     kind: Literal["task", "actor", "auto"] = "auto"
     """Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when
     the campaign's process dies; auto takes tasks for 1000 or more evaluations of less than 0.1
@@ -111,7 +111,7 @@ class WorkerSettings(Section):
 
     def _problems(self) -> Iterator[Refusal]:
         """Yield mistakes between the keys of the section."""
-        if self.executor != "ray":
+        if not self.traits.on_ray:
             if self.machines > 1:
                 rule = f"must be 1 without workers.executor ray, got {self.machines}"
                 yield Refusal(("machines",), rule)
@@ -123,6 +123,11 @@ class WorkerSettings(Section):
             yield Refusal(("kind",), f"{rule}a task ends with the campaign's process", "task")
         if self.retry_memory_factor is not None and self.memory_gb is None:
             yield Refusal(("retry_memory_factor",), "needs workers.memory_gb: it multiplies that")
+
+    @property
+    def traits(self) -> Traits:
+        """The properties of the executor."""
+        return TRAITS[self.executor]
 
     @property
     def sized_by(self) -> dict[str, str]:
@@ -183,7 +188,7 @@ def shard_problems(
     if shards > 1 and not isinstance(strategy, Shardable):
         rule = f"must be 1 with this strategy, bbkb can have more, got {shards}"
         yield Refusal(("computing", "shards"), rule)
-    elif shards > 1 and workers.executor != "ray":
+    elif shards > 1 and not workers.traits.on_ray:
         rule = f"must be 1 without workers.executor ray, got {shards}"
         yield Refusal(("computing", "shards"), rule)
 

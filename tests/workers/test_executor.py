@@ -12,10 +12,9 @@ import pytest
 from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
-from orchestrator.session.executors import EXECUTORS
 from tests.executors import HERE, executor_here
 from tests.present import of_type
-from workers.executor import Executor
+from workers.executor import TRAITS, Executor
 from workers.messages import (
     Attempt,
     Failure,
@@ -35,7 +34,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers can
 
 ON_RAY = [pytest.param(kind, marks=pytest.mark.thorough) for kind in ("task", "actor", "auto")]
 
-ENFORCING = [name for name in HERE if "timeout_seconds" not in EXECUTORS[name].unenforced]
+ENFORCING = [name for name in HERE if "timeout_seconds" not in TRAITS[name].unenforced]
 STEPS = 200  # of a training that may be stopped
 
 

@@ -16,7 +16,7 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
     """
     workers = settings.workers
     is_named = named_cluster(address) is not None
-    if workers.executor != "ray" or not (is_named or or_here or workers.ray_train):
+    if not workers.traits.on_ray or not (is_named or or_here or workers.ray_train):
         return
     # imported here, because importing Ray takes seconds and campaigns without Ray do not need it
     from orchestrator.running.coordinator.cluster import connect, disconnect, node_here
