@@ -94,7 +94,7 @@ def _parameter(parameter: AnyHyperparameter) -> Plain:
 
 
 def _any_of(condition: Condition | Conjunction) -> list[Plain]:
-    """Return alternative clauses, of which one must hold."""
+    """Return alternative clauses: one of them must hold."""
     if isinstance(condition, ConfigSpace.OrConjunction):
         return [clause for part in condition.components for clause in _any_of(part)]
     if isinstance(condition, ConfigSpace.AndConjunction):

@@ -118,7 +118,7 @@ class ShortThenBest:
 
 
 def known_methods(names: Sequence[str]) -> None:
-    """Raise UserError when one of `names` is no method, or its library is not installed."""
+    """Raise UserError if one of `names` is not a method, or its library is not installed."""
     for name in names:
         if name not in LABELS:
             choices = ",".join(LABELS)
@@ -129,7 +129,7 @@ def known_methods(names: Sequence[str]) -> None:
 
 
 def make_method(name: str, problem: CurveProblem, setting: Setting) -> Method:
-    """Make the method `name` of LABELS, which is no campaign."""
+    """Return the method `name` of LABELS, which does not run a campaign."""
     seed, trainings = setting.seed, setting.trainings
     if name.startswith("tpe"):
         from optuna.samplers import TPESampler

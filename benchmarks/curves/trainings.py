@@ -1,6 +1,6 @@
 """Short trainings on the data sets that scikit-learn bundles, a validation value after each step.
 
-Each training is a generator of at most `STEPS` values, of which larger ones are better. It may end
+Each training is a generator of at most `STEPS` values; larger values are better. It may end
 early; a value that is not finite means that it has diverged.
 """
 
@@ -78,7 +78,7 @@ def boosting(rows: Rows, parameters: Parameters, seed: int, *, is_regression: bo
 
 
 def linear_classifier(rows: Rows, parameters: Parameters, seed: int) -> Iterator[float]:
-    """A linear classifier by stochastic gradients, one epoch a step: accuracy."""
+    """A linear classifier by stochastic gradients, one epoch per step: accuracy."""
     model = SGDClassifier(random_state=seed, **parameters)
     for _ in range(STEPS):
         model.partial_fit(rows.train, rows.train_target, classes=rows.classes)
@@ -86,7 +86,7 @@ def linear_classifier(rows: Rows, parameters: Parameters, seed: int) -> Iterator
 
 
 def linear_regression(rows: Rows, parameters: Parameters, seed: int) -> Iterator[float]:
-    """A linear regression by stochastic gradients, one epoch a step: R²."""
+    """A linear regression by stochastic gradients, one epoch per step: R²."""
     model = SGDRegressor(random_state=seed, **parameters)
     target = (rows.train_target - rows.train_target.mean()) / rows.train_target.std()
     validation = (rows.validation_target - rows.train_target.mean()) / rows.train_target.std()
@@ -105,7 +105,7 @@ def _fit_of(r2: float) -> float:
 
 
 def perceptron(rows: Rows, varied: Parameters, seed: int, *, ends_early: bool = False, **fixed: str) -> Iterator[float]:
-    """A multilayer perceptron, one epoch a step: − log loss. It can end when its training loss has
+    """A multilayer perceptron, one epoch per step: − log loss. It can end if its training loss has
     not fallen by a hundredth for some steps."""
     parameters = {**fixed, **varied}
     hidden = (parameters.pop("width"),) * parameters.pop("layers")
@@ -171,7 +171,7 @@ class RecurrentNetwork:
 
 
 def recurrent(rows: Rows, parameters: Parameters, seed: int) -> Iterator[float]:
-    """A recurrent network trained by gradients with momentum, one epoch a step: accuracy, and NaN
+    """A recurrent network trained by gradients with momentum, one epoch per step: accuracy, and NaN
     once its scores are not finite."""
     rng, classes = np.random.default_rng(seed), rows.classes
     model = RecurrentNetwork(rows.train.shape[1], len(classes), parameters, rng)

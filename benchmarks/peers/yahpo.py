@@ -30,7 +30,7 @@ TRAININGS = tuple(f"lcbench-{task}" for task in TASKS)
 class Training(WholeSpace):
     """One task of LCBench."""
 
-    curves: CurveProblem  # its learning curves, of which the last value counts
+    curves: CurveProblem  # its learning curves; the last value of each is its result
 
     @property
     def group(self) -> Group:

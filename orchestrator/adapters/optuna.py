@@ -225,7 +225,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
 
 
 def _whole(study: Study) -> Study:
-    """Return the study of which a Hyperband pruner shows a bracket; another study unchanged."""
+    """Return the complete study if a Hyperband pruner shows one bracket of it, else `study`."""
     whole: Study = getattr(study, "_study", study)
     return whole
 

@@ -39,7 +39,7 @@ def check_class(value: object, prefix: str = "", methods: Sequence[str] = METHOD
     `methods`.
     """
     if not isinstance(value, type):
-        raise ValueError(f"{prefix}must name a class, it names {excerpt(value)}")
+        raise ValueError(f"{prefix}must name a class, got {excerpt(value)}")
     lacking = [method for method in methods if not callable(getattr(value, method, None))]
     if lacking:
         raise ValueError(f"{prefix}must have the methods {', '.join(methods)}; it lacks {', '.join(lacking)}")

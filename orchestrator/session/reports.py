@@ -54,7 +54,7 @@ class RecordedReports:
     def take_rest(self, outcome: Success | Stopped, trainings: Trainings) -> list[Reported]:
         """Return the outcome's reports that are not yet in the log, and discard the attempt.
 
-        A report is missing in the log if its message was lost or delayed. Workers of an older
+        A report is missing from the log if its message was lost or delayed. Workers of an older
         version send pairs without metrics.
         """
         identity = outcome.trial, outcome.attempt

@@ -155,7 +155,7 @@ def known_problems(known_results: Known, space: Mapping[str, object], strategy: 
     for number in runs[1:]:
         yield Refusal(("known_results", number, "best_of"), "must not be given twice: list all runs in one")
     for number in runs if not space else ():
-        rule = "needs a space: the configurations of other runs are no rows of a table"
+        rule = "needs a space: the configurations of other runs are not rows of a table"
         yield Refusal(("known_results", number, "best_of"), rule)
     if isinstance(warm_start_of(strategy), DataStart) and not has_values(known_results):
         yield Refusal(("strategy", "warm_start"), "data needs known_results, such as [{table: results.csv}]")

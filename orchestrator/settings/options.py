@@ -56,7 +56,7 @@ def _unwritable_fields(cls: type) -> list[Refusal]:
             TypeAdapter(hints[field.name])
         except PydanticSchemaGenerationError:
             kind = getattr(hints[field.name], "__name__", hints[field.name])
-            rule = f"is a field of {cls.__name__} with the type {kind}, of which a campaign file cannot give a value"
+            rule = f"is a field of {cls.__name__} with a type that no campaign file has, {kind}"
             remedy = "take plain values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
             problems.append(Refusal((field.name,), f"{rule}; {remedy}"))
     return problems

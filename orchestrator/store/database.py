@@ -170,8 +170,8 @@ def _is_transient(error: DBAPIError) -> bool:
 _REMEDIES = {
     "unable to open database": "does the folder exist, and may it be written? A copy in another folder can be read",
     "read-only transaction": "the database accepts no writes now: is it a standby or in maintenance? Name the primary",
-    "statement timeout": "the server's statement_timeout is shorter than a statement takes",
-    "idle-in-transaction": "the server's idle_in_transaction_session_timeout is shorter than a transaction takes",
+    "statement timeout": "a statement exceeded the server's statement_timeout",
+    "idle-in-transaction": "a transaction reached idle_in_transaction_session_timeout",
     "readonly": "make the file and its folder writable",
     "read-only": "make the file and its folder writable",
     "disk is full": "free some space and resume: committed events are safe",

@@ -5,7 +5,7 @@ Tables of older versions are read as they are, and the first process that writes
 | tables | change |
 | --- | --- |
 | 1 | (0.1) no version row; the table of holders or the column of checksums may be missing |
-| 2 | a version row; chained checksums, the last of which the campaign's row has; claims carry settings; snapshots |
+| 2 | a version row; chained checksums, the last one also per campaign; settings in claims; snapshots |
 | 3 | notes |
 
 `store.versions` translates the events.

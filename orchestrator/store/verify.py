@@ -110,7 +110,7 @@ class LogComparison:
         if self.difference is not None:
             return f"compared: event {self.difference} differs from the copy's, after {self.events} that are alike"
         if self.older:
-            return f"compared: the copy has {self.older} events more; these are missing at the end of this log"
+            return f"compared: the copy has {self.older} more events, which this log has lost"
         return f"compared: {self.events} events are those of the copy, and {self.newer} came after it was made"
 
 

@@ -55,7 +55,7 @@ class TrainerCrew(GroupCrew):
             ray.cloudpickle.register_pickle_by_value(module)
 
     def kind_of(self, error: BaseException) -> FailureKind:
-        """Classify an exception: a process or node lost by the trainer is no error of its own."""
+        """Classify an exception: the loss of a process or node is not an error of the function."""
         return kind_of_trainers_error(error)
 
 

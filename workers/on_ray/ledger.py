@@ -14,7 +14,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from workers.messages import Outcome
 
-NAMESPACE = "bbkb"  # of everything that bbkb names in a cluster: these entries, and named actors
+NAMESPACE = "bbkb"  # for all names of bbkb in a cluster: of these entries and of actors
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,8 +88,8 @@ class WorkerActor:
     def _tell(self, write: Callable[[], None]) -> None:
         """Write into the ledger if Ray's head responds.
 
-        An unreachable head is no reason to lose an evaluation: only a session that takes over at
-        this moment would miss the entry and evaluate again.
+        An evaluation must not be lost because the head is unreachable: only a session that takes
+        over at this moment would miss the entry and evaluate again.
         """
         try:
             write()

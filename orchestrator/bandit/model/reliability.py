@@ -61,7 +61,7 @@ class _Pooled:
     trials: int = 0
 
     def averaged(self, other: "_Pooled") -> "_Pooled":
-        """Return the average with `other`, weighted by trials, of which one or both have some."""
+        """Return the average with `other`, weighted by trials; one of both must have some."""
         trials = self.trials + other.trials
         return _Pooled((self.trials * self.z + other.trials * other.z) / trials, trials)
 

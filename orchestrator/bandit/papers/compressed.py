@@ -127,7 +127,7 @@ class Compressed(ABC):
     """The hyperparameters of the compressed strategies. The defaults are the papers' settings,
     except for the kernel's lengthscale: 1 suits the papers' domains, which are several units wide.
     For features in [0, 1], it leaves so little variance that the absolute test, which ignores
-    values known to ±0.24, stores few pairs besides the initial points.
+    values with a standard deviation below 0.24, stores few pairs besides the initial points.
 
     Arms are pulled one at a time; `ask` returns `Wait` while a reward is missing. Failed pulls do
     not affect the belief. Raises ValueError, with the field's name, if a value is out of range.
@@ -137,7 +137,7 @@ class Compressed(ABC):
     1/(e^{2ε} − 1) times, counting stored pulls of its neighbors. `absolute` stores one if σ²_D >
     e^{2ε}/(2πe) − σ², in squared units of the rewards, or of the scores, whose prior variance is 1.
 
-    Skipping. A skipped step only increments t, and thereby changes β_t. The wider the bound, the
+    Skipping. A skipped step only increments t, which changes β_t. The wider the bound, the
     larger the variance of the selected arm, so the first step that is not skipped is found by
     bisection. EI, MPI, and UCB with a fixed `width` do not depend on t, so after their first
     uninformative step all further steps are uninformative, too. If every step up to `max_skipped`
@@ -153,7 +153,7 @@ class Compressed(ABC):
         EntropyTest, Doc("`absolute`: store a pull if H > ε; `relative`: if H > log √(2πeσ²) + ε, which needs ε ≥ 0.")
     ] = "absolute"
     evaluate_uninformative: Annotated[
-        bool, Doc("True: evaluate every step, store the informative ones; False: skip the others.")
+        bool, Doc("True: evaluate every step; False: skip the steps that are not informative.")
     ] = True
     initial_points: Annotated[
         Annotated[int, Ge(1)] | None,

@@ -58,7 +58,7 @@ class Estimates:
     counts: Indices  # (p,), the numbers of pulls of the arms
     means: Floats  # (p,), the estimates m of the arms' scores
     model_variances: Floats  # (p,), (1 − w)² σ̃²
-    # v, the variance of a score; 0 if arms do not repeat and thus have no individual effects
+    # v, the variance of a score; 0 if arms do not repeat and have no individual effects
     noise: float
 
     @staticmethod

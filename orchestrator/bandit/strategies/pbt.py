@@ -103,7 +103,7 @@ class PBT(Options, ModelFree[PopulationState]):
     ] = None
     mode: Annotated[Literal["async"], Doc("Always `async`: no member waits for the others.")] = "async"
     refresh_growth: Annotated[
-        float, Gt(0), Doc("The share by which results have grown when the strategy learns them; by default each.")
+        float, Gt(0), Doc("The share of new results that starts a refresh; default: one result.")
     ] = 1e-9
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 WIDTH = 2.0  # standard deviations
-ATOMS = 300  # of a dictionary, so that the duration of a refit is limited
+ATOMS = 300  # the largest dictionary; it limits the duration of a refit
 COMPRESSION = 0.1  # ε of the relative test: stores variances above 0.22 of the noise's
 COVERAGE = 0.25  # the share of the picks for levels of choices that lack evaluations
 VERIFY = 0.25  # the share of the picks that repeat the best candidates if values are noisy

@@ -102,7 +102,7 @@ class Trainings:
     continued: frozenset[int] = frozenset()  # trials that were continued at least once
     completing: frozenset[int] = frozenset()  # trials continued with the last part of the budget
     removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
-    # continued trials that reported their first step again and thus found no checkpoint
+    # continued trials that reported their first step again because they found no checkpoint
     without_checkpoint: frozenset[int] = frozenset()
     furthest_step: int = 0  # the largest step that any trial reported; 0 before the first report
     whole: WholeTrainings = field(default_factory=WholeTrainings)

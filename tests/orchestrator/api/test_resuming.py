@@ -166,7 +166,7 @@ def test_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str, A
         tune_small({**inline, "run": None}, resume=True)
     with pytest.raises(ValueError, match="resume must be the path of a run's folder, True or False, got None"):
         tune_small(inline, resume=None)
-    tune_small(inline, resume=True)  # there is none, so that it begins
+    tune_small(inline, resume=True)  # there is no such run, so a new one begins
     with pytest.raises(RunError, match=r"`run` must name a new run, got 'first'.*resume=True"):
         tune_small(inline)
 

@@ -63,7 +63,7 @@ def test_early_ends_are_named_after_three_trials_have_finished() -> None:
 @pytest.mark.parametrize(
     "trial",
     [
-        ((0.05, 0.05, 0.05, 0.05), 0.056),  # flat, and the result is on other rows
+        ((0.05, 0.05, 0.05, 0.05), 0.056),  # a flat curve; the result comes from other data
         ((0.31, 0.305, 0.30, 0.35), 0.30),  # the best one is returned, not the last one
     ],
 )

@@ -82,7 +82,7 @@ def test_surrogate_of_a_long_campaign_uses_a_sample_with_the_best_result() -> No
 def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     assert learning_curves(history) is None
-    for row in history.trials:  # one step each is no curve
+    for row in history.trials:  # trials with a single step have no curve
         row.own_training().reports = {1: 0.5}
         history.reporting[row.trial] = row
     assert learning_curves(history) is None

@@ -157,7 +157,7 @@ class Lines:
         self.lines.append(str(text))
 
     def view(self) -> View:
-        return PlainView(cast(Console, self))  # `print` is all that it uses of a console
+        return PlainView(cast(Console, self))  # it only calls the method `print` of a console
 
 
 @pytest.mark.thorough

@@ -130,7 +130,7 @@ strategy: {name: bbkbb}
 => 4: strategy.name must be a listed strategy or package.module:Name, got "bbkbb"; did you mean
 strategy: {name: 3} => 4: strategy.name must be a listed strategy
 strategy: {name: 'nowhere:Name'} => 4: strategy.name cannot be imported: no module named 'nowhere'
-strategy: {name: 'json:loads'} => 4: strategy.name must name a class, it names
+strategy: {name: 'json:loads'} => 4: strategy.name must name a class, got
 strategy: [bbkb] => 4: strategy must be a mapping such as {name: bbkb, …}, got ["bbkb"]
 strategy: {kernel: {lengthscale: 1}} => 4: strategy.kernel.name is required: one of rbf,
 strategy: {kernel: {name: rfb}} => 4: strategy.kernel.name must be one of rbf,

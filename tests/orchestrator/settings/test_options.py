@@ -72,7 +72,7 @@ def test_field_without_plain_values_is_named_with_a_supported_type() -> None:
     with pytest.raises(ValidationError) as error:
         build(Covered, options)
     assert [str(problem) for problem in describe(error.value, options)] == [
-        "kernel is a field of Covered with the type Kernel, of which a campaign file cannot give a value; take plain "
+        "kernel is a field of Covered with a type that no campaign file has, Kernel; take plain "
         "values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
     ]
 

@@ -1,4 +1,4 @@
-"""Tests of workers/gangs/trainer_check.py, and of which evaluations it reaches."""
+"""Tests of workers/gangs/trainer_check.py, and of the evaluations to which it applies."""
 
 import os
 import sys

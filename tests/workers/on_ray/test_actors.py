@@ -155,7 +155,7 @@ def test_finished_result_outlives_its_worker_until_it_is_acknowledged(make: Make
         os.kill(int(pid), signal.SIGKILL)
     first.close(leave_running=True)
     second = make()
-    assert second.adopt({0: 1, 1: 1}) in ({1}, {0, 1})  # 2 ran on the worker of 0 or on another
+    assert second.adopt({0: 1, 1: 1}) in ({1}, {0, 1})  # trial 2 may have had the worker of trial 0
     assert value_of(drain(second)[1]) == pids[1]
     second.acknowledge([(0, 1), (1, 1)])
     second.close(leave_running=True)
