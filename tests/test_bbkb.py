@@ -130,14 +130,8 @@ def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
     exported = [
         getattr(bbkb, name) for name in bbkb.__all__ if not is_error(getattr(bbkb, name)) and name not in MODULES
     ]
-    faces: list[Callable[..., Any]] = [
-        *public_names(objective),
-        ObjectiveOptions,
-        ReadsFiles,
-        KnowsParameters,
-        find_objective,
-    ]
-    faces += [launch.launch, launch.watch]
+    faces: list[Callable[..., Any]] = [*public_names(objective), find_objective, launch.launch, launch.watch]
+    faces += [ObjectiveOptions, ReadsFiles, KnowsParameters]
     for exported_object in (
         *(exported_object for exported_object in exported if callable(exported_object)),
         *faces,

@@ -69,17 +69,8 @@ def test_curves_without_stopping_pays_for_whole_trainings(problem: CurveProblem)
 
 
 def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp_path: Path) -> None:
-    record = {
-        "problem": "taskset-6",
-        "workers": 8,
-        "trainings": 10,
-        "used": [0.1],
-        "finished_regret": 0.5,
-        "starts": 3,
-        "continuations": 0,
-        "finished": 1,
-        "seconds": 0.0,
-    }
+    record = {"problem": "taskset-6", "workers": 8, "trainings": 10, "used": [0.1], "finished_regret": 0.5}
+    record |= {"starts": 3, "continuations": 0, "finished": 1, "seconds": 0.0}
     for method, regrets in {"bbkb-model": (0.1, 0.3), "random": (0.4, 0.4), "random-asha": (0.2, 0.3)}.items():
         lines = [
             json.dumps({**record, "method": method, "seed": seed, "regrets": [regret], "begun_regret": 0.1})

@@ -102,17 +102,7 @@ def test_method_without_reports_pays_whole_trainings_only(problem: CurveProblem)
 
 def test_regret_before_the_first_report_is_the_first_one() -> None:
     record = Record(
-        problem="p",
-        method="m",
-        workers=1,
-        trainings=1,
-        seed=0,
-        used=[0.2, 0.6],
-        regrets=[0.5, 0.1],
-        finished_regret=None,
-        starts=1,
-        continuations=0,
-        finished=0,
-        seconds=0.0,
-    )
+        problem="p", method="m", workers=1, trainings=1, seed=0, used=[0.2, 0.6], regrets=[0.5, 0.1],
+        finished_regret=None, starts=1, continuations=0, finished=0, seconds=0.0,
+    )  # fmt: skip
     assert at_marks(record, [0.1, 0.2, 0.5, 0.6, 1.0]).tolist() == [0.5, 0.5, 0.5, 0.1, 0.1]

@@ -180,11 +180,6 @@ def test_coarse_integers_are_dropped_keeping_the_first() -> None:
     assert len({tuple(candidates.parameters(arm).values()) for arm in range(len(candidates))}) == len(candidates)
 
 
-def test_tiny_bound_is_not_rounded() -> None:
-    values = make_candidates({"l2": Range(1.2345678e-12, 1e-3, log=True)}, 3, "grid").columns["l2"]
-    np.testing.assert_allclose(values.min(), 1.2345678e-12, rtol=1e-12)
-
-
 @pytest.mark.parametrize(
     ("space", "size", "sampler", "message"),
     [

@@ -31,15 +31,9 @@ def success(it: Execution, attempt: int = 1, time: float | None = None) -> Trial
     ended = it.ended if it.ended is not None else it.began
     metrics = {"pid": float(it.pid), "began": it.began}
     return TrialSucceeded(
-        time=time or ended,
-        trial=SEEDS[it.seed],
-        attempt=attempt,
-        value=0.0,
-        started=it.began,
-        finished=ended,
-        worker="",
-        metrics=metrics,
-    )
+        time=time or ended, trial=SEEDS[it.seed], attempt=attempt, value=0.0, started=it.began, finished=ended,
+        worker="", metrics=metrics,
+    )  # fmt: skip
 
 
 def failed_trial(trial: int, kind: str = "worker lost", attempt: int = 1) -> TrialFailed:

@@ -23,19 +23,9 @@ def resolved(**arguments: Any) -> dict[str, Any]:
 
 
 def test_arguments_are_keys_of_the_campaign_file() -> None:
-    settings = resolved(
-        evaluations=7,
-        direction="minimize",
-        executor="inline",
-        workers=2,
-        hours=1.5,
-        steps=40,
-        early_stopping="median",
-        strategy="uniform",
-        seed=3,
-        name="net",
-        run="first",
-    )
+    limits = {"evaluations": 7, "hours": 1.5, "steps": 40, "early_stopping": "median"}
+    names = {"name": "net", "run": "first", "seed": 3, "strategy": "uniform"}
+    settings = resolved(direction="minimize", executor="inline", workers=2, **limits, **names)
     budget, workers = settings["budget"], settings["workers"]
     assert (budget["evaluations"], budget["hours"], budget["steps"]) == (7, 1.5, 40)
     assert (workers["executor"], workers["count"]) == ("inline", 2)

@@ -179,15 +179,9 @@ def test_share_of_starts_has_most_of_the_gain_of_the_best_number_of_starts(rho: 
 def with_reliability(state: CampaignState, correlation: float, **rule: bool) -> CampaignState:
     """Return a state whose model was fitted, with trials that used half of the budget."""
     assert state.rules.training is not None
-    learned = LearnedModel(
-        inside=0,
-        predicted=0,
-        noise=0.0,
-        most_pulled=0,
-        most_pulls=0,
-        evaluations=4,
-        steps=((3, correlation), (5, correlation), (END, 1.0)),
-    )
+    steps = ((3, correlation), (5, correlation), (END, 1.0))
+    pulled = {"most_pulled": 0, "most_pulls": 0, "evaluations": 4}
+    learned = LearnedModel(inside=0, predicted=0, noise=0.0, **pulled, steps=steps)
     training = replace(state.rules.training, **{**NEWEST, **rule})
     return replace(
         state,

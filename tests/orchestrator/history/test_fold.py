@@ -115,15 +115,8 @@ def test_history_queues_running_trials_at_the_end_of_a_session_and_runs_adopted_
     assert (status.trials.in_flight, status.trials.running) == (0, ())
     assert status.trials.waiting == sum(row.status == "queued" for row in history.trials)
     adopted = tuple(history.campaign.running)
-    opened = SessionOpened(
-        time=closed.time + 200.0,
-        epoch=2,
-        executor="ray",
-        slots=3,
-        settings=history.settings.plain,
-        rules=history.campaign.rules,
-        adopted=adopted,
-    )
+    before = next(event for event in events if isinstance(event, SessionOpened))
+    opened = replace(before, time=closed.time + 200.0, epoch=2, adopted=adopted)
     again = advance(history, opened)
     assert {row.trial for row in again.trials if row.status == "running"} == set(adopted)
 

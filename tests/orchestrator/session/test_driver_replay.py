@@ -36,18 +36,6 @@ def test_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path,
     assert sorted(succeeded) == list(range(30))
 
 
-def test_replayed_log_equals_the_live_state(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path)
-    executor = campaign.simulated_executor(failure_rate=0.2)
-    driver = campaign.driver(executor)
-    driver.run(campaign.session_event(executor))
-    again = replay(campaign.problem, campaign.events())
-    assert again.campaign == driver.progress.campaign
-    assert campaign.problem.strategy.recorded(again.model) == campaign.problem.strategy.recorded(driver.progress.model)
-    ours, theirs = (campaign.problem.strategy.posterior(model) for model in (again.model, driver.progress.model))
-    np.testing.assert_array_equal(ours.ucb, theirs.ucb)
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_campaign_killed_repeatedly_makes_the_decisions_of_an_undisturbed_one(tmp_path: Path, seed: int) -> None:
     (tmp_path / "a").mkdir()

@@ -12,15 +12,7 @@ from tests.present import of_type, present
 from workers.messages import Failure, FailureKind, Success
 from workers.output_files import HEADER_BYTES, OutputFile, output_file, read_end
 
-FAILURE = Failure(
-    trial=3,
-    attempt=1,
-    kind=FailureKind.ERROR,
-    message="ValueError: no\nTraceback …",
-    started=0.0,
-    finished=1.0,
-    worker="w",
-)
+FAILURE = Failure(3, 1, FailureKind.ERROR, "ValueError: no\nTraceback …", started=0.0, finished=1.0, worker="w")
 
 
 def print_into(trials: Path, text: bytes) -> None:

@@ -48,13 +48,6 @@ def test_adopted_attempt_repeats_no_report_with_its_outcome() -> None:
     after.begin(campaign)
     campaign, new = recorded(campaign, after, 1, 4, 5)
     assert new == [4, 5]
-    outcome = Success(
-        trial=0,
-        attempt=1,
-        value=0.6,
-        started=0.0,
-        finished=1.0,
-        worker="w",
-        reports=tuple(value.reported for value in values_of(1, 1, 2, 3, 4, 5, 6)),
-    )
+    reports = tuple(value.reported for value in values_of(1, 1, 2, 3, 4, 5, 6))
+    outcome = Success(0, 1, value=0.6, started=0.0, finished=1.0, worker="w", reports=reports)
     assert [reported.step for reported in after.take_rest(outcome, campaign.trainings)] == [6]
