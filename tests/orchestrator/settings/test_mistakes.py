@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from objectives.keywords import suggestion
 from orchestrator.settings.file import Document, Keys
 from orchestrator.settings.mistakes import (
     Refusal,
-    align,
     config_error,
     describe,
     excerpt,
@@ -36,44 +35,11 @@ def _problems_of(tree: Mapping[str, Any]) -> list[str]:
     return [str(problem) for problem in describe(error.value, tree, _Outer)]
 
 
-def test_union_has_one_mistake() -> None:
-    assert _problems_of({"inner": {"size": "x"}}) == ['inner.size must be a number or a list, got "x"']
-
-
-def test_union_reports_the_member_that_matched_furthest() -> None:
-    assert _problems_of({"inner": {"size": [1, "x"]}}) == ['inner.size.1 must be a number, got "x"']
-
-
 def test_list_with_two_wrong_entries_has_two_mistakes() -> None:
     assert _problems_of({"inner": {"size": ["x", "y"]}}) == [
         'inner.size.0 must be a number, got "x"',
         'inner.size.1 must be a number, got "y"',
     ]
-
-
-def test_mistakes_are_all_found() -> None:
-    assert _problems_of({"kind": "c"}) == ["inner is required", "kind must be 'a' or 'b', got \"c\""]
-
-
-@pytest.mark.parametrize(
-    ("keys", "message", "value", "expected"),
-    [
-        (("strategy",), "strategy.delta must be > 0", None, "strategy.delta must be > 0"),
-        (("strategy", "kernel"), "kernel.variance must be > 0", None, "strategy.kernel.variance must be > 0"),
-        (("strategy", "kernel"), "strategy.kernel.x must be 1", None, "strategy.kernel.x must be 1"),
-        (("space", "a"), "low must be < high", {"low": 1}, "space.a.low must be < high"),
-        (("space", "low"), "low must be < high", {"low": 1}, "space.low.low must be < high"),
-        (("objective", "command"), "objective.command: {a} is odd", None, "objective.command: {a} is odd"),
-        (("objective",), "something else is wrong", {"low": 1}, "objective: something else is wrong"),
-    ],
-)
-def test_message_with_its_own_path_is_joined_to_the_files(keys: Keys, message: str, value: Any, expected: str) -> None:
-    assert str(align(keys, message, value)) == expected
-
-
-def test_our_own_problems_pass_through_pydantic_unchanged() -> None:
-    problems = [Refusal(("a", "b"), "must be {braces}", '"%s"'), Refusal((), ": a sentence")]
-    assert describe(failure(problems), {}) == problems
 
 
 def test_lines_are_in_the_order_of_the_file_without_repetitions() -> None:
@@ -97,26 +63,6 @@ def test_synonym_is_reported_with_the_right_word() -> None:
             Sense.model_validate({"direction": word})
         (problem,) = describe(error.value, {"direction": word})
         assert str(problem) == (f"direction must be 'maximize' or 'minimize', got \"{word}\"; did you mean '{meant}'?")
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    at_most: float | None = None
-
-
-class _File(BaseModel):
-    several: tuple[_Section, ...] = ()
-    maybe: _Section | None = None
-
-
-@pytest.mark.parametrize(("tree", "place"), [({"several": [{"x": 4}]}, "several.0"), ({"maybe": {"x": 4}}, "maybe")])
-def test_unknown_key_is_reported_with_the_keys_of_its_section(tree: Mapping[str, Any], place: str) -> None:
-    with pytest.raises(ValidationError) as error:
-        _File.model_validate(tree)
-    assert [str(problem) for problem in describe(error.value, tree, _File)] == [
-        f"{place}.x is not a known key; valid names: at_most"
-    ]
 
 
 def test_unknown_key_of_an_unknown_section_gets_no_list() -> None:
