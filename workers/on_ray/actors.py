@@ -278,12 +278,8 @@ class WorkerPool:
                     worker.acknowledged.append(attempt)
 
     def last_entry(self, trial: int, attempt: int) -> Entry | None:
-        """Return the ledger's entry of an attempt whose worker has died."""
+        """Return the ledger's entry of an attempt; None if no worker has begun it."""
         return self._ledger.read(trial, attempt)
-
-    def has_begun(self, trial: int, attempt: int) -> bool:
-        """Return whether a worker has begun this attempt, which may have ended since."""
-        return self._ledger.read(trial, attempt) is not None
 
     def is_alive(self, reference: Reference) -> bool:
         """Return whether the worker of this attempt has a process."""
@@ -327,7 +323,7 @@ class WorkerPool:
         for attempt, worker in self._entries.items():
             if worker is None or worker.has_begun or now - worker.made < PLACE_SECONDS:
                 continue
-            worker.has_begun = self.has_begun(*attempt)
+            worker.has_begun = self.last_entry(*attempt) is not None
             waiting += not worker.has_begun
         for worker in self._idle[:waiting]:
             self._idle.remove(worker)

@@ -117,7 +117,7 @@ class InFlight:
         for reference, attempt in reversed(self.items()):
             if attempt.request is None or not isinstance(attempt.runner, WorkerPool):
                 continue
-            if not attempt.runner.has_begun(attempt.trial, attempt.attempt):
+            if attempt.runner.last_entry(attempt.trial, attempt.attempt) is None:
                 yield reference
 
     def unresolved(self, trials: Iterable[int]) -> list[Reference]:

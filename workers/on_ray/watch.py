@@ -135,7 +135,7 @@ class Watch:
     def _late_on_actors(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Loss]:
         for key, reference in attempts.items():
             self._first_noted.setdefault(key, now)
-            if key not in self._begun and self._pool.has_begun(*key):
+            if key not in self._begun and self._pool.last_entry(*key) is not None:
                 self._begun[key] = now
             if key in self._begun:
                 if self._is_overdue(now - self._begun[key]):
