@@ -10,8 +10,10 @@ The names of this module, `bbkb.strategies`, `bbkb.strategy`, `bbkb.adapters` an
 any version.
 """
 
+import atexit
 import importlib
 import importlib.util
+import os
 import sys
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -107,10 +109,28 @@ import_own_packages()
 
 def main() -> None:
     """Run the `bbkb` command with this process's arguments, and exit with its exit code."""
+    codes: list[int] = []
+    atexit.register(_end_process, codes)  # the first one that is registered is called last
     # imported here to keep a script's `import bbkb` fast
     from orchestrator.cli.main import main as command
 
-    command()
+    try:
+        command()
+    except SystemExit as ended:
+        codes += [ended.code] if isinstance(ended.code, int) else []
+        raise
+
+
+def _end_process(codes: list[int]) -> None:
+    """End the process with the code of the command, if there is one, before Python frees all modules.
+    That takes up to two seconds after Ray, SciPy and Plotly were imported."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):  # None or a broken pipe, which Python reports
+        return
+    for code in codes:
+        os._exit(code)
 
 
 if __name__ == "__main__":

@@ -161,3 +161,29 @@ def is_error(item: object) -> bool:
 @pytest.mark.parametrize(("name", "function"), list(public_callables()))
 def test_argument_section_names_every_parameter(name: str, function: Callable[..., Any]) -> None:
     assert missing_arguments(function) == []
+
+
+OWN_CODE = """
+import atexit
+
+class Freed:
+    def __del__(self):
+        print("freed")
+
+freed = Freed()
+atexit.register(print, "called at the exit")
+
+def evaluate(x):
+    return x
+"""
+
+
+def test_command_ends_with_its_code_and_exit_handlers_without_freeing_all_modules(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN_CODE)
+    campaign = "name: c\nobjective: {callable: mine.py:evaluate, direction: maximize}\nspace: {x: {low: 0, high: 1}}\n"
+    for budget, code in (("5", 0), ("-5", 2)):
+        (tmp_path / "campaign.yaml").write_text(f"{campaign}budget: {{evaluations: {budget}}}\n")
+        done = run_python("-m", "bbkb", "validate", "campaign.yaml", cwd=tmp_path)
+        assert done.returncode == code, done.stderr
+        assert done.stdout.endswith("called at the exit\n") == (code == 0)
+        assert "freed" not in done.stdout
