@@ -12,6 +12,6 @@ def present(value: T | None) -> T:
 
 
 def of_type(kind: type[T], value: object) -> T:
-    """Return `value`. Raises AssertionError if it is no instance of `kind`."""
+    """Return `value`. Raises AssertionError if it is not an instance of `kind`."""
     assert isinstance(value, kind), value
     return value

@@ -88,7 +88,7 @@ def cut(folder: Path, plan: Plan, healed_after: float | None) -> Cut:
         executed = executions(notes)
         finished = account(plan.evaluations, plan.seeds(), events, executed, ())
         complaints += [
-            f"failed with another kind than node lost: {event}"
+            f"failed for a reason other than a lost node: {event}"
             for event in events
             if isinstance(event, TrialFailed) and event.failure != "node lost"
         ]

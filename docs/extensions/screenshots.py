@@ -1,6 +1,6 @@
 """Photograph report and live page for the documentation: `make screenshots RUN=folder`.
 
-Needs playwright and Chromium (`CHROMIUM` names another program than /usr/bin/chromium).
+Needs playwright and Chromium (/usr/bin/chromium, or the program in `CHROMIUM`).
 """
 
 import os

@@ -199,7 +199,7 @@ AnyStrategy = Strategy[Any]  # a strategy whose state type is only known to its 
 
 @runtime_checkable
 class BeginsWithExisting(Protocol[S]):
-    """A strategy that is initialized from existing data in another way than by `tell`."""
+    """A strategy that is initialized from existing data, instead of learning them with `tell`."""
 
     def begin(self, state: S, existing: Sequence[Observation], rng: np.random.Generator) -> S:
         """Return the state after `init` and these existing pulls, all of which have a reward. The

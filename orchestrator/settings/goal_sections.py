@@ -98,7 +98,7 @@ def goal_problems(
     names = [objective.metric for objective in objectives]
     for number, name in enumerate(names):
         if name in names[:number]:
-            rule = f"must be another one than before, got {name!r}"
+            rule = f"must differ from the earlier ones, got {name!r}"
             yield Refusal(("objectives", number, "metric"), rule)
     takes_goals = isinstance(strategy, Multiobjective) and strategy.takes_goals
     if _are_goals(objectives, constraints) and not takes_goals:

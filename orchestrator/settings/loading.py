@@ -65,8 +65,8 @@ def _settings(document: Document, folder: Path) -> Settings:
 
 
 def _further_problems(tree: Tree, problems: Sequence[Refusal], folder: Path) -> list[Refusal]:
-    """Return the mistakes between sections that have none of the `problems`. pydantic does not
-    check them as long as any section has a problem."""
+    """Return the mistakes between valid sections, which have none of the `problems`. pydantic does
+    not check them as long as any section has a problem."""
     wrong = {str(key) for problem in problems for key in problem.keys[:1]}
     wrong |= {section for section, others in _READ_WITH.items() if wrong & others}
     valid = {**_ANY, **{key: value for key, value in tree.items() if key not in wrong}}

@@ -95,8 +95,8 @@ class CandidateSettings(Section):
     sampler: Sampler = "sobol"
     """The method of drawing candidates from the space."""
     grow: bool | None = None
-    """Whether candidates are appended around the best ones; null appends them where no size is
-    given, the space is not taken whole and the strategy can use them."""
+    """Whether candidates are appended around the best ones; null appends them if no size is
+    given, not all configurations are candidates, and the strategy supports it."""
     limit: PositiveInt = 20_000
     """The largest number of candidates while they are appended; the worst ones are retired."""
     table: AbsolutePath | None = None

@@ -68,12 +68,12 @@ class WorkerSettings(Section):
     machines_from: FromParameter | None = None
     """The parameter that gives the number of machines of a trial, instead of machines."""
     spread: Literal["strict", "soft"] = "strict"
-    """Whether the machines of an evaluation must be different nodes; soft lets them share a node
-    where there are too few."""
+    """Whether the machines of an evaluation must be different nodes; soft lets them share nodes
+    if there are too few."""
     ray_train: bool = False
-    """Whether the function starts a trainer of Ray Train. Its workers run in the evaluation's room:
-    at most `machines` of them, with cpus and gpus each. The function runs once, and `spread` has no
-    effect."""
+    """Whether the function starts a trainer of Ray Train. Its workers, at most `machines`
+    with cpus and gpus each, use the resources of the evaluation. The function runs once, and
+    `spread` has no effect."""
     cpus: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     """Processor cores of one evaluation."""
     gpus: Annotated[float, Field(ge=0, le=1e6), AfterValidator(_whole_above_one)] = 0.0

@@ -1,5 +1,5 @@
-"""A campaign as a Ray job on a Ray that asks for a token: submitted, stopped by draining, resumed
-by the same line."""
+"""A campaign as a Ray job on a cluster that requires a token: it is submitted, drained, and resumed
+by the same command."""
 
 import collections
 import json

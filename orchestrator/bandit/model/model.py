@@ -96,7 +96,7 @@ class Model:
         Annotated[int, Ge(2)] | None,
         Doc(
             "Results at the first fit, and at the first growth of the candidates, ≥ 2; before it the prior decides. "
-            "None: 8 where no arm is pulled twice, 16 elsewhere."
+            "None: 8 if no arm is pulled twice, otherwise 16."
         ),
     ] = FIRST_FIT
 

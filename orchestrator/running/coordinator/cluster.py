@@ -296,7 +296,7 @@ def _refusal(address: str, error: Exception) -> str:
     elif address == "auto":
         remedy = "start a cluster with `ray start --head`, or leave the address out to use this machine"
     else:
-        remedy = "if the cluster asks for a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+        remedy = "if the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
     return f"the Ray cluster at {address} must let this process in, got {text}; {remedy}"
 
 

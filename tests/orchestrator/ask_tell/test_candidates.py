@@ -96,7 +96,7 @@ def test_options_may_be_names_mappings_or_objects(named: Any, made: Any) -> None
     assert search_of(with_options(X, **named)).strategy == search_of(with_options(X, **made)).strategy
 
 
-Wrong: Any = CandidateOptimizer  # called as its signature forbids
+Wrong: Any = CandidateOptimizer  # for calls that its signature forbids
 BBKB: Any = strategies.BBKB
 
 

@@ -60,7 +60,7 @@ def test_kernel_entry_does_not_depend_on_the_other_entries(
 ) -> None:
     X, Y = points(seed, 90, d=12), points(seed + 1, 9, d=12)
     whole, block = kernel(0.9, 1.1).cross(X, Y), slice(low, low + size)
-    assert X.size * len(Y) > kernels_module.FEW  # so the parts are computed in another way than the whole
+    assert X.size * len(Y) > kernels_module.FEW  # so it is computed in parts
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X[block], Y), whole[block])
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(X, Y[[4]])[:, 0], whole[:, 4])
     np.testing.assert_array_equal(kernel(0.9, 1.1).cross(Y, X).T, whole)

@@ -165,7 +165,7 @@ objectives: [{direction: minimize}] => 4: objectives.0.metric is required
 objectives: [{metric: a, direction: up}]
 objective: {name: branin, direction: minimize}
 => 3: objectives.0.direction must be 'maximize' or 'minimize'
-objectives: [{metric: a}, {metric: a}] => 4: objectives.1.metric must be another one than before
+objectives: [{metric: a}, {metric: a}] => 4: objectives.1.metric must differ from the earlier ones
 objectives: [{metric: a}, {metric: b}]
 objective: {name: branin, direction: minimize} => 4: objective.direction must be left
 objectives: [{metric: a}, {metric: b}]

@@ -1,5 +1,5 @@
-"""A folder of runs of several users: one that cannot be read, or never ends, hides none of the
-others."""
+"""A folder with the runs of several users: all other runs are listed if one cannot be read, or if
+reading it never ends."""
 
 import contextlib
 import json
