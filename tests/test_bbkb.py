@@ -163,27 +163,27 @@ def test_argument_section_names_every_parameter(name: str, function: Callable[..
     assert missing_arguments(function) == []
 
 
-OWN_CODE = """
-import atexit
+# a script with an object that Python frees when it ends
+FREED = """
+import os
+import bbkb
 
 class Freed:
-    def __del__(self):
-        print("freed")
+    def __del__(self, write=os.write):
+        write(1, b"freed")
 
 freed = Freed()
-atexit.register(print, "called at the exit")
-
-def evaluate(x):
-    return x
 """
 
 
-def test_command_ends_with_its_code_and_exit_handlers_without_freeing_all_modules(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(OWN_CODE)
+def test_command_ends_with_its_code_after_exit_handlers_and_before_modules_are_freed(tmp_path: Path) -> None:
+    mine = "import atexit\n\natexit.register(print, 'called at the exit')\n\ndef evaluate(x):\n    return x\n"
+    (tmp_path / "mine.py").write_text(mine)
     campaign = "name: c\nobjective: {callable: mine.py:evaluate, direction: maximize}\nspace: {x: {low: 0, high: 1}}\n"
     for budget, code in (("5", 0), ("-5", 2)):
         (tmp_path / "campaign.yaml").write_text(f"{campaign}budget: {{evaluations: {budget}}}\n")
-        done = run_python("-m", "bbkb", "validate", "campaign.yaml", cwd=tmp_path)
+        done = run_python("-c", f"{FREED}bbkb.main()", "validate", "campaign.yaml", cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert done.stdout.endswith("called at the exit\n") == (code == 0)
         assert "freed" not in done.stdout
+    assert run_python("-c", FREED).stdout == "freed"
