@@ -64,8 +64,8 @@ def test_placeholder_inside_quotes_is_refused_with_the_form_to_use(command: str)
         ShellCommand(command)
 
 
-QUOTED = ["a b", "$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "', "a\nb"]
-HOSTILE = [*QUOTED, "*", "-n", "", "\\", "~"]
+COMMANDS = ["$(touch pwned)", "`touch pwned`", "'; touch pwned; '", '"; touch pwned; "']
+HOSTILE = [*COMMANDS, "a b", "a\nb", "*", "-n", "", "\\", "~"]
 
 
 @pytest.mark.parametrize("value", HOSTILE)

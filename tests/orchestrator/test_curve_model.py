@@ -67,7 +67,7 @@ def run(
     evaluations: int = 400,
     **sections: Any,
 ) -> Result:
-    """Run a campaign with this rule and a budget of 20 trainings, unless `sections` say otherwise."""
+    """Run a campaign with `RULE` and a budget of 20 trainings unless `sections` differ."""
     sections = {"early_stopping": RULE, "budget": {"steps": 20 * STEPS}, **sections}
     settings = {"strategy": {"name": "bbkb"}, **sections}
     return tune_here(tmp_path / "runs", function, space, settings, evaluations=evaluations)

@@ -13,29 +13,29 @@ from orchestrator.session.event_lines import log_event
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
 FAILED = events.TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False)
+STOPPED = events.TrialStopped(**ENDED, value=None, step=12)
 PAUSED = events.TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE)
 ENDS = [
     (events.TrialSucceeded(**ENDED, value=0.5), "INFO", "succeeded after 4 s on host:7: 0.5"),
     (FAILED, "WARNING", "failed (timeout) after 4 s on host:7, it will be retried: no result"),
-    (events.TrialStopped(**ENDED, value=None, step=12), "INFO", "stopped early after 4 s on host:7, at step 12"),
+    (STOPPED, "INFO", "stopped early after 4 s on host:7, at step 12"),
     (PAUSED, "INFO", "paused after 4 s on host:7, at step 7: the model chooses which trials continue"),
 ]
 AGAIN = events.ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
 OPENED = events.SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1))
 CHOSEN = events.BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4)
+COMPLETED = events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish")
+CONTINUED = events.TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising")
+STOP = events.StopRequested(time=0.0, reason=StopReason.TIME_SPENT)
 FITTED = events.ModelRefreshed(time=0.0, round=2, trials=(1, 2), dictionary_size=5, record={}, seconds=0.1)
 CLOSED = events.SessionClosed(time=0.0, outcome=SessionOutcome.FAILED, reason="why")
 COURSE = [
     (OPENED, "INFO", "session 2 opened: ray, 4 workers"),
     (CHOSEN, "INFO", "after 1 refit, as many as were requested"),
-    (events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish"), "INFO", "continued trial 25: to complete"),
-    (
-        events.TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising"),
-        "INFO",
-        "trials 25, 25: the strategy",
-    ),
+    (COMPLETED, "INFO", "continued trial 25: to complete"),
+    (CONTINUED, "INFO", "trials 25, 25: the strategy"),
     (FITTED, "INFO", "2 results, 5 inducing points"),
-    (events.StopRequested(time=0.0, reason=StopReason.TIME_SPENT), "INFO", "stop requested: time budget spent"),
+    (STOP, "INFO", "stop requested: time budget spent"),
     (CLOSED, "ERROR", "session closed, failed: why"),
 ]
 

@@ -72,7 +72,7 @@ def test_data_folder_of_the_environment_is_recorded(tmp_path: Path, monkeypatch:
         ("{name: data, path: results/t.csv}", {"table": "{folder}/results/t.csv", "reward": "reward"}),
         ("{name: data, path: t.csv, reward: loss}", {"table": "{folder}/t.csv", "reward": "loss"}),
         ("{name: data, path: runs/a}", {"run": "{folder}/runs/a", "store": None}),
-        ("{name: data, path: 'sqlite:///o.db', campaign: c}", {"run": "c", "store": "sqlite:///{folder}/o.db"}),
+        ("{name: data, path: 'sqlite:///o', campaign: c}", {"run": "c", "store": "sqlite:///{folder}/o"}),
         ("{name: data, path: 'postgresql://host/db', campaign: c}", {"run": "c", "store": "postgresql://host/db"}),
     ],
 )

@@ -8,7 +8,7 @@ from orchestrator.errors import StoreError
 from orchestrator.store.database import translate_errors
 
 URL = "postgresql://u@db/x"
-IDLE = errors.IdleInTransactionSessionTimeout("terminating connection due to idle-in-transaction timeout")
+IDLE = errors.IdleInTransactionSessionTimeout("due to idle-in-transaction timeout")
 
 
 def translated(error: Exception) -> StoreError:
@@ -20,7 +20,7 @@ def translated(error: Exception) -> StoreError:
 @pytest.mark.parametrize(
     ("error", "remedy"),
     [
-        (errors.ReadOnlySqlTransaction("cannot execute UPDATE in a read-only transaction"), "Name the primary"),
+        (errors.ReadOnlySqlTransaction("in a read-only transaction"), "Name the primary"),
         (IDLE, "idle_in_transaction_session_timeout"),
         (errors.QueryCanceled("canceling statement due to statement timeout"), "statement_timeout"),
         (errors.AdminShutdown("terminating connection due to administrator command"), ""),

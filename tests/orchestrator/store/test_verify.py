@@ -190,7 +190,7 @@ def with_arm_20(event: BatchChosen) -> list[Event]:
         (remove(BatchChosen), r"was dispatched and never chosen"),
         (remove(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
         (edit(BatchChosen, with_arm_20), r"trial 0 must be of one of 20 arms, got arm 20"),
-        (edit(SessionOpened, with_epoch_7, nth=1), r"a session must open a new epoch, got 7 in epoch 2 after 1"),
+        (edit(SessionOpened, with_epoch_7, nth=1), "must open a new epoch, got 7 in epoch 2 after 1"),
     ],
 )
 def test_verify_reports_an_impossible_log_with_the_position(

@@ -30,7 +30,7 @@ def actor_died(words: str) -> ActorDiedError:
     ("error", "kind"),
     [
         (WorkerCrashedError(), FailureKind.WORKER_LOST),
-        (actor_died("The actor died because its worker process has died. Worker exit type: X"), "worker lost"),
+        (actor_died("The actor died because its worker process has died. Type: X"), "worker lost"),
         (actor_died("The actor died because its node has died. Node Id: 12ab"), FailureKind.NODE_LOST),
         (actor_died("Task was killed due to the node running low on memory."), FailureKind.OUT_OF_MEMORY),
         (OutOfMemoryError("used 99 %"), FailureKind.OUT_OF_MEMORY),
