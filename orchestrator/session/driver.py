@@ -137,11 +137,6 @@ class Driver:
         if now:
             self._cancels = True
 
-    @property
-    def progress(self) -> Progress:
-        """The states of campaign, strategy and candidates, for use in the thread of `run`."""
-        return Progress(self._campaign, self._search.model, self._search.pool)
-
     def status(self) -> Status:
         """Return a snapshot. Any thread may call this at any time."""
         return status_of(self._problem.name, self._campaign, self._executor.now(), self._activity)

@@ -26,11 +26,11 @@ from orchestrator.bandit.strategy import Choose, Observation
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
-from orchestrator.session.driver import Driver
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from orchestrator.store.event_store import EventStore
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
+from tests.orchestrator.session.parabola import OpenDriver
 from workers.executor import Executor, TakeReports
 from workers.messages import Attempt, FailureKind, Outcome, Success
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
@@ -72,9 +72,9 @@ def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
     return problem, store
 
 
-def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, Driver]:
+def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, OpenDriver]:
     progress = replay(problem, store.read("c"))
-    driver = Driver(problem, progress, store.claim("c", "test"), executor, **options)
+    driver = OpenDriver(problem, progress, store.claim("c", "test"), executor, **options)
     return driver.run(opening(settings_of(problem.strategy), executor.slots, executor.now())), driver
 
 
@@ -264,7 +264,7 @@ def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(BBKB, "tell", slow_tell)
     puppet = Puppet()
     progress = replay(problem, store.read("c"))
-    driver = Driver(problem, progress, store.claim("c", "test"), puppet, computes_in_background=True)
+    driver = OpenDriver(problem, progress, store.claim("c", "test"), puppet, computes_in_background=True)
     thread = threading.Thread(target=driver.run, args=(opening(settings_of(strategy), slots=2),))
     thread.start()
     yield puppet, driver, store, began

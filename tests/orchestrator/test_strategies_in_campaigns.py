@@ -13,14 +13,13 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.session.driver import Driver
 from orchestrator.session.problem import Problem, replay
-from tests.orchestrator.session.parabola import Campaign, Parabola
+from tests.orchestrator.session.parabola import Campaign, OpenDriver, Parabola
 
 EVALUATIONS = 25
 
 
-def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
+def run(folder: Path, name: str) -> tuple[Problem, list[Event], OpenDriver]:
     """Run a campaign on four workers, some of which are lost; return its problem, log and driver."""
     campaign = Campaign(folder, EVALUATIONS, Parabola(breaks_below=0.1), name, slots=4)
     executor = campaign.simulated_executor(failure_rate=0.1)

@@ -12,7 +12,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
 from orchestrator.session.driver import Driver
-from orchestrator.session.problem import Problem, replay
+from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.store.event_store import EventStore
 from tests.orchestrator.campaign.short_logs import created, opening
 from workers.executor import Executor
@@ -34,6 +34,14 @@ class Parabola:
             raise RuntimeError("too small")
         noise = 0.01 * np.random.default_rng(seed).standard_normal()
         return Evaluation(1.0 - (parameters["x"] - 0.3) ** 2 + float(noise))
+
+
+class OpenDriver(Driver):
+    """A driver whose states can be compared with those of a replay."""
+
+    @property
+    def progress(self) -> Progress:
+        return Progress(self._campaign, self._search.model, self._search.pool)
 
 
 @dataclass
@@ -73,9 +81,9 @@ class Campaign:
     def events(self) -> list[Event]:
         return list(self.store.read("c"))
 
-    def driver(self, executor: Executor, observe: Any = lambda status: None) -> Driver:
+    def driver(self, executor: Executor, observe: Any = lambda status: None) -> OpenDriver:
         writer = self.store.claim("c", "test")
-        return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
+        return OpenDriver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
 
     def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
         return opening({**self.settings, **settings}, executor.slots, executor.now(), executor="test")
