@@ -22,12 +22,20 @@ def say(console: Console, line: str) -> None:
 
 
 def write_output(content: bytes) -> None:
-    """Write `content` to standard output. On a terminal, control characters are escaped."""
+    """Write `content` to standard output. On a terminal, control characters are escaped.
+
+    Raises UserError if it cannot be written, and BrokenPipeError if its reader has ended.
+    """
     if sys.stdout.isatty():
         lines = content.decode("utf-8", "backslashreplace").split("\r\n")
         content = "\r\n".join(map(printable, lines)).encode()
-    sys.stdout.buffer.write(content)
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(content)
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise UserError(f"the output cannot be written: {error.strerror}") from error
 
 
 def write_file(path: Path, write: Callable[[Path], object]) -> None:
