@@ -9,9 +9,11 @@ this front or of a later one. A trial continues unless the fronts before its own
 `share` of all trials already, so no trial on the first front is stopped.
 """
 
+import bisect
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 Known = tuple[float | None, ...]  # rewards or margins; None: unknown
 
@@ -58,21 +60,44 @@ class Standing:
 
 
 def is_among_best(standing: Standing, others: Collection[Standing], survivors: int) -> bool:
-    """Return whether fewer than `survivors` of the `others` are in earlier fronts than `standing`.
+    """Return whether fewer than `survivors` of the `others` are in earlier fronts than `standing`,
+    which is one of them.
 
     Its dominators are in earlier fronts, which decides most cases without sorting.
     """
     dominators = sum(other.dominates(standing) for other in others)
     if not dominators or dominators >= survivors:
         return not dominators
-    left = list(others)
-    earlier = 0
-    while dominators and earlier < survivors:
-        front = [one for one in left if not any(other.dominates(one) for other in left)]
-        left = [one for one in left if one not in front]
-        earlier += len(front)
-        dominators = sum(other.dominates(standing) for other in left)
-    return earlier < survivors
+    fronts = _fronts(tuple(others))
+    own = next(index for index, front in enumerate(fronts) if standing in front)
+    return sum(map(len, fronts[:own])) < survivors
+
+
+@lru_cache(4)  # trials report several times before another one reaches a rung
+def _fronts(standings: tuple[Standing, ...]) -> tuple[tuple[Standing, ...], ...]:
+    """Sort standings into fronts: each into the first one without a dominator of it.
+
+    Dominance is transitive, so a standing with a dominator in a front has one in each earlier
+    front, and its front is found by bisection (Zhang, Tian, Cheng, Jin 2015). Its dominators are
+    sorted before it.
+    """
+    fronts: list[list[Standing]] = []
+    for standing in sorted(standings, key=_order):
+        index = bisect.bisect_left(fronts, True, key=partial(_is_undominated, standing))
+        if index == len(fronts):
+            fronts.append([])
+        fronts[index].append(standing)
+    return tuple(map(tuple, fronts))
+
+
+def _is_undominated(standing: Standing, front: Sequence[Standing]) -> bool:
+    return not any(other.dominates(standing) for other in reversed(front))
+
+
+def _order(standing: Standing) -> tuple[bool, tuple[float, ...]]:
+    """Return a sort key by which each trial comes after its dominators."""
+    numbers = standing.violations if standing.is_infeasible else standing.rewards
+    return standing.is_infeasible, tuple(-math.inf if one is None else -one for one in numbers)
 
 
 def _dominates(first: Sequence[float | None], second: Sequence[float | None]) -> bool:
