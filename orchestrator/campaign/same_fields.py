@@ -3,13 +3,7 @@ a row of the history and to a `TrialResult`."""
 
 from typing import Any
 
-_names: dict[tuple[type, type], tuple[str, ...]] = {}  # by the types of source and target
-
 
 def same_fields(source: object, target: type) -> dict[str, Any]:
     """Return the attributes of `source` that are fields of `target`, a dataclass or named tuple."""
-    names = _names.get((type(source), target))
-    if names is None:
-        names = tuple(name for name in target.__annotations__ if hasattr(source, name))
-        _names[type(source), target] = names
-    return {name: getattr(source, name) for name in names}
+    return {name: getattr(source, name) for name in target.__annotations__ if hasattr(source, name)}
