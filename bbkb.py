@@ -109,13 +109,18 @@ import_own_packages()
 
 def main() -> None:
     """Run the `bbkb` command with this process's arguments, and exit with its exit code."""
-    codes: list[int] = []
-    atexit.register(_end_process, codes)  # the first one that is registered is called last
     # imported here to keep a script's `import bbkb` fast
     from orchestrator.cli.main import main as command
 
+    command()
+
+
+def _run_process() -> None:
+    """Run the `bbkb` command as the only work of this process, and end the process with it."""
+    codes: list[int] = []
+    atexit.register(_end_process, codes)  # the first one that is registered is called last
     try:
-        command()
+        main()
     except SystemExit as ended:
         codes += [ended.code] if isinstance(ended.code, int) else []
         raise
@@ -134,4 +139,4 @@ def _end_process(codes: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _run_process()

@@ -182,8 +182,13 @@ def test_command_ends_with_its_code_after_exit_handlers_and_before_modules_are_f
     campaign = "name: c\nobjective: {callable: mine.py:evaluate, direction: maximize}\nspace: {x: {low: 0, high: 1}}\n"
     for budget, code in (("5", 0), ("-5", 2)):
         (tmp_path / "campaign.yaml").write_text(f"{campaign}budget: {{evaluations: {budget}}}\n")
-        done = run_python("-c", f"{FREED}bbkb.main()", "validate", "campaign.yaml", cwd=tmp_path)
+        done = run_python("-c", f"{FREED}bbkb._run_process()", "validate", "campaign.yaml", cwd=tmp_path)
         assert done.returncode == code, done.stderr
         assert done.stdout.endswith("called at the exit\n") == (code == 0)
         assert "freed" not in done.stdout
     assert run_python("-c", FREED).stdout == "freed"
+
+
+def test_main_leaves_the_end_of_the_process_to_the_script_that_calls_it() -> None:
+    script = "import bbkb\n\ntry:\n    bbkb.main()\nexcept SystemExit:\n    raise SystemExit(3)"
+    assert run_python("-c", script, "--version").returncode == 3
