@@ -217,6 +217,9 @@ def test_trials_that_report_nothing_give_the_picks_of_a_model_without_steps(tmp_
     assert picks_of(runs[0]) == picks_of(runs[1])
 
 
+PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[2])]  # of this module, and of `tests`
+
+
 @pytest.mark.thorough
 def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> None:
     script = tmp_path / "campaign.py"
@@ -224,7 +227,7 @@ def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> Non
         textwrap.dedent(
             f"""
             import sys
-            sys.path.insert(0, {str(Path(__file__).parent)!r})
+            sys.path[:0] = {PATHS!r}
             import os, signal
             from pathlib import Path
             import test_curve_model as module
@@ -247,7 +250,7 @@ def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> Non
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     folder = next((tmp_path / "runs").glob("killed*"))
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
     again = [sys.executable, "-m", "orchestrator", "resume", str(folder), "--set", "budget.steps=600"]
     resumed = subprocess.run(again, capture_output=True, text=True, timeout=300, env=environment)
     assert resumed.returncode in (0, -signal.SIGKILL), resumed.stderr
