@@ -127,7 +127,7 @@ def evaluated(objective: Objective, name: str) -> dict[str, Any]:
 
 
 def command(folder: str) -> dict[str, Any]:
-    run = f"{shlex.quote(sys.executable)} {HERE / 'gang_objectives.py'} {{x}}"
+    run = f"{shlex.join([sys.executable, str(HERE / 'gang_objectives.py')])} {{x}}"
     checked = f"test $(wc -l < $BBKB_HOSTFILE) = 2 && test $MASTER_PORT = {{port}} && {run}"
     return evaluated(ShellCommand(checked), "command")
 
