@@ -25,6 +25,7 @@ from orchestrator.campaign.events import (
     ReportsArrived,
     TrialsContinued,
     TrialStopped,
+    TrialSucceeded,
 )
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import StopCause, stop_cause
@@ -166,7 +167,7 @@ def test_recommended_noisy_training_has_an_estimate_and_forecasts_contain_report
         train(lr, width, folder, with_luck)
         return last
 
-    result = run(tmp_path, train_noisy, budget={"steps": 12 * STEPS})
+    result = run(tmp_path, train_noisy, workers={"executor": "simulated"}, budget={"steps": 12 * STEPS})
     best = result.best
     quiet = train(best.parameters["lr"], best.parameters["width"], tmp_path, lambda value, epoch: None)
     assert best.estimate is not None
@@ -174,8 +175,13 @@ def test_recommended_noisy_training_has_an_estimate_and_forecasts_contain_report
     assert abs(best.estimate - quiet) < 3.0 * best.deviation < 0.2
     reported: dict[int, float] = {}
     for event in open_run(result.folder).events():
+        values: list[tuple[int, float]] = []
         if isinstance(event, ReportsArrived):
-            reported.update({one.trial: max(one.value, reported.get(one.trial, one.value)) for one in event.reports})
+            values = [(report.trial, report.value) for report in event.reports]
+        if isinstance(event, TrialStopped | TrialSucceeded):  # the last reports arrive with the outcome
+            values = [(event.trial, value) for _step, value in event.reports]
+        for trial, value in values:
+            reported[trial] = max(value, reported.get(trial, value))
         if isinstance(event, ModelRefreshed):
             assert all(forecast.low <= reported[forecast.trial] + 1e-9 for forecast in event.forecasts)
 
