@@ -26,7 +26,7 @@ from pyte.screens import Char
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = "bbkb run configs/quickstart.yaml"
 COLUMNS = 104
-ROWS = 26
+ROWS = 30
 CELL = (7.85, 17)  # pixels of a character
 MARGIN = 14
 MOST_FRAMES = 40
