@@ -175,9 +175,7 @@ def _amounts(history: History, rows: Sequence[TrialRow]) -> list[Column]:
 
 
 def _note_columns(history: History) -> list[Column]:
-    """Return the columns of tags and notes; none if the campaign has no notes."""
-    if not history.notes:
-        return []
+    """Return the columns of tags and notes."""
     notes: dict[int, list[Note]] = defaultdict(list)
     for note in history.notes:
         if note.trial is not None:
