@@ -1,6 +1,8 @@
 """Tests of orchestrator/display/terminal.py: output that cannot be written."""
 
+import errno
 import io
+import os
 import sys
 from dataclasses import dataclass
 
@@ -8,6 +10,20 @@ import pytest
 
 from orchestrator.display.terminal import write_output
 from orchestrator.errors import UserError
+
+
+class Broken(io.RawIOBase):
+    """A file whose writes fail with `error`."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__()
+        self._error = error
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: object) -> int:
+        raise self._error
 
 
 @dataclass
@@ -20,23 +36,14 @@ class Output:
         return False
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a device that is always full")
 def test_output_to_a_full_disk_is_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    with io.FileIO("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", Output(full))
-        with pytest.raises(UserError, match="the output cannot be written: No space left on device"):
-            write_output(b"trial,arm\r\n")
-
-
-class Ended(io.RawIOBase):
-    def writable(self) -> bool:
-        return True
-
-    def write(self, content: object) -> int:
-        raise BrokenPipeError
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(sys, "stdout", Output(Broken(full)))
+    with pytest.raises(UserError, match="the output cannot be written: No space left on device"):
+        write_output(b"trial,arm\r\n")
 
 
 def test_output_whose_reader_has_ended_is_no_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Output(Ended()))
+    monkeypatch.setattr(sys, "stdout", Output(Broken(BrokenPipeError())))
     with pytest.raises(BrokenPipeError):
         write_output(b"trial,arm\r\n")
