@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped
+from orchestrator.campaign.events import AttemptEnded
+from orchestrator.campaign.same_fields import same_fields
 
 _MESSAGE_LENGTH = 400
 
@@ -60,18 +61,14 @@ class EndedAttempt(NamedTuple):
 
 def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> EndedAttempt:
     """Return the ended attempt whose outcome is `event`, for a trial with these parameters."""
+    known = same_fields(event, EndedAttempt)
+    known["message"] = known.get("message", "")[:_MESSAGE_LENGTH]
     return EndedAttempt(
-        trial=event.trial,
-        attempt=event.attempt,
-        time=event.time,
+        **known,
         seconds=max(0.0, event.finished - event.started),
         parameters=parameters,
-        value=None if isinstance(event, TrialFailed) else event.value,
-        failure=event.failure if isinstance(event, TrialFailed) else "",
-        message=event.message[:_MESSAGE_LENGTH] if isinstance(event, TrialFailed) else "",
-        stopped_at=event.step if isinstance(event, TrialStopped) else None,
-        stop_cause=event.cause if isinstance(event, TrialStopped) else "",
-        is_final=not isinstance(event, TrialFailed) or event.is_final,
+        stopped_at=getattr(event, "step", None),
+        stop_cause=getattr(event, "cause", ""),
     )
 
 

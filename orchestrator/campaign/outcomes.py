@@ -1,7 +1,6 @@
 """Transitions of trials: reports, outcomes of attempts, and trials that are queued again."""
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from orchestrator.bandit.results import Observation
 from orchestrator.campaign.attempts import Best, RunningAttempt, ended_attempt
@@ -200,7 +199,6 @@ def after_reopening(state: CampaignState, event: TrialsReopened) -> CampaignStat
     """Queue failed trials again, and reset the count of lost workers of their arms."""
     trials = {reopened.trial for reopened in event.trials}
     arms = {reopened.arm for reopened in event.trials}
-    lost = {arm: count for arm, count in state.failures.workers_lost.items() if arm not in arms}
     trainings = state.trainings
     if state.rules.steps is not None:
         counted = {again.trial: again.step for again in event.trials if again.step}
@@ -213,7 +211,7 @@ def after_reopening(state: CampaignState, event: TrialsReopened) -> CampaignStat
         totals=replace(state.totals, failed=state.totals.failed - len(trials)),
         failures=replace(
             state.failures,
-            workers_lost=MappingProxyType(lost),
+            workers_lost=without(state.failures.workers_lost, *arms),
             quarantined=tuple(arm for arm in state.failures.quarantined if arm not in arms),
         ),
     )
@@ -242,7 +240,7 @@ def _after_attempt(state: CampaignState, event: AttemptEnded, is_final: bool) ->
     failures = state.failures
     if is_final:
         trainings = _after_end(state, event)
-        failures = _without_failures(failures, event.trial)
+        failures = replace(failures, by_trial=without(failures.by_trial, event.trial))
     after = replace(
         state,
         running=without(state.running, event.trial),
@@ -272,16 +270,8 @@ def _after_end(state: CampaignState, event: AttemptEnded) -> Trainings:
     return replace(trainings, rungs=rungs, steps=steps)
 
 
-def _without_failures(failures: Failures, trial: int) -> Failures:
-    """Return a copy of `failures` without those of `trial`; `failures` itself if none."""
-    by_trial = without(failures.by_trial, trial)
-    return failures if by_trial is failures.by_trial else replace(failures, by_trial=by_trial)
-
-
 def _without_lost_workers(failures: Failures, arm: int) -> Failures:
-    """Return a copy of `failures` without the lost workers of `arm`; `failures` itself if none."""
-    lost = without(failures.workers_lost, arm)
-    return failures if lost is failures.workers_lost else replace(failures, workers_lost=lost)
+    return replace(failures, workers_lost=without(failures.workers_lost, arm))
 
 
 def _with_finished(

@@ -289,7 +289,7 @@ def _is_refresh_due(state: CampaignState) -> bool:
     rules = state.rules.strategy
     if rules.counts_rewards and any(ended.observation.reward is None for ended in state.finished):
         return True
-    learned = state.refresh.rewards if rules.counts_rewards else state.learned_count
+    learned = state.refresh.rewards if rules.counts_rewards else state.totals.ended - len(state.finished)
     learned += state.results.existing.count
     growth = rules.refresh_growth
     return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))

@@ -135,15 +135,6 @@ class Results:
     gains: Gains = field(default_factory=Gains)  # used with one objective and no constraint
     existing: Existing = field(default_factory=Existing)
 
-    def best_known(self, sign: float) -> Best | None:
-        """Return the best value, existing results included. If values are equal, the one of a trial
-        comes first. `sign`: 1.0 if values are maximized, else -1.0."""
-        best = self.best
-        existing = self.existing.best
-        if best is None or existing is None:
-            return best or existing
-        return existing if sign * existing.value > sign * best.value else best
-
 
 @dataclass(frozen=True)
 class Failures:
@@ -208,13 +199,12 @@ class CampaignState:
 
     @property
     def best_known(self) -> Best | None:
-        """The best value of all, including existing results."""
-        return self.results.best_known(self.rules.sign)
-
-    @property
-    def learned_count(self) -> int:
-        """The number of ended trials that the strategy has learned."""
-        return self.totals.ended - len(self.finished)
+        """The best value, existing results included; of equal values, that of a trial."""
+        best = self.results.best
+        existing = self.results.existing.best
+        if best is None or existing is None:
+            return best or existing
+        return max(best, existing, key=lambda known: self.rules.sign * known.value)
 
     @property
     def unspent(self) -> int:
@@ -282,9 +272,10 @@ class CampaignState:
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
         """Results known before the campaign and not yet learned, as rewards to maximize."""
-        if self.results.existing.not_learned is None:
+        existing = self.results.existing.not_learned
+        if existing is None:
             return ()
-        pairs = zip(self.results.existing.not_learned.arms, self.results.existing.not_learned.values, strict=True)
+        pairs = zip(existing.arms, existing.values, strict=True)
         return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
 
     def observations_of(self, trials: Iterable[int]) -> list[Observation]:

@@ -45,7 +45,8 @@ def first_trainings(
     if trials is None:
         trials = max(LEAST_TRIALS, round(whole))
     each = _SHARE_OF_BUDGET * whole * last_step / max(1, trials)
-    steps = steps or _nearest_pause(each, last_step)
+    if steps is None:  # the pause (½, ¼, … of a training) that is nearest to `each` by ratio
+        steps = math.ceil(last_step * 0.5 ** max(1, round(math.log2(last_step / each))))
     return FirstTrainings(trials, steps) if steps < last_step else NO_FIRST_TRAININGS
 
 
@@ -54,8 +55,3 @@ def first_steps_without_budget(last_step: int | None, pauses: bool) -> int:
     if pauses:
         return math.ceil((last_step or 1) * _SHARE_WITH_PAUSES)
     return max(1, round(_SHARE_OF_TRAINING * (last_step or 1)))
-
-
-def _nearest_pause(steps: float, last_step: int) -> int:
-    """Return the pause (½, ¼, … of `last_step`, rounded up) that is nearest to `steps` by ratio."""
-    return math.ceil(last_step * 0.5 ** max(1, round(math.log2(last_step / steps))))
