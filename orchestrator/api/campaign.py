@@ -135,7 +135,7 @@ class Campaign:
         prepared = prepare_resume(begun, self.settings, functools.partial(say, console))
         if isinstance(prepared, Close):
             return result_of(begun)
-        make_folder(begun)
+        make_folder(begun.folder)
         return _session(begun, *prepared, console, address, on_result)
 
     def submit(self, address: str | None = None) -> Submitted:

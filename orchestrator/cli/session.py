@@ -98,7 +98,7 @@ def run_again(
     if is_dry:
         say(options.console, "dry run: nothing was written or started")
         return
-    runs.make_folder(old)
+    runs.make_folder(old.folder)
     _run_session(old, prepared[0], options, prepared[1])
 
 

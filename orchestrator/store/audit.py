@@ -38,7 +38,7 @@ class Audit:
     events: int = 0
     checksums: int = 0  # the number of events whose checksum was compared
     previous: int | None = 0  # the checksum of the previous event
-    is_gap: bool = False  # whether the previous event is missing
+    is_gap: bool = False  # whether events before the next one are missing
     epoch: int = 0
     time: float = float("-inf")
 
@@ -67,10 +67,6 @@ class Audit:
         yield f"waiting: {', '.join(map(str, self.waiting)) or 'nothing'}"
         yield f"ended and not yet in the model: {len(self.books.unlearned())}"
         yield f"damaged: {len(self.problems)} problems" if self.problems else "sound"
-
-    def skip(self) -> None:
-        """Note that events before the next one are missing. The previous event is then unknown."""
-        self.is_gap = True
 
     def take(self, row: Row) -> None:
         """Check one event and record it."""

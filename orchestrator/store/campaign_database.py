@@ -7,8 +7,9 @@ from typing import Any
 import sqlalchemy as sa
 
 from orchestrator import files
+from orchestrator.credentials import redact
 from orchestrator.errors import FencedError, RunError, StoreError
-from orchestrator.store.database import connect, file_of, safe_url, translate_errors
+from orchestrator.store.database import connect, file_of, translate_errors
 from orchestrator.store.migrations import bring_up_to_date, tables_version
 from orchestrator.store.tables import CAMPAIGNS
 from orchestrator.wording import moment
@@ -26,7 +27,7 @@ class CampaignDatabase:
 
     def __init__(self, url: str, is_salvage: bool = False) -> None:
         self.url = url
-        self._name = safe_url(url)  # for messages
+        self._name = redact(url)  # for messages
         self._engine = connect(url, is_salvage)
         self._file = file_of(self._engine)
         self._is_current = False  # whether all columns exist; a writer may add them during a read

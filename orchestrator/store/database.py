@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from orchestrator import credentials
+from orchestrator.credentials import redact
 from orchestrator.errors import StoreError
 from orchestrator.store.limited import is_left_behind
 
@@ -50,18 +51,18 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args, poolclass=pool)
     except credentials.UnsetVariableError as error:
         raise StoreError(
-            f"store: {safe_url(url)} needs the environment variable {error}, which is not set in the process that "
+            f"store: {redact(url)} needs the environment variable {error}, which is not set in the process that "
             f"connects: export {error}=…"
         ) from None
     except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
         reason = credentials.without_secrets(str(error), url)
         # `from None`, because the message of the cause may contain part of the password
         raise StoreError(
-            f"store: {safe_url(url)} is not a database URL: {reason}; give sqlite or postgresql://…"
+            f"store: {redact(url)} is not a database URL: {reason}; give sqlite or postgresql://…"
         ) from None
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"store: {safe_url(url)} needs a driver that is not installed ({error.name}): "
+            f"store: {redact(url)} needs a driver that is not installed ({error.name}): "
             'for PostgreSQL, pip install "psycopg[binary]>=3.2.1,<4"'
         ) from error
     if engine.dialect.name == "sqlite":
@@ -87,25 +88,19 @@ def translate_errors(url: str) -> Iterator[None]:
     except DBAPIError as error:
         reason = credentials.without_secrets(str(error.orig).strip(), url)
         remedy = _NO_LOCKS if "is locked" in reason and not _takes_locks(url) else _remedy(reason)
-        message = f"the store {safe_url(url)} refused: {reason}{remedy}"
+        message = f"the store {redact(url)} refused: {reason}{remedy}"
         raise StoreError(message, _is_transient(error)) from error
     except sa.exc.NoSuchTableError as error:
-        raise StoreError(
-            f"the store {safe_url(url)} has no table {error}: no campaign was ever stored there"
-        ) from error
+        missing = f"the store {redact(url)} has no table {error}"
+        raise StoreError(f"{missing}: no campaign was ever stored there") from error
     except UnicodeDecodeError as error:  # undecodable texts in a damaged SQLite file
         raise StoreError(
-            f"the store {safe_url(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it "
+            f"the store {redact(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it "
             "from a copy)"
         ) from error
     except SQLAlchemyError as error:
         reason = credentials.without_secrets(str(error), url)
-        raise StoreError(f"the store {safe_url(url)} failed: {reason}") from error
-
-
-def safe_url(url: str) -> str:
-    """Return the URL without a password."""
-    return credentials.redact(url)
+        raise StoreError(f"the store {redact(url)} failed: {reason}") from error
 
 
 def _open_read_only(

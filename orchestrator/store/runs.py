@@ -142,7 +142,7 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
         link = Path(settings.runs, settings.run)
         if link.is_symlink():
             raise RunError(f"{link} must not be a link when a run starts: remove it, or give the run another name")
-        is_new = _make(folder)
+        is_new = make_folder(folder)
     else:
         folder = _new_folder(settings)
         is_new = True
@@ -175,11 +175,6 @@ def find(settings: "Settings") -> Run | None:
     _remember(settings.store)
     with run.store() as store:
         return run if store.has(run.name) else None
-
-
-def make_folder(run: Run) -> None:
-    """Create the folder of an existing run if it is missing. Raises RunError."""
-    _make(run.folder)
 
 
 def unwritable(runs: str, reason: str | None) -> RunError:
@@ -307,8 +302,8 @@ def _resolve_folder(folder: Path) -> Path:
         raise RunError(f"{folder} is a link to itself: remove it, or name another folder") from error
 
 
-def _make(folder: Path) -> bool:
-    """Create a private folder. Return whether it is new. Raises RunError."""
+def make_folder(folder: Path) -> bool:
+    """Create a private folder if it is missing. Return whether it is new. Raises RunError."""
     try:
         folder.mkdir(files.PRIVATE_FOLDER, parents=True)
         return True
@@ -332,7 +327,7 @@ def _new_folder(settings: "Settings") -> Path:
         stamp += f"-{secrets.token_hex(2)}"
     for suffix in ("", *(f"-{number}" for number in range(2, 100))):
         folder = (root / f"{name}-{stamp}{suffix}").resolve()
-        if _make(folder):
+        if make_folder(folder):
             return folder
     raise RunError(f"{root} has too many runs named {name}-{stamp}: wait a second")
 

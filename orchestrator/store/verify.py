@@ -33,7 +33,7 @@ def verify(store: EventStore, campaign: str) -> Audit:
     for row in _rows(store, campaign, min(max(extent.length, extent.last + 1), store.capacity()), problems):
         if row.position > position:
             problems.append(_missing(position, row.position - 1))
-            audit.skip()
+            audit.is_gap = True
         audit.take(row)
         position = row.position + 1
     if position < extent.length:
@@ -132,12 +132,8 @@ def compare(log: EventStore, copy: EventStore, campaign: str) -> LogComparison:
             if mine is None or theirs is None:
                 remaining = log.length(campaign) - position, copy.length(campaign) - position
                 return LogComparison(position, newer=max(0, remaining[0]), older=max(0, remaining[1]))
-            if _content(mine) != _content(theirs):
+            if mine._replace(version=None) != theirs._replace(version=None):
                 return LogComparison(position, difference=position)
             position += 1
         if len(pages[0]) < PAGE:
             return LogComparison(position)
-
-
-def _content(row: Row) -> tuple[int, int, str, str, int | None]:
-    return row.position, row.epoch, row.kind, row.body, row.checksum

@@ -77,7 +77,7 @@ def test_find_returns_a_campaign_in_a_database_without_its_folder(
     run = present(runs.find(change(settings, runs=str(tmp_path / "elsewhere"))))
     assert run.folder == tmp_path / "elsewhere" / str(settings.run)
     assert not run.folder.exists()
-    runs.make_folder(run)
+    runs.make_folder(run.folder)
     assert run.folder.is_dir()
     assert len(run.events()) == 1
 
