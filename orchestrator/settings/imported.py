@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ from pydantic import Field
 from objectives.conditions import Scalar
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
+from orchestrator.settings.changes import leaves
 from orchestrator.settings.file import Tree
 from orchestrator.settings.sections import Section
 from orchestrator.wording import plural
@@ -107,7 +108,9 @@ def read_tune(folder: Path, metric: str | None) -> GivenResults:
         raise UserError(
             f"metric must be one that the trials in {folder} reported, got {metric!r}; they have {reported}"
         )
-    results = _finite((dict(_flat(report.get("config", {}))), report.get(metric)) for report in last)
+    flat = [leaves(report.get("config", {})) for report in last]
+    configs = [{key: value for key, value in pairs if value != {}} for pairs in flat]
+    results = _finite(zip(configs, (report.get(metric) for report in last), strict=True))
     if not results:
         raise UserError(f"{folder} must have a trial with a finite {metric}, got none")
     return GivenResults(source=f"Ray Tune experiment {folder}", results=results)
@@ -123,15 +126,6 @@ def _last_report(file: Path) -> Tree | None:
         if isinstance(report, dict):
             return report
     return None
-
-
-def _flat(config: Tree, above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield nested keys joined by a dot."""
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}.")
-        else:
-            yield f"{above}{key}", value
 
 
 def _finite(pairs: Iterable[tuple[Tree, Any]]) -> tuple[KnownResult, ...]:
