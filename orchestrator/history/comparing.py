@@ -48,7 +48,8 @@ def side_by_side(histories: Sequence[History]) -> list[Row]:
 def _parameter_rows(histories: Sequence[History]) -> list[Row]:
     recommended = [history.recommended or {} for history in histories]
     names = dict.fromkeys(name for parameters in recommended for name in parameters)
-    return [(name, [_parameter(parameters, name) for parameters in recommended]) for name in names]
+    values = [(name, [parameters.get(name) for parameters in recommended]) for name in names]
+    return [(name, ["" if cell is None else short_text(cell) for cell in cells]) for name, cells in values]
 
 
 def _if_any(name: str, cells: list[str]) -> list[Row]:
@@ -95,11 +96,6 @@ def best_text(history: History) -> str:
     return "" if history.best_known is None else f"{history.best_known.value:.6g}"
 
 
-def _parameter(parameters: Mapping[str, object], name: str) -> str:
-    value = parameters.get(name)
-    return "" if value is None else short_text(value)
-
-
 def _setting_text(value: object) -> str:
     """Return the text of a setting. `False` is equivalent to a setting that an older version did
     not have."""
@@ -112,7 +108,10 @@ def _different_settings(histories: Sequence[History]) -> list[Row]:
     keys = _comparable_keys(settings, is_one_strategy)
     rows = [(key, [of_run.get(key) for of_run in settings]) for key in keys]
     different = [row for row in rows if len(set(map(_setting_text, row[1]))) > 1]
-    return [(key, list(map(_shown_setting, values))) for key, values in different[:MOST_SETTINGS]]
+    return [
+        (key, ["off" if value is False else _setting_text(value) for value in values])
+        for key, values in different[:MOST_SETTINGS]
+    ]
 
 
 def _comparable_keys(
@@ -126,7 +125,3 @@ def _comparable_keys(
             continue
         if not is_option or all(key in of_run for of_run in settings):
             yield key
-
-
-def _shown_setting(value: object) -> str:
-    return "off" if value is False else _setting_text(value)

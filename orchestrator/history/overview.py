@@ -15,7 +15,6 @@ from orchestrator.campaign.status import Status, status_of
 from orchestrator.history.status_text import trials_text
 from orchestrator.settings.file import Tree
 from orchestrator.store import snapshots
-from orchestrator.store.glance import Glance
 from orchestrator.store.notes import Note
 from orchestrator.store.runs import Run
 
@@ -49,11 +48,6 @@ def read_overview(run: Run, store: "EventStore") -> Overview:
     return overview_of(created, state, run.recorded_settings(store), store.notes(run.name))
 
 
-def overview_at(seen: Glance) -> Overview:
-    """Return the overview of a run from the end of its log."""
-    return overview_of(seen.created, seen.state, seen.settings, seen.notes)
-
-
 def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, notes: Sequence[Note]) -> Overview:
     """Return the overview of a campaign: its first event, its state after the last event, the
     campaign file of its newest session, and the notes on it."""
@@ -61,20 +55,15 @@ def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, 
     tags = recorded if isinstance(recorded, list | tuple) else ()
     added = (tag for note in notes if note.trial is None for tag in note.tags)
     strategy = settings.get("strategy")
+    session = state.session
     return Overview(
         began=created.time,
-        state=_state_of_run(state),
+        state=RunState(session.outcome or (RunState.UNFINISHED if session.epoch else RunState.NOT_STARTED)),
         status=status_of(created.name, state),
         best=_best(state),
         tags=tuple(dict.fromkeys([*map(str, tags), *added])),
         strategy=str(strategy.get("name", "")) if isinstance(strategy, Mapping) else "",
     )
-
-
-def _state_of_run(state: CampaignState) -> RunState:
-    if not state.session.epoch:
-        return RunState.NOT_STARTED
-    return RunState(state.session.outcome) if state.session.outcome else RunState.UNFINISHED
 
 
 def _best(state: CampaignState) -> str:

@@ -121,23 +121,15 @@ class SessionRow:
     ended: float
     state: RunState = RunState.UNFINISHED  # until the log records the end of the session
     reason: str = ""
-    earlier_seconds: float = 0.0  # worker-seconds before the latest change of `slots`
-    slots_since: float | None = None  # the time of that change
+    worker_seconds: float = 0.0  # the sum over time of the number of slots
 
-    def change_slots(self, slots: int, time: float) -> None:
-        """Set the number of slots from `time` on."""
-        self.ended = max(self.ended, time)
-        self.earlier_seconds = self.worker_seconds
-        self.slots_since = self.ended
-        self.slots = slots
+    def extend(self, time: float) -> None:
+        """Extend the session to `time`, with the current number of slots."""
+        seconds = max(0.0, time - self.ended)
+        self.ended += seconds
+        self.worker_seconds += self.slots * seconds
 
     @property
     def seconds(self) -> float:
         """The duration on the wall clock, or in virtual time."""
         return self.ended - self.started
-
-    @property
-    def worker_seconds(self) -> float:
-        """The sum over time of the number of slots, in worker-seconds."""
-        since = self.started if self.slots_since is None else self.slots_since
-        return self.earlier_seconds + self.slots * max(0.0, self.ended - since)

@@ -25,8 +25,7 @@ def record(history: History, event: events.Event) -> None:
         if (update := _UPDATES.get(type(event))) is not None:
             update(history, event)
         if history.sessions and not isinstance(event, events.TrialsReopened):
-            session = history.sessions[-1]
-            session.ended = max(session.ended, event.time)
+            history.sessions[-1].extend(event.time)
     except (UserError, MemoryError):  # caused by the recorded settings or by this machine
         raise
     except Exception as error:
@@ -46,6 +45,11 @@ def _close(history: History, event: events.SessionClosed) -> None:
     session.state = RunState(event.outcome)
     session.reason = event.reason
     _queue_running(history)  # a resume evaluates them again
+
+
+def _change_slots(history: History, event: events.PlacesChanged) -> None:
+    history.sessions[-1].extend(event.time)
+    history.sessions[-1].slots = event.slots
 
 
 def _queue_running(history: History) -> None:
@@ -172,7 +176,7 @@ def _grow(history: History, event: events.CandidatesGrown) -> None:
 _UPDATES: Mapping[type[events.Event], Callable[[History, Any], None]] = {
     events.SessionOpened: _open,
     events.SessionClosed: _close,
-    events.PlacesChanged: lambda history, event: history.sessions[-1].change_slots(event.slots, event.time),
+    events.PlacesChanged: _change_slots,
     events.ExistingTaken: _keep_existing,
     events.BatchChosen: _choose,
     events.ModelRefreshed: lambda history, event: history.refreshes.append(event),

@@ -103,11 +103,12 @@ class Server:
 
     async def _campaign_events(self, request: web.Request) -> web.StreamResponse:
         feed = await self._feed(request)
-        return await self._send(
-            request,
-            lambda: feed.position,
-            lambda cursor: feed.while_locked(lambda: views.update(feed, cursor, time.time())),
-        )
+
+        def update(cursor: int | None) -> Plain:
+            with feed.lock:
+                return views.update(feed, cursor, time.time())
+
+        return await self._send(request, lambda: feed.position, update)
 
     async def _send(
         self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], Plain]

@@ -21,7 +21,7 @@ from orchestrator.campaign.events import CampaignCreated, Event
 from orchestrator.campaign.failures import FailureGroups
 from orchestrator.errors import RunError
 from orchestrator.history.fold import History, advance, begin
-from orchestrator.history.overview import Overview, overview_at, overview_of
+from orchestrator.history.overview import Overview, overview_of
 from orchestrator.serve.sources import Source
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.glance import file_of, glance
@@ -105,7 +105,7 @@ class Feed:
         self._checkpoints = _CheckpointCount()
         self._arrivals = array("q")  # the position in the log after each result
         self._store: EventStore | None = None
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()  # held while an event is folded
 
     @property
     def position(self) -> int:
@@ -129,11 +129,9 @@ class Feed:
     @property
     def overview(self) -> Overview | None:
         """The campaign's line in the list; None if it is not known yet."""
-        if self._reading.listed is not None:
-            return self._reading.listed
         history = self.history
-        if history is None:
-            return None
+        if self.is_listed or history is None:
+            return self._reading.listed
         return overview_of(history.created, history.campaign, history.settings.plain, history.notes)
 
     def results_after(self, position: int) -> int:
@@ -184,7 +182,7 @@ class Feed:
         seen = glance(self.source.url, self.source.campaign)
         if seen is None or seen.holding.holder:
             return False
-        self._reading.listed = overview_at(seen)
+        self._reading.listed = overview_of(seen.created, seen.state, seen.settings, seen.notes)
         self.holding = seen.holding
         self.is_held = False
         self.length = seen.length
@@ -197,13 +195,8 @@ class Feed:
 
     def read(self, make: Callable[[History], T]) -> T | None:
         """Return `make(history)` under the lock; None before the first event."""
-        with self._lock:
+        with self.lock:
             return None if self.history is None else make(self.history)
-
-    def while_locked(self, make: Callable[[], T]) -> T:
-        """Return `make()` under the lock, so that no event is folded at the same time."""
-        with self._lock:
-            return make()
 
     def ask_to_stop(self, stop: Stop) -> str:
         """Ask the process that runs the campaign to drain or to stop, and return a message.
@@ -232,7 +225,7 @@ class Feed:
         length = store.length(self.source.campaign)
         events = list(islice(store.read(self.source.campaign, after=self.position), EVENTS_A_TURN))
         notes = store.notes(self.source.campaign)
-        with self._lock:
+        with self.lock:
             self.holding = holding
             self.is_held = self._reading.watch.is_held(holding)
             self.length = max(self.length, length)

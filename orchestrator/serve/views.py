@@ -9,7 +9,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from orchestrator.campaign.endings import Phase
-from orchestrator.campaign.failures import FailureGroup
 from orchestrator.history.columns import DETAILS, TRIAL, VALUE, Column, live, present
 from orchestrator.history.comparing import side_by_side
 from orchestrator.history.export import strict_json
@@ -32,6 +31,7 @@ from orchestrator.report.summary import (
 )
 from orchestrator.serve.feed import Feed
 from orchestrator.wording import duration, moment, plural, printable, size_text
+from workers.checkpoints import Checkpoints
 from workers.output_files import find_output, read_end, written_attempts
 
 MOST_NEW_POINTS = 400  # if there are more new results, the complete sample is sent
@@ -101,8 +101,11 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
     return {
         **message,
         **_progress(history, now if is_live else None),
-        "checkpoints": _checkpoints(feed),
-        "failures": [_failure_group(group) for group in feed.failures.newest_first()],
+        "checkpoints": _checkpoints(feed.checkpoints),
+        "failures": [
+            asdict(group) | {"summary": group.summary[:_MESSAGE], "trials": list(group.trials)[::-1]}
+            for group in feed.failures.newest_first()
+        ],
         "results": _results(feed, history, cursor),
     }
 
@@ -110,7 +113,7 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
 def _progress(history: History, now: float | None) -> Plain:
     """Return the status, including running trials if the campaign is running at `now`."""
     status = history.status(now)
-    is_known = now is not None and status.budget.left_seconds is not None
+    left = status.budget.left_seconds
     objectives = history.goals.objectives
     return {
         "subtitle": subtitle(history),
@@ -119,7 +122,7 @@ def _progress(history: History, now: float | None) -> Plain:
         "objective": objectives[0].metric if len(objectives) > 1 else "",
         "goals": [asdict(card) for card in goal_cards(history)],
         "status": strict_json({**as_plain(status), "running": [], "recent": []}),
-        "left": duration(status.budget.left_seconds or 0.0) if is_known else "",
+        "left": "" if now is None or left is None else duration(left),
         "elapsed": duration(status.budget.elapsed_seconds),
         "idle": idle_text(status.workers),
         "running": [] if now is None else _running(history, now),
@@ -129,12 +132,9 @@ def _progress(history: History, now: float | None) -> Plain:
     }
 
 
-def _checkpoints(feed: Feed) -> list[str]:
+def _checkpoints(count: Checkpoints) -> list[str]:
     """Return the size of all checkpoints and the number of trials that have one, as texts."""
-    checkpoints = feed.checkpoints
-    if not checkpoints.trials:
-        return []
-    return [size_text(checkpoints.size), f"in the folders of {plural(checkpoints.trials, 'trial')}"]
+    return [size_text(count.size), f"in the folders of {plural(count.trials, 'trial')}"] * bool(count.trials)
 
 
 def _running(history: History, now: float) -> list[Plain]:
@@ -153,38 +153,29 @@ def _running(history: History, now: float) -> list[Plain]:
 
 
 def _last_report(row: TrialRow) -> object:
-    if not row.training.reports:
-        return None
-    step = max(row.training.reports)
-    return [step, strict_json(row.training.reports[step])]
+    step, value = max(row.training.reports.items(), default=(None, None))
+    return None if step is None else [step, strict_json(value)]
 
 
 def _end_row(history: History, attempt: AttemptRow) -> Plain:
-    row = history.trials[attempt.trial]
-    is_result = not attempt.failure
     return {
         "trial": attempt.trial,
         "attempt": attempt.attempt,
         "ended": attempt.ended,
-        "value": strict_json(attempt.value) if is_result else None,
+        "value": None if attempt.failure else strict_json(attempt.value),
         "message": attempt.message[:_MESSAGE],
         "seconds": duration(max(0.0, attempt.finished - attempt.started)),
         "worker": attempt.worker,
-        "parameters": _shorten(row.parameters),
+        "parameters": _shorten(history.trials[attempt.trial].parameters),
     }
 
 
-def _failure_group(group: FailureGroup) -> Plain:
-    shown = {"summary": group.summary[:_MESSAGE], "trials": list(group.trials)[::-1]}
-    return {"kind": group.kind, "count": group.count, "message": group.message, **shown}
-
-
 def _shorten(values: Mapping[str, object]) -> Plain:
-    """Return rounded numbers and shortened texts."""
     return {name: _short(value) for name, value in values.items()}
 
 
 def _short(value: object) -> object:
+    """Return a rounded number or a shortened text."""
     if isinstance(value, float):
         return strict_json(float(f"{value:.6g}"))
     if isinstance(value, bool | int) or value is None:
@@ -343,12 +334,9 @@ def _outputs(folder: Path, number: int) -> list[Plain]:
     """Return the end of the output of each of a trial's newest attempts."""
     try:
         return [
-            {"attempt": attempt, "text": _text_of(read_end(find_output(folder, number, attempt), _OUTPUT_BYTES))}
+            {"attempt": attempt, "text": printable(text.decode("utf-8", errors="replace"))}
             for attempt in written_attempts(folder, number)[-_OUTPUTS:]
+            for text in [read_end(find_output(folder, number, attempt), _OUTPUT_BYTES)]
         ]
     except OSError as error:  # it may be another user's run
         return [{"attempt": 0, "text": f"(unreadable: {error.strerror})"}]
-
-
-def _text_of(printed: bytes) -> str:
-    return printable(printed.decode("utf-8", errors="replace"))

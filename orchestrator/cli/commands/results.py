@@ -20,7 +20,7 @@ from orchestrator.cli.arguments import RunFolder
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_output
 from orchestrator.errors import RunError, UserError
-from orchestrator.history.overview import Overview, overview_at, read_overview
+from orchestrator.history.overview import Overview, overview_of, read_overview
 from orchestrator.store import limited
 from orchestrator.store.glance import current_state, glance
 from orchestrator.store.limited import looks_like_run, reason_of
@@ -191,7 +191,7 @@ def _read_limited(folder: Path) -> Overview:
     def read() -> Overview:
         run = open_run(folder)
         if (seen := glance(run.store_url, run.name)) is not None:
-            return overview_at(seen)
+            return overview_of(seen.created, seen.state, seen.settings, seen.notes)
         with run.store() as store:
             lengths.append(store.length(run.name))
             return read_overview(run, store)

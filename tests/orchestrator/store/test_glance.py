@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
-from orchestrator.history.overview import overview_at, read_overview
+from orchestrator.history.overview import overview_of, read_overview
 from orchestrator.store import snapshots
 from orchestrator.store.glance import glance
 from orchestrator.store.notes import new_note
@@ -43,7 +43,7 @@ def test_glance_agrees_with_the_event_store(run: Run) -> None:
         assert seen.notes == store.notes(run.name)
         assert seen.holding == store.holding(run.name)
         assert seen.length == store.length(run.name)
-        assert overview_at(seen) == read_overview(run, store)
+        assert overview_of(seen.created, seen.state, seen.settings, seen.notes) == read_overview(run, store)
     assert sorted(path.name for path in run.folder.iterdir()) == ["campaign.sqlite"]
 
 
