@@ -34,6 +34,7 @@ def learning_curves(history: History) -> Figure | None:
         lines = [*_bands(history, shown), *lines, expected]
     visible = _good_range(history, shown)
     is_cut = len(shown) < len(rows)
+    metric = history.goals.objectives[0].metric
     caption = sentences(
         "Intermediate values by step; dashed lines are running, dotted ones were stopped early.",
         _decisions(history),
@@ -51,7 +52,10 @@ def learning_curves(history: History) -> Figure | None:
         traces=lines,
         layout=layout(
             _step_axis(shown),
-            axis(_value_name(history), **({} if visible is None else {"range": list(visible)})),
+            axis(
+                "reported value" if metric == VALUE else label(metric),
+                **({} if visible is None else {"range": list(visible)}),
+            ),
             height=400,
         ),
     )
@@ -94,33 +98,19 @@ def metric_curves(history: History) -> list[Figure]:
 
 
 def _metric_curves(history: History, rows: list[TrialRow], name: str, index: int) -> Figure:
-    curves = ((row, _course_of(row, name)) for row in rows)
+    courses = [(row, row.training.metrics.items()) for row in rows]
+    curves = [(row, {step: at[name] for step, at in steps if name in at}) for row, steps in courses]
+    use = "The search does not learn from this metric."
+    if name in history.goals.further_metrics:
+        use = "It is an objective or has a constraint, and the search learns from it."
     return Figure(
         name=f"curves-{index}",
         title=f"Reported {one_line(printable(name), 60)}",
-        caption=f"By step, for the trials above. {_use(history, name)}",
+        caption=f"By step, for the trials above. {use}",
         traces=[_line(history, row, curve) for row, curve in curves if curve],
         layout=layout(axis("step", rangemode="tozero"), axis(label(name))),
         is_wide=False,
     )
-
-
-def _value_name(history: History) -> str:
-    """Return the label of the reported values."""
-    metric = history.goals.objectives[0].metric
-    return "reported value" if metric == VALUE else label(metric)
-
-
-def _use(history: History, name: str) -> str:
-    """Return a sentence that says whether the search learns from this metric."""
-    if name in history.goals.further_metrics:
-        return "It is an objective or has a constraint, and the search learns from it."
-    return "The search does not learn from this metric."
-
-
-def _course_of(row: TrialRow, name: str) -> dict[int, float]:
-    steps = row.training.metrics.items()
-    return {step: metrics[name] for step, metrics in steps if name in metrics}
 
 
 def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:

@@ -71,6 +71,7 @@ def importance(surrogate: Surrogate, alone: Floats, total: Floats) -> Figure:
         }
         for name, shares, color, width in looks
     ]
+    without = f", without {plural(surrogate.left_out, 'trial')} that stopped early" * bool(surrogate.left_out)
     return Figure(
         name="importance",
         title="Parameter importance",
@@ -78,7 +79,7 @@ def importance(surrogate: Surrogate, alone: Floats, total: Floats) -> Figure:
             "The share of the variance between all configurations that each parameter explains alone "
             "(first-order Sobol index), and with others (total index). An interaction counts for each of "
             "its parameters, so the total indices may add up to more than 100 %. "
-            f"{_model_text(surrogate)}"
+            f"The model is a Gaussian process fitted to {plural(len(surrogate.values), 'result')}{without}."
         ),
         traces=traces,
         layout=layout(
@@ -295,8 +296,3 @@ def _on_best(surrogate: Surrogate) -> str:
         return ""
     best = "the best configuration is the one with the best value"
     return f"No result satisfies all constraints: {best}."
-
-
-def _model_text(surrogate: Surrogate) -> str:
-    without = f", without {plural(surrogate.left_out, 'trial')} that stopped early" if surrogate.left_out else ""
-    return f"The model is a Gaussian process fitted to {plural(len(surrogate.values), 'result')}{without}."

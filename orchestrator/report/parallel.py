@@ -157,13 +157,10 @@ def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None
     if parameter is not None and not isinstance(parameter, Range | Constant):
         return _step_axis(name, values, parameter.levels)
     present: list[Any] = [value for value in values if value is not None]
-    if not present or not all(map(_is_number, present)):
+    are_numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in present)
+    if not present or not are_numbers:
         return _step_axis(name, values, sorted({str(value) for value in present}))
     return _numeric_axis(name, values, present, parameter if isinstance(parameter, Range) else None)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _numeric_axis(

@@ -182,12 +182,10 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
 def best_origin(history: History) -> str:
     """Return the trial, candidate and batch of the best value, or the source of existing data."""
     best = history.best_known
-    row = history.best
     if best is None:
         return ""
-    if best.trial is None or row is None:
-        return f"{best.origin}, candidate {best.arm}"
-    return f"trial {row.trial}, candidate {row.arm}, batch {row.batch}"
+    batch = "" if best.trial is None else f", batch {history.trials[best.trial].batch}"
+    return f"{best.origin}, candidate {best.arm}{batch}"
 
 
 def recommended_parameters(history: History) -> list[tuple[str, str]]:

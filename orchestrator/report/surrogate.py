@@ -58,8 +58,7 @@ class Dimension:
         if not self.is_choice:
             return np.clip((positions - low) / (high - low), 0.0, 1.0)[:, None]
         steps = np.clip(np.rint(positions), 0, len(self.levels) - 1).astype(np.intp)
-        one_hot: Floats = np.eye(len(self.levels))[steps] / np.sqrt(2.0)
-        return one_hot
+        return np.asarray(np.eye(len(self.levels))[steps] / np.sqrt(2.0))
 
     def grid(self, count: int) -> Floats:
         """Return positions (m,) that cover the axis: all steps, or `count` evenly spaced ones."""
@@ -70,8 +69,7 @@ class Dimension:
         if self.axis.is_stepped:
             return np.minimum(np.floor(shares * len(self.levels)), len(self.levels) - 1.0)
         low, high = self.axis.range
-        positions: Floats = low + shares * (high - low)
-        return positions
+        return np.asarray(low + shares * (high - low))
 
     @property
     def levels(self) -> list[float]:
@@ -99,15 +97,13 @@ class _Process:
 
     def means(self, features: Floats) -> Floats:
         """Return the posterior mean (m,) at `features` (m, k)."""
-        mean: Floats = self.mean + self.kernel.cross(self.features, features).T @ self.weights
-        return mean
+        return np.asarray(self.mean + self.kernel.cross(self.features, features).T @ self.weights)
 
     def deviations(self, features: Floats) -> Floats:
         """Return the posterior standard deviation (m,) at `features` (m, k)."""
         columns = self.kernel.cross(self.features, features)
         reduced = np.einsum("nm,nm->m", columns, cho_solve(self.factor, columns))
-        deviation: Floats = np.sqrt(np.maximum(1.0 - reduced, 0.0))
-        return deviation
+        return np.asarray(np.sqrt(np.maximum(1.0 - reduced, 0.0)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,18 +228,14 @@ def _fit_process(
     features = features[chosen]
     means = means[chosen]
     counts = counts[chosen]
-    layout = _feature_layout(dimensions)
+    widths = [dimension.features(np.zeros(1)).shape[1] for dimension in dimensions]
+    owners = np.repeat(np.arange(len(dimensions)), widths).astype(np.intp)
+    layout = Layout(parameters=owners, extents=np.ones(len(dimensions)))
     evidence = Evidence(features, means, counts, len(scores))
     fitted = fit(evidence, layout, Matern52(), prior(layout, None), None)
     lengthscales = np.asarray(fitted.lengthscales)[layout.parameters]
     kernel = Matern52(lengthscale=tuple(lengthscales.tolist()))
     return _Process.of(kernel, features, means, fitted.noise / counts)
-
-
-def _feature_layout(dimensions: Sequence[Dimension]) -> Layout:
-    widths = [dimension.features(np.zeros(1)).shape[1] for dimension in dimensions]
-    owners = np.repeat(np.arange(len(dimensions)), widths)
-    return Layout(parameters=owners.astype(np.intp), extents=np.ones(len(dimensions)))
 
 
 def _absent_parameters(history: History, dimensions: Sequence[Dimension], best: TrialRow) -> tuple[str, ...]:
