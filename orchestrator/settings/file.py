@@ -213,7 +213,10 @@ def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, s
         return (None if node is None else reading.value(node, ())), reading.places
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{place_of(line)}: not valid YAML: {_problem(error)}") from error
+        problem = ", ".join(filter(None, (error.context, error.problem)))
+        if r"'\t'" in (error.problem or ""):
+            problem = "a tab cannot be used for indentation; use spaces"
+        raise ConfigError(f"{place_of(line)}: not valid YAML: {problem}") from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
         raise ConfigError(
@@ -223,12 +226,6 @@ def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, s
         raise ConfigError(
             f"{place_of(1)}: values must be nested at most about 300 levels deep, and must not contain themselves"
         ) from error
-
-
-def _problem(error: yaml.MarkedYAMLError) -> str:
-    if error.problem and r"'\t'" in error.problem:
-        return "a tab cannot be used for indentation; use spaces"
-    return ", ".join(filter(None, (error.context, error.problem)))
 
 
 @dataclass

@@ -69,8 +69,7 @@ def read_recorded(tree: Tree) -> RecordedSettings:
 
 
 def _objective_name(tree: Tree) -> str:
-    """Return the objective as one word or line. For a pickled function, it is the campaign's name,
-    which is the function's, instead of the path of the pickle."""
+    """Return the objective as one word or line: for a pickled function, the campaign's name."""
     sources = tree.get("objective", {})
     if sources.get("function"):
         return str(tree.get("name", ""))

@@ -100,8 +100,7 @@ def goal_problems(
         if name in names[:number]:
             rule = f"must differ from the earlier ones, got {name!r}"
             yield Refusal(("objectives", number, "metric"), rule)
-    takes_goals = isinstance(strategy, Multiobjective) and strategy.takes_goals
-    if _are_goals(objectives, constraints) and not takes_goals:
+    if _are_goals(objectives, constraints) and not _takes_goals(strategy):
         rule = "must be one of those that take several objectives and constraints"
         yield Refusal(("strategy",), f"{rule}: {' and '.join(_that_take_goals())}")
 
@@ -130,16 +129,13 @@ def excluded_problems(
     """Yield the settings that several objectives or constraints exclude."""
     if not _are_goals(objectives, constraints):
         return
-    target = budget.target if len(objectives) > 1 else None
-    one_value = "known results have one value each"
-    for keys, is_given, reason in (
-        (("budget", "target"), target is not None, "no single value is good enough"),
-        (("budget", "stop_when"), budget.stop_when is not None, "no single value shows a gain"),
-        (("known_results",), has_values(known_results), one_value),
-    ):
-        if is_given:
-            rule = "must not be given beside several objectives or constraints"
-            yield Refusal(keys, f"{rule}: {reason}")
+    rule = "must not be given beside several objectives or constraints"
+    if budget.target is not None and len(objectives) > 1:
+        yield Refusal(("budget", "target"), f"{rule}: no single value is good enough")
+    if budget.stop_when is not None:
+        yield Refusal(("budget", "stop_when"), f"{rule}: no single value shows a gain")
+    if has_values(known_results):
+        yield Refusal(("known_results",), f"{rule}: known results have one value each")
 
 
 def _are_goals(objectives: Sequence[object], constraints: Sequence[object]) -> bool:
@@ -147,11 +143,11 @@ def _are_goals(objectives: Sequence[object], constraints: Sequence[object]) -> b
     return len(objectives) > 1 or bool(constraints)
 
 
+def _takes_goals(strategy: object) -> bool:
+    return isinstance(strategy, Multiobjective) and strategy.takes_goals
+
+
 def _that_take_goals() -> list[str]:
     """Return the strategies that support goals with their default options."""
-    by_name = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
-    return [
-        name
-        for name, strategy_class in by_name.items()
-        if isinstance(strategy_class, Multiobjective) and strategy_class.takes_goals
-    ]
+    defaults = {name: cls(**with_preset(cls, {})) for name, cls in STRATEGIES.items()}
+    return [name for name, strategy in defaults.items() if _takes_goals(strategy)]

@@ -198,15 +198,11 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind == "literal_error":
         got += hint(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)
-    if kind in ("model_type", "model_attributes_type"):
-        rule += _with_keys(_names_in(_sections_at(model, keys)))
+    existing = _names_in(_sections_at(model, keys))
+    if kind in ("model_type", "model_attributes_type") and existing:
+        ending = ["…"] * (len(existing) > _NAMED_KEYS)
+        rule += f" with keys such as {', '.join([*existing[:_NAMED_KEYS], *ending])}"
     return _Found(Refusal(keys, rule, got), union)
-
-
-def _with_keys(existing: Sequence[str]) -> str:
-    """Return the first keys of a section, for the rule that the section must be a mapping."""
-    ending = ", …" if len(existing) > _NAMED_KEYS else ""
-    return f" with keys such as {', '.join(existing[:_NAMED_KEYS])}{ending}" if existing else ""
 
 
 def _wrong_tag(keys: Keys, ctx: Mapping[str, Any]) -> Refusal:
@@ -214,8 +210,8 @@ def _wrong_tag(keys: Keys, ctx: Mapping[str, Any]) -> Refusal:
     key = ctx["discriminator"].strip("'")
     if "tag" not in ctx:
         return Refusal((*keys, key), "is required")
-    rule = f"must be {_either_of(_QUOTED.findall(ctx['expected_tags']))}"
-    return Refusal((*keys, key), rule, excerpt(ctx["tag"]))
+    *first, last = map(repr, _QUOTED.findall(ctx["expected_tags"]))
+    return Refusal((*keys, key), f"must be {', '.join(first)} or {last}", excerpt(ctx["tag"]))
 
 
 def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
@@ -225,12 +221,6 @@ def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
     if family in _TYPES and kind.endswith(("_type", "_parsing", "_parsing_size")):
         return f"must be {_TYPES[family]}"
     return re.sub(r"^(Input|Value|String) should", "must", message)
-
-
-def _either_of(words: Sequence[str]) -> str:
-    """List the words as `'a', 'b' or 'c'`."""
-    quoted = [repr(word) for word in words]
-    return " or ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
 
 
 def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:

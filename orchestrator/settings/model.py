@@ -8,7 +8,7 @@ directory. `Settings` holds absolute paths.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Self
 
@@ -162,8 +162,13 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _check_together(self, info: ValidationInfo) -> Self:
+        # the sections that are wrong by themselves
         wrong: frozenset[str] = (info.context or {}).get("wrong", frozenset())
-        problems = [*self._problems(wrong)]
+        problems: list[Refusal] = []
+        for check in _CHECKS:
+            names = inspect.signature(check).parameters
+            if not wrong & names.keys():
+                problems += check(**{name: getattr(self, name) for name in names})
         wrong |= {str(problem.keys[0]) for problem in problems}
         if self.enqueue and self.space and not wrong & _COMPLETED:
             # recorded completely, because a later version may draw other values
@@ -175,13 +180,6 @@ class Settings(Section):
         if has_values(self.known_results) and isinstance(self.strategy, StartsWarm):
             object.__setattr__(self, "strategy", with_warm_start(self.strategy, DataStart()))
         return self
-
-    def _problems(self, wrong: frozenset[str]) -> Iterator[Refusal]:
-        """Yield the mistakes between sections, except sections that are `wrong` by themselves."""
-        for check in _CHECKS:
-            names = inspect.signature(check).parameters
-            if not wrong & names.keys():
-                yield from check(**{name: getattr(self, name) for name in names})
 
     @property
     def first(self) -> tuple[spaces.Configuration, ...]:

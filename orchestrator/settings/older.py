@@ -111,7 +111,7 @@ def with_known_results(document: Document) -> Document:
     """Return the document, with older sections for known results converted to sources of
     `known_results`. Warns unless a program wrote the document."""
     tree = {key: value for key, value in document.tree.items() if key not in ("existing_data", "earlier")}
-    moved = [each for move in _MOVES for each in move(document.tree)]
+    moved = [*_warm_start(document.tree), *_sections(document.tree)]
     listed = tree.get("known_results") or []
     if not moved or not isinstance(listed, list | tuple):
         return dataclasses.replace(document, tree=tree)
@@ -141,12 +141,9 @@ def _warm_start(tree: Tree) -> Iterator[_Moved]:
         yield _Moved(_START, {"run": path}, {"path": ("run",)})
 
 
-def _existing_data(tree: Tree) -> Iterator[_Moved]:
+def _sections(tree: Tree) -> Iterator[_Moved]:
     if tree.get("existing_data") is not None:
         yield _Moved(("existing_data",), tree["existing_data"], {})
-
-
-def _earlier(tree: Tree) -> Iterator[_Moved]:
     runs = tree.get("earlier")
     if isinstance(runs, Mapping):  # if the file belongs to a run
         source = {"best_of": runs.get("runs"), "first": runs.get("first")}
@@ -154,6 +151,3 @@ def _earlier(tree: Tree) -> Iterator[_Moved]:
     elif runs is not None:
         numbers = range(len(runs)) if isinstance(runs, list | tuple) else ()
         yield _Moved(("earlier",), {"best_of": runs}, {number: ("best_of", number) for number in numbers})
-
-
-_MOVES = (_warm_start, _existing_data, _earlier)

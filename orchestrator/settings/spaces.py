@@ -116,11 +116,9 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
     wrong = [
         Refusal((number,), "must be a mapping of parameters to plain values", excerpt(configuration))
         for number, configuration in enumerate(enqueue)
-        if not (
-            isinstance(configuration, Mapping)
-            and configuration
-            and all(isinstance(value, Scalar) for value in configuration.values())
-        )
+        if not isinstance(configuration, Mapping)
+        or not configuration
+        or not all(isinstance(value, Scalar) for value in configuration.values())
     ]
     if wrong:
         raise failure(wrong)
@@ -190,7 +188,13 @@ def _build_parameter(options: object) -> Parameter:
         raise failure([Refusal((), rule, excerpt(options))])
     when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
-    return parameter if when is None else _with_conditions(parameter, when)
+    if when is None:
+        return parameter
+    # not checked by pydantic, which would report a reason for each member of the union
+    try:
+        return dataclasses.replace(parameter, when=clauses_of(when))
+    except ValueError as error:
+        raise failure([Refusal(("when",), f": {error}")]) from error
 
 
 def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
@@ -275,11 +279,3 @@ def _renaming(fields: Mapping[str, object]) -> str:
     wrong = {key: meaning(key, [*PARAMETERS]) for key in fields}
     renamed = [f"{right} instead of {key}" for key, right in wrong.items() if right is not None]
     return f" (write {' and '.join(renamed)})" if renamed else ""
-
-
-def _with_conditions(parameter: Parameter, when: Any) -> Parameter:
-    # not checked by pydantic, which would report a reason for each member of the union
-    try:
-        return dataclasses.replace(parameter, when=clauses_of(when))
-    except ValueError as error:
-        raise failure([Refusal(("when",), f": {error}")]) from error

@@ -104,8 +104,7 @@ class WorkerSettings(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Self:
-        problems = list(self._problems())
-        if problems:
+        if problems := list(self._problems()):
             raise failure(problems)
         return self
 
@@ -146,8 +145,7 @@ class WorkerSettings(Section):
         return replace(fixed, **amounts, machines=machines)
 
     def largest_share(self, space: Mapping[str, Parameter]) -> Share:
-        """Return the largest amount of each resource that a trial takes, as far as the campaign
-        file determines it."""
+        """Return the largest known amount of each resource that a trial takes."""
         return self.share_of({name: _largest(space.get(name)) for name in self.sized_by.values()})
 
     @property
