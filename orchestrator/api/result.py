@@ -16,7 +16,7 @@ from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
 from orchestrator.errors import RunError, warn_of_older
-from orchestrator.history.export import Columns, report_columns, trial_columns
+from orchestrator.history.export import report_columns, trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
 from orchestrator.history.rows import TrialRow
@@ -157,7 +157,7 @@ class Result:
             reports: whether to return one row for each step that a trial reported instead, with the
                 columns of `bbkb export --reports`.
         """
-        columns = _columns(self._history, reports)
+        columns = (report_columns if reports else trial_columns)(self._history)
         return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def dataframe(self, *, reports: bool = False) -> "pandas.DataFrame":
@@ -172,7 +172,7 @@ class Result:
             raise ImportError(
                 "dataframe needs pandas, which is not installed: pip install pandas, or use rows()"
             ) from error
-        return pandas.DataFrame(_columns(self._history, reports))
+        return pandas.DataFrame((report_columns if reports else trial_columns)(self._history))
 
     def plot(self) -> "plotly.graph_objects.Figure":
         """Draw all values and the best value so far, as a Plotly figure. Raises
@@ -232,10 +232,6 @@ def load(folder: str | Path) -> Result:
 def result_of(run: Run) -> Result:
     """Return the result of an open run."""
     return Result(run, read_history(run))
-
-
-def _columns(history: History, reports: bool) -> Columns:
-    return report_columns(history) if reports else trial_columns(history)
 
 
 def _facts(result: Result) -> list[tuple[str, str]]:

@@ -59,8 +59,7 @@ class Learner:
 
     @property
     def before(self) -> StrategyState:
-        """The state for the strategy's next `tell`, with the curves of all trials that are running,
-        are paused, or have ended since the previous `tell`."""
+        """The state for the strategy's next `tell`, with the curves of all unlearned trials."""
         trainings = self._campaign.state.trainings
         if not trainings.curves or not isinstance(self.strategy, LearnsCurves):
             return self.model

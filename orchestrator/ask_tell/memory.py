@@ -171,8 +171,7 @@ class MemoryCampaign:
         return self._set_running(all_trials)
 
     def _set_running(self, trials: list[int]) -> list[int]:
-        """Continue those of `trials` that are paused, and start those that are queued. Return
-        `trials`."""
+        """Continue the paused ones of `trials`, and start the queued ones. Return `trials`."""
         paused = self.state.trainings.paused
         continued = tuple(
             ContinuedTrial(

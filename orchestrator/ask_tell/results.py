@@ -33,11 +33,6 @@ class Results:
         return self._search.learner.view
 
     @property
-    def is_any(self) -> bool:
-        """Whether there is a value to recommend."""
-        return bool(len(self._model.pulls.finished_arms))
-
-    @property
     def trials(self) -> Trials:
         """All results, in the order of their arrival."""
         return Trials(self._trial(result) for result in self._search.campaign.results)
@@ -80,7 +75,7 @@ class Results:
         raise ValueError("no configuration with a result satisfies all constraints")
 
     def _check_any(self, name: str) -> None:
-        if not self.is_any:
+        if not len(self._model.pulls.finished_arms):
             raise ValueError(f"{name} needs at least one {self._noun}; call ask, evaluate, and call tell first")
 
     @property
@@ -106,7 +101,7 @@ class Results:
         """The number of results and the best result, for a table."""
         campaign = self._search.campaign
         facts = [(f"{self._noun}s", str(len(campaign.results))), ("pending", str(len(campaign.pending)))]
-        if self.is_any and self.front:
+        if self.front:
             best = self.best
             listed = ", ".join(f"{name}={setting!r}" for name, setting in best.parameters.items())
             facts += [(f"best {self._noun}", f"{best.value:.6g}"), ("best parameters", listed)]
@@ -121,19 +116,11 @@ class Results:
         return scores_among(pulls, model_of(self._search.strategy), rewards)
 
     def _trial(self, result: ArmResult) -> TrialResult:
-        parameters = self._parameters(result.arm)
-        if result.value is None:
-            return SearchResult(
-                trial=result.trial, parameters=parameters, value=None, status="failed"
-            )  # fmt: skip
-        return trial_result(
-            result,
-            self._goals,
-            SearchResult,
-            parameters=parameters,
-            status="succeeded",
-            is_feasible=self._goals.feasibility(result.value, result.metrics),
-        )
+        facts: dict[str, object] = {"parameters": self._parameters(result.arm), "status": "failed"}
+        if result.value is not None:
+            is_feasible = self._goals.feasibility(result.value, result.metrics)
+            facts |= {"status": "succeeded", "is_feasible": is_feasible}
+        return trial_result(result, self._goals, SearchResult, **facts)
 
     def _member(self, arm: int, rewards: Point) -> TrialResult:
         """Return a member of the front with the means of its rewards and of its constraints'
@@ -141,13 +128,11 @@ class Results:
         pairs = zip(self._goals.objectives, rewards, strict=True)
         values = {objective.metric: objective.sign * reward for objective, reward in pairs}
         results = self._results_of(arm)
-        names = [goal.metric for goal in self._goals.constraints if goal.metric not in values]
-        further = {
-            name: fmean(bounded([each.metrics[name] for each in results]))
-            for name in names
-            if results
-        }  # fmt: skip
-        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values | further)
+        for goal in self._goals.constraints if results else ():
+            if goal.metric not in values:
+                metrics = [each.metrics[goal.metric] for each in results]
+                values[goal.metric] = fmean(bounded(metrics))
+        return self._mean(arm, next(iter(values.values())), {} if self._goals.is_single else values)
 
     def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
         """Return an arm with the mean of its values."""

@@ -72,8 +72,7 @@ def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, r
 
 
 def _refuse_import(saved: Entry) -> None:
-    """Raise ValueError if the strategy's module has not been imported, because an import would run
-    its code."""
+    """Raise ValueError if reading the strategy would import a module and so run its code."""
     strategy = saved.get("strategy")
     name = strategy.get("name") if isinstance(strategy, dict) else strategy
     module, colon, _ = str(name).rpartition(":")
