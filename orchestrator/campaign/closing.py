@@ -33,8 +33,7 @@ def _has_result(state: CampaignState) -> bool:
 
 
 def _failed(state: CampaignState, spent: str) -> Close:
-    """Return the end of a session without a result. `spent` is the reason if none of its
-    evaluations failed."""
+    """Return the end of a session without a result. `spent`: the reason if none of them failed."""
     if state.session.failed:
         first = state.session.first_failure or "no message"
         count = state.session.failed

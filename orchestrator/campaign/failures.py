@@ -23,14 +23,6 @@ class FailureGroup:
         """The first line of the message."""
         return self.message.partition("\n")[0]
 
-    def add(self, trial: int, message: str) -> None:
-        """Count one more failed attempt."""
-        self.count += 1
-        self.message = message
-        if trial in self.trials:
-            self.trials.remove(trial)
-        self.trials.append(trial)
-
 
 class FailureGroups:
     """The groups of a campaign: the `MOST_GROUPS` with the newest failures."""
@@ -42,7 +34,11 @@ class FailureGroups:
         """Add a failed attempt to its group."""
         key = (kind, _NUMBER.sub("0", message.partition("\n")[0]))
         group = self._groups.pop(key, None) or FailureGroup(kind)
-        group.add(trial, message)
+        group.count += 1
+        group.message = message
+        if trial in group.trials:
+            group.trials.remove(trial)
+        group.trials.append(trial)
         self._groups[key] = group
         if len(self._groups) > MOST_GROUPS:
             del self._groups[next(iter(self._groups))]

@@ -88,8 +88,7 @@ def _late(state: CampaignState, since: float) -> str:
 
 
 def _not_ended(state: CampaignState, since: float) -> str:
-    """Return a warning about evaluations that should have started or ended, judged by their
-    time-out or by the durations of the other evaluations."""
+    """Return a warning about evaluations that should have started or ended by now."""
     limit, why = _longest_wait(state)
     now = state.clock.last_time + since
     old = [trial for trial, run in state.running.items() if now - run.since > limit]

@@ -53,19 +53,14 @@ class LearnedModel:
         return self.inside / self.predicted if self.predicted >= LEAST_PREDICTED else None
 
     @property
-    def _is_overconfident(self) -> bool:
-        if self.share is None or self.predicted < LEAST_REMARKED:
-            return False
-        error = math.sqrt(self.share * (1.0 - self.share) / self.predicted)
-        return self.share + 2.0 * error < LEAST_SHARE
-
-    @property
     def remarks(self) -> tuple[str, ...]:
         """Remarks for the status and the report."""
         remarks = []
-        if self._is_overconfident:
+        share = self.share or 0.0
+        error = math.sqrt(share * (1.0 - share) / max(1, self.predicted))
+        if self.predicted >= LEAST_REMARKED and share + 2.0 * error < LEAST_SHARE:
             remarks.append(
-                f"the model is overconfident: {self.share:.0%} of {self.predicted} results were within two "
+                f"the model is overconfident: {share:.0%} of {self.predicted} results were within two "
                 "standard deviations of its prediction instead of about 95%, because similar "
                 "configurations differ more than it expects. All results are valid, but the search may have "
                 "explored too little: compare the best value with that of a run with another seed"

@@ -97,8 +97,11 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
     trainings = _with_curves(state, after.trainings, reports)
     if rule is not None and rule.continues and reward is not None:
         paused = PausedTrial(run.arm, run.attempt, event.step, run.parameters)
-        trainings = trainings.after_pause(event.trial, paused)
-        trainings = replace(trainings, rungs=_at_rungs(state, state.trainings, reports).rungs)
+        trainings = replace(
+            trainings,
+            paused=with_items(trainings.paused, {event.trial: paused}),
+            rungs=_at_rungs(state, state.trainings, reports).rungs,
+        )
     observation = Observation(run.arm, reward, is_stopped=True)
     return replace(
         after,

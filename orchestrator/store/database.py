@@ -87,7 +87,9 @@ def translate_errors(url: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         reason = credentials.without_secrets(str(error.orig).strip(), url)
-        remedy = _NO_LOCKS if "is locked" in reason and not _takes_locks(url) else _remedy(reason)
+        remedy = next((f" ({remedy})" for sign, remedy in _REMEDIES.items() if sign in reason), "")
+        if "is locked" in reason and not _takes_locks(url):
+            remedy = _NO_LOCKS
         message = f"the store {redact(url)} refused: {reason}{remedy}"
         raise StoreError(message, _is_transient(error)) from error
     except sa.exc.NoSuchTableError as error:
@@ -204,10 +206,3 @@ def _takes_locks(url: str) -> bool:
         except OSError as error:
             return error.errno not in (errno.ENOLCK, errno.ENOTSUP)
     return True
-
-
-def _remedy(message: str) -> str:
-    for sign, remedy in _REMEDIES.items():
-        if sign in message:
-            return f" ({remedy})"
-    return ""

@@ -168,10 +168,6 @@ class Trainings:
             rungs=self.rungs.after_result(trial, result),
         )
 
-    def after_pause(self, trial: int, paused: PausedTrial) -> "Trainings":
-        """Return a copy after `trial` was stopped so that it can be continued."""
-        return replace(self, paused=with_items(self.paused, {trial: paused}))
-
     def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
         """Return a copy after these paused trials were queued again. `is_completing`: with the last
         part of the budget."""
@@ -237,7 +233,7 @@ class Trainings:
             self,
             curves=without(self.curves, *ended),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
-            population=self.population.after_pauses(saved) if is_population else self.population,
+            population=self.population.after_pauses(saved if is_population else {}),
         )
 
     def _is_open(self, trial: int) -> bool:
