@@ -11,7 +11,6 @@ from objectives.space import SearchSpace
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Sequential, begin
 from orchestrator.campaign.events import ExistingTaken
-from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.credentials import has_password, redact
 from orchestrator.display.terminal import say
 from orchestrator.history.status_text import assignments
@@ -36,12 +35,14 @@ def describe(settings: Settings, parts: Parts) -> str:
     """Describe a campaign in one line."""
     arms, dimensions = parts.problem.candidates.features.shape
     workers = _count_workers(settings)
+    goals = goals_of(settings)
     return (
         f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
         f"strategy {strategy_name(type(settings.strategy))}, "
         f"{_budget_text(settings.budget)} on {plural(workers, 'worker')}"
-        + _goals(goals_of(settings))
-        + (f"; {parts.description}" if parts.description else "")
+        + f"; objectives {', '.join(map(str, goals.objectives))}" * (len(goals.objectives) > 1)
+        + f"; constraints {', '.join(map(str, goals.constraints))}" * bool(goals.constraints)
+        + f"; {parts.description}" * bool(parts.description)
     )
 
 
@@ -55,11 +56,6 @@ def _budget_text(budget: BudgetSettings) -> str:
     if budget.steps is None or budget.evaluations < budget.steps:
         counts.append(plural(budget.evaluations, "evaluation"))
     return " or ".join(counts)
-
-
-def _goals(goals: CampaignGoals) -> str:
-    several = f"; objectives {', '.join(map(str, goals.objectives))}" if len(goals.objectives) > 1 else ""
-    return several + (f"; constraints {', '.join(map(str, goals.constraints))}" if goals.constraints else "")
 
 
 def say_remarks(console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> None:

@@ -214,11 +214,15 @@ def render(status: Status) -> RenderableType:
 
 def rows(status: Status) -> list[tuple[str, Text]]:
     """Return the rows of the table, without empty ones."""
+    in_flight = status.trials.in_flight
+    slots = status.workers.slots
+    elapsed = duration(status.budget.elapsed_seconds)
+    least = duration(status.workers.least_seconds)
     listed = [
         ("best", _best(status)),
         *((name, Text(text)) for name, text in search_facts(status)),
         ("progress", Text(f"{progress(status)} ({status.trials.waiting} queued)")),
-        ("workers", Text(_workers(status))),
+        ("workers", Text(f"{in_flight} of {slots} busy" if slots else "no session yet")),
         *_running_rows(status),
         *_recent_rows(status),
         ("ended", Text(f"{status.trials.done}: {status.trials.outcomes}", style="red" if status.trials.failed else "")),
@@ -230,19 +234,10 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("set aside", Text(_set_aside(status), style="red")),
         ("utilization", Text(f"{status.workers.utilization:.0%}")),
         ("idle", Text(idle_text(status.workers), style="dim")),
-        ("elapsed", Text(_elapsed(status))),
+        ("elapsed", Text(f"{elapsed}; {least} if no worker were ever idle")),
         ("now", Text(_now(status))),
     ]
     return [(name, text) for name, text in listed if text.plain]
-
-
-def _workers(status: Status) -> str:
-    return f"{status.trials.in_flight} of {status.workers.slots} busy" if status.workers.slots else "no session yet"
-
-
-def _elapsed(status: Status) -> str:
-    least = duration(status.workers.least_seconds)
-    return f"{duration(status.budget.elapsed_seconds)}; {least} if no worker were ever idle"
 
 
 def _time_left(status: Status) -> str:

@@ -34,19 +34,28 @@ def training_remark(history: History, row: TrialRow) -> str:
 
 def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
     training = row.training
-    rule = history.campaign.rules.training
     count = training.continuations
     is_stopped = row.status == "stopped"
     if row.pick.copied is not None:
         yield str(row.pick.copied)
     if count:
         yield "continued once" if count == 1 else f"continued {plural(count, 'time')}"
-    if training.has_restarted and rule is not None and rule.has_checkpoints:
+    if training.has_restarted and _has_checkpoints(history):
         yield "it restarted at the first step when it was continued"
     if is_stopped:
         word, cause = stop_words(training.stop_cause)
         yield f"{'then ' if count else ''}{word} at step {training.stopped_at}{cause}"
     if training.has_no_checkpoint:
         yield "its checkpoint was removed"
-    if training.reports and not is_stopped and rule is not None and rule.is_witness(row.trial):
+    if training.reports and not is_stopped and _is_witness(history, row):
         yield "a witness: no comparison and no forecast stops it"
+
+
+def _is_witness(history: History, row: TrialRow) -> bool:
+    rule = history.campaign.rules.training
+    return rule is not None and rule.is_witness(row.trial)
+
+
+def _has_checkpoints(history: History) -> bool:
+    rule = history.campaign.rules.training
+    return rule is not None and rule.has_checkpoints

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
@@ -39,7 +39,6 @@ _PLACES: Mapping[Format, str] = {
     Format.MLFLOW: "sqlite:///mlflow.db",
     Format.OPTUNA: "sqlite:///study.db",
 }
-_TABLES: Mapping[Format, TableFormat] = {Format.CSV: "csv", Format.JSON: "json", Format.PARQUET: "parquet"}
 
 
 def export(
@@ -63,13 +62,13 @@ def export(
     """Write one row for each trial; for tensorboard and mlflow one run, for optuna one trial of a
     study. A repeated export to any of these three adds only new trials."""
     run = runs.open_run(folder)
-    if format_ not in _TABLES:
+    if format_ in _PLACES:
         _track(read_history(run), run.name, format_, output)
         return
     if existing and reports:
         raise UserError("--existing and --reports cannot be combined: each writes a separate table")
     table: Table = "reports" if reports else "existing" if existing else "trials"
-    parts = export_rows(read_history(run), _TABLES[format_], table, safe)
+    parts = export_rows(read_history(run), cast(TableFormat, format_.value), table, safe)
     if output is not None:
         write_file(Path(output), lambda path: files.write_parts(path, parts, is_private=False))
         return
