@@ -26,8 +26,7 @@ def schedule(history: History, trial: int) -> list[Segment]:
     """Return the parts of the training of `trial`, the oldest first; the first begins at step 0."""
     parts = [own_segment(history.trials[trial])]
     while (copied := parts[0].row.pick.copied) is not None:
-        parent = own_segment(history.trials[copied.trial])
-        parts.insert(0, parent._replace(end=copied.step))
+        parts.insert(0, own_segment(history.trials[copied.trial])._replace(end=copied.step))
     return parts
 
 

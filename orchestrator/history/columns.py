@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -158,10 +159,8 @@ def _metrics(names: Iterable[str]) -> list[Column]:
 
 
 def _remarks(history: History) -> Column:
-    def remarks(row: TrialRow) -> str | None:
-        return remark(history, row) or None
-
-    return Column("trial.remark", remarks, kind="text long", is_optional=True)
+    texts = partial(remark, history)
+    return Column("trial.remark", lambda row: texts(row) or None, kind="text long", is_optional=True)
 
 
 def _amounts(history: History, rows: Sequence[TrialRow]) -> list[Column]:
@@ -175,7 +174,6 @@ def _amounts(history: History, rows: Sequence[TrialRow]) -> list[Column]:
 
 
 def _note_columns(history: History) -> list[Column]:
-    """Return the columns of tags and notes."""
     notes: dict[int, list[Note]] = defaultdict(list)
     for note in history.notes:
         if note.trial is not None:

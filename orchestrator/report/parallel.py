@@ -82,9 +82,8 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
     low, high = quantiles(values[is_feasible], *((0.02, 1.0) if is_maximized else (0.0, 0.98)))
     if low == high:  # a single value has the color of the best one
         low, high = (low - 1, high) if is_maximized else (low, high + 1)
-    colors = np.where(is_feasible, values, low if is_maximized else high)
     return {
-        "color": round_values(colors),
+        "color": round_values(np.where(is_feasible, values, low if is_maximized else high)),
         "colorscale": COLOR_SCALE,
         "reversescale": not is_maximized,
         "cmin": low,

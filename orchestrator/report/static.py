@@ -31,8 +31,7 @@ _Point = tuple[float, float]
 def static_pictures(history: History, names: Sequence[str] = MOST_USEFUL) -> dict[str, str]:
     """Return those of the first two figures of `names` that the campaign has, as complete SVG
     files: figure name → text."""
-    drawn = most_useful(figures(history), names)
-    return {figure.name: _document(figure) for figure in drawn}
+    return {figure.name: _document(figure) for figure in most_useful(figures(history), names)}
 
 
 def most_useful(drawn: Sequence[Figure], names: Sequence[str] = MOST_USEFUL) -> list[Figure]:
@@ -170,8 +169,7 @@ def _draw_legend(root: ET.Element, traces: Sequence[Spec], left: float) -> None:
 
 
 def _line(root: ET.Element, color: str, start: _Point, end: _Point) -> None:
-    path = f"M{_at(*start)}L{_at(*end)}"
-    ET.SubElement(root, "path", d=path, style=f"stroke:var({color})")
+    ET.SubElement(root, "path", d=f"M{_at(*start)}L{_at(*end)}", style=f"stroke:var({color})")
 
 
 def _text(root: ET.Element, text: str, at: _Point, anchor: str, color: str = "--ink") -> ET.Element:
@@ -205,10 +203,9 @@ def _bars(trace: Spec, across: _Axis, up: _Axis) -> Iterator[tuple[str, dict[str
     widths = trace.get("width") or [0.8] * len(trace["y"])
     look = {"style": f"fill:var({trace['marker']['color']})"}
     for name, (start, end), width in zip(trace["y"], _spans(trace), widths, strict=True):
-        top = up.length - up.at(up.scale(name) + width / 2)
         place = {
             "x": across.position(start),
-            "y": top,
+            "y": up.length - up.at(up.scale(name) + width / 2),
             "width": across.position(end) - across.position(start),
             "height": width / (up.high - up.low) * up.length,
         }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import yaml
 
 from objectives.parameters import Constant
+from orchestrator.campaign.status import Status
 from orchestrator.history.ancestry import best_schedule
 from orchestrator.history.fold import History
 from orchestrator.history.status_text import expected_gain, idle_text, population_parts
@@ -41,17 +42,31 @@ def subtitle(history: History) -> str:
 
 def summary_cards(history: History) -> list[Card]:
     """Return the numbers at the head of the page."""
+    now = history.status()
+    failed = now.trials.failed
+    retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
+    least = f"{duration(now.workers.least_seconds)} if no worker were ever idle"
+    idle = idle_text(now.workers)
+    since = now.model.last_gain
     return [
         _best_card(history),
         *goal_cards(history),
-        _done_card(history),
+        _done_card(now),
         Card("Configurations", f"{history.distinct:,}", "distinct, in successful evaluations"),
-        _failed_card(history),
-        _learning_card(history),
-        _elapsed_card(history),
-        *gain_cards(history),
+        Card(
+            "Failed",
+            f"{failed:,}",
+            f"{plural(retried, 'more attempt')} failed and ran again" if retried > 0 else "",
+        ),
+        _learning_card(history, now),
+        Card(
+            "Elapsed",
+            duration(now.budget.elapsed_seconds),
+            f"{plural(len(history.sessions), 'session')}; {least}",
+        ),
+        *([] if since is None else [Card("Since the last gain", plural(since, "result"), expected_gain(now))]),
         *existing_cards(history),
-        _utilization_card(history),
+        Card("Utilization", f"{now.workers.utilization:.0%}", idle and f"idle: {idle}"),
     ]
 
 
@@ -71,8 +86,7 @@ def _best_card(history: History) -> Card:
     return Card("Best value", str(short(best.value)), f"{direction}{origin}")
 
 
-def _done_card(history: History) -> Card:
-    now = history.status()
+def _done_card(now: Status) -> Card:
     open_trials = now.trials.chosen - now.trials.done
     budget = now.budget
     remark = joined(
@@ -85,35 +99,14 @@ def _done_card(history: History) -> Card:
     return Card("Evaluations done", f"{now.trials.done:,}", remark)
 
 
-def _failed_card(history: History) -> Card:
-    failed = history.status().trials.failed
-    retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
-    remark = f"{plural(retried, 'more attempt')} failed and ran again" if retried > 0 else ""
-    return Card("Failed", f"{failed:,}", remark)
-
-
-def _learning_card(history: History) -> Card:
+def _learning_card(history: History, now: Status) -> Card:
     """Return the number of refits, or of batches in batch mode."""
-    now = history.status()
     if history.is_asynchronous:
         refits = len(history.refreshes)
         share = f"after {now.trials.done / refits:.2g} evaluations on average" if refits else ""
         return Card("Refits", f"{refits:,}", share)
     batches = len(history.batches)
     return Card("Batches", f"{batches:,}", f"mean size {now.trials.chosen / batches:.3g}" if batches else "")
-
-
-def _elapsed_card(history: History) -> Card:
-    now = history.status()
-    sessions = plural(len(history.sessions), "session")
-    remark = f"{sessions}; {duration(now.workers.least_seconds)} if no worker were ever idle"
-    return Card("Elapsed", duration(now.budget.elapsed_seconds), remark)
-
-
-def _utilization_card(history: History) -> Card:
-    now = history.status()
-    idle = idle_text(now.workers)
-    return Card("Utilization", f"{now.workers.utilization:.0%}", idle and f"idle: {idle}")
 
 
 def model_facts(history: History) -> list[tuple[str, str]]:
@@ -150,15 +143,6 @@ def goal_cards(history: History) -> list[Card]:
     cards = [Card("Front", plural(now.front, "result"), f"hypervolume {volume}")] * (len(now.objectives) > 1)
     share = "none yet" if now.feasible is None else f"{now.feasible:.0%}"
     return cards + [Card("Feasible", share, ", ".join(now.constraints))] * bool(now.constraints)
-
-
-def gain_cards(history: History) -> list[Card]:
-    """Return cards for the last improvement and for the largest possible gain."""
-    now = history.status()
-    if now.model.last_gain is None:
-        return []
-    since = plural(now.model.last_gain, "result")
-    return [Card("Since the last gain", since, expected_gain(now))]
 
 
 def existing_cards(history: History) -> list[Card]:

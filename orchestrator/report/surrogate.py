@@ -256,8 +256,7 @@ def _dimensions(history: History, rows: Sequence[TrialRow]) -> tuple[Dimension, 
         axis = parameter_axis(name, values, space.get(name))
         parameter = space.get(name)
         is_choice = axis.is_stepped and isinstance(parameter, Choice | None)
-        is_small = axis.range[1] + 0.5 <= _LARGEST_CHOICE
-        if not is_choice or is_small or isinstance(parameter, Choice):
+        if not is_choice or axis.range[1] + 0.5 <= _LARGEST_CHOICE or isinstance(parameter, Choice):
             dimensions.append(Dimension(axis, is_choice))
     return tuple(dimensions)
 

@@ -184,9 +184,8 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
 def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, machines: int) -> Spec:
     """Return the bars of one outcome. `machines` is the largest number of machines of a trial."""
     widths = [0.8 * bar.share.machines / machines for bar in bars]
-    heights = {} if machines == 1 else {"width": widths}
     return {
-        **heights,
+        **({} if machines == 1 else {"width": widths}),
         "type": "bar",
         "orientation": "h",
         "name": f"{label(kind)} ({count})",
@@ -234,11 +233,10 @@ def utilization(history: History) -> Figure | None:
     )
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
     seconds, unit = clock.unit
-    is_resumed = len(clock.lengths) > 1
     caption = sentences(
         f"{history.status().workers.utilization:.0%} over the whole campaign.",
         running and f"{plural(len(running), 'running evaluation')} counted as busy.",
-        is_resumed and "Evaluations that were lost with a session count as idle time.",
+        len(clock.lengths) > 1 and "Evaluations that were lost with a session count as idle time.",
     )
     trace = {
         "type": "scatter",

@@ -161,8 +161,7 @@ class Server:
         if len(names) > MOST_COMPARED:
             raise web.HTTPBadRequest(text=f"at most {MOST_COMPARED} campaigns can be compared, got {len(names)}\n")
         feeds = await asyncio.gather(*map(self._feed_named, names))
-        compared = await asyncio.to_thread(_compare, feeds)
-        return web.json_response(compared, dumps=_to_json)
+        return web.json_response(await asyncio.to_thread(_compare, feeds), dumps=_to_json)
 
     async def _answer_trials(self, request: web.Request) -> web.Response:
         query = request.query

@@ -97,10 +97,9 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
     history = feed.history
     if history is None:
         return message
-    is_live = feed.is_held is not False and not history.is_virtual
     return {
         **message,
-        **_progress(history, now if is_live else None),
+        **_progress(history, now if feed.is_held is not False and not history.is_virtual else None),
         "checkpoints": _checkpoints(feed.checkpoints),
         "failures": [
             asdict(group) | {"summary": group.summary[:_MESSAGE], "trials": list(group.trials)[::-1]}

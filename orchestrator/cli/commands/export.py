@@ -79,8 +79,7 @@ def export(
 def _track(history: History, run: str, tracker: Format, output: str | None) -> None:
     target = output or (os.environ.get("MLFLOW_TRACKING_URI") if tracker is Format.MLFLOW else None)
     if target is None:
-        example = _PLACES[tracker]
-        raise UserError(f"export to {tracker} needs --output, for example {example}")
+        raise UserError(f"export to {tracker} needs --output, for example {_PLACES[tracker]}")
     if tracker is Format.MLFLOW:
         count = trackers.to_mlflow(history, run, target)
     elif tracker is Format.OPTUNA:
