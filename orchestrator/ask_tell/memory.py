@@ -118,8 +118,7 @@ class MemoryCampaign:
 
     def running_trial(self, arm: int) -> int | None:
         """Return the arm's oldest running trial; None if it has none."""
-        running = self.state.running.items()
-        return next((trial for trial, run in running if run.arm == arm), None)
+        return next((trial for trial, run in self.state.running.items() if run.arm == arm), None)
 
     def paused_trial(self, arm: int) -> int | None:
         """Return the arm's paused trial; None if it has none."""

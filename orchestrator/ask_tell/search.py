@@ -190,7 +190,6 @@ class Search:
         self.take(event)
 
     def _learn(self) -> None:
-        """Let the strategy learn all results."""
         self.take(self.learner.learn(self.pool))
 
     def _grow(self, pending: Sequence[int]) -> None:

@@ -146,7 +146,6 @@ class SearchSetup:
         return Search(self.strategy, self.seed, model, rules, pool)
 
     def _pool(self) -> Pool:
-        """Return the initial candidates."""
         space = self.space
         grows = isinstance(self.strategy, Grows) and self.strategy.grows
         grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
@@ -165,8 +164,7 @@ def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> S
         ObjectiveError: if part of it is invalid, or the strategy does not use its priors.
         ValueError: if an argument has a wrong type.
     """
-    is_array = isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple)
-    if is_array:
+    if isinstance(space, Arms) or hasattr(space, "__array__") or isinstance(space, list | tuple):
         shape = "" if isinstance(space, Arms) else f" of shape {np.shape(np.asarray(space, object))}"
         raise ValueError(
             f"space must be parameters by name such as {{'x': Range(0, 1)}}, got {type(space).__name__}{shape}; for "

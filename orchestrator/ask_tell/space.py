@@ -111,10 +111,9 @@ class Optimizer(AskTell):
         instance = named_strategy(strategy)
         full = build_search_space(space, forbid, instance)
         check_direction(direction)
-        goals = build_goals(objectives, constraints, direction, instance)
         setup = SearchSetup(
             space=full,
-            goals=goals,
+            goals=build_goals(objectives, constraints, direction, instance),
             strategy=instance,
             seed=check_seed(seed),
             enqueue=complete_enqueue(full, enqueue, check_seed(seed)),

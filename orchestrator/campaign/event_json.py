@@ -13,13 +13,11 @@ _CLASSES: dict[str, type[Event]] = {str(cls.__dataclass_fields__["kind"].default
 # Adapters are built on first use: each takes tens of milliseconds, and most commands need few.
 @cache
 def _adapter_of(kind: str) -> TypeAdapter[Event]:
-    """Return the adapter for events whose kind is known."""
     return TypeAdapter(_CLASSES[kind])
 
 
 @cache
 def _adapter() -> TypeAdapter[Event]:
-    """Return the adapter for all events."""
     return TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="strings"))
 
 

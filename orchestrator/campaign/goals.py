@@ -127,8 +127,7 @@ class CampaignGoals:
 
     def reported(self, value: float, metrics: Mapping[str, float]) -> tuple[float | None, ...]:
         """Return the rewards of a report, then margins; None for a metric that it lacks."""
-        first = self.objectives[0].metric
-        known = {**metrics, first: value}
+        known = {**metrics, self.objectives[0].metric: value}
         rewards = (
             objective.sign * known[objective.metric] if objective.metric in known else None
             for objective in self.objectives

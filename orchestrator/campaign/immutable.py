@@ -127,7 +127,6 @@ else:
 
 @cache
 def _cached_properties(cls: type) -> tuple[str, ...]:
-    """Return the names of the cached properties of a class."""
     return tuple(name for name, value in vars(cls).items() if isinstance(value, cached_property))
 
 

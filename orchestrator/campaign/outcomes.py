@@ -62,8 +62,7 @@ def _results_after(state: CampaignState, event: TrialSucceeded, run: RunningAtte
         gains = results.gains.after_result(reward, count, ended, state.rules.stop_when)
         is_same = best is results.best and gains is results.gains
         return results if is_same else replace(results, best=best, gains=gains)
-    result = (event.value, event.metrics)
-    front = results.front.after(goals, event.trial, result, run.parameters)
+    front = results.front.after(goals, event.trial, (event.value, event.metrics), run.parameters)
     return replace(results, best=best, front=front)
 
 
@@ -74,11 +73,9 @@ def _best_after(state: CampaignState, event: TrialSucceeded, run: RunningAttempt
     """
     best = state.results.best
     goals = state.rules.goals
-    if best is not None:
-        now = goals.order(event.value, event.metrics)
-        if now <= goals.order(best.value, best.metrics):
-            return best
-    if not goals.is_feasible(event.value, event.metrics):
+    result = (event.value, event.metrics)
+    is_better = best is None or goals.order(*result) > goals.order(best.value, best.metrics)
+    if not is_better or not goals.is_feasible(*result):
         return best
     metrics = {name: event.metrics[name] for name in goals.further_metrics}
     return Best(event.trial, run.arm, event.value, run.parameters, metrics=metrics)
@@ -102,11 +99,10 @@ def after_early_stop(state: CampaignState, event: TrialStopped) -> CampaignState
             paused=with_items(trainings.paused, {event.trial: paused}),
             rungs=_at_rungs(state, state.trainings, reports).rungs,
         )
-    observation = Observation(run.arm, reward, is_stopped=True)
     return replace(
         after,
         trainings=trainings,
-        finished=_with_finished(state, event.trial, observation),
+        finished=_with_finished(state, event.trial, Observation(run.arm, reward, is_stopped=True)),
         totals=replace(state.totals, stopped=state.totals.stopped + 1),
         failures=_without_lost_workers(after.failures, run.arm),
     )
@@ -154,11 +150,10 @@ def _queue_retry(state: CampaignState, event: TrialFailed, run: RunningAttempt) 
         not_before=event.time + pause if pause else 0.0,
         parameters=run.parameters,
     )
-    by_trial = with_items(failures.by_trial, {event.trial: of_trial})
     return replace(
         state,
         backlog=as_queue(state.backlog).with_first((retry,)),
-        failures=replace(failures, by_trial=by_trial),
+        failures=replace(failures, by_trial=with_items(failures.by_trial, {event.trial: of_trial})),
     )
 
 
@@ -269,8 +264,7 @@ def _after_end(state: CampaignState, event: AttemptEnded) -> Trainings:
     if state.rules.steps is None:
         return trainings if rungs is trainings.rungs else replace(trainings, rungs=rungs)
     reports = () if isinstance(event, TrialFailed) else event.reports
-    steps = trainings.steps.after_end(event.trial, reports)
-    return replace(trainings, rungs=rungs, steps=steps)
+    return replace(trainings, rungs=rungs, steps=trainings.steps.after_end(event.trial, reports))
 
 
 def _without_lost_workers(failures: Failures, arm: int) -> Failures:
@@ -286,7 +280,6 @@ def _with_finished(
 def _reports_of(
     state: CampaignState, event: TrialSucceeded | TrialStopped
 ) -> Sequence[StepRewards]:  # fmt: skip
-    """Return the reports that came with the outcome."""
     if not event.reports:
         return ()
     metrics = {(event.trial, step): numbers for step, numbers in event.report_metrics}
@@ -324,5 +317,4 @@ def _with_curves(
 def _at_rungs(
     state: CampaignState, trainings: Trainings, reports: Sequence[StepRewards]
 ) -> Trainings:  # fmt: skip
-    objectives = len(state.rules.goals.objectives)
-    return trainings.at_rungs(state.rules.stopping, reports, objectives)
+    return trainings.at_rungs(state.rules.stopping, reports, len(state.rules.goals.objectives))

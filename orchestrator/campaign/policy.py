@@ -49,8 +49,7 @@ _Rule = Callable[[CampaignState, float], commands.Command | None]
 def decide(state: CampaignState, now: float) -> commands.Command:
     """Return the next command of an open session. `now`: the executor's time in seconds, used only
     for the budget of hours and for deadlines."""
-    rules = RUNNING if state.session.phase is Phase.RUNNING else STOPPING
-    for rule in rules:
+    for rule in RUNNING if state.session.phase is Phase.RUNNING else STOPPING:
         if (command := rule(state, now)) is not None:
             return command
     raise AssertionError("the last rule always has a command")
@@ -177,13 +176,11 @@ def _learn_last_results(state: CampaignState, _now: float) -> commands.Command |
 
 
 def _close_stopped(state: CampaignState, _now: float) -> commands.Command | None:
-    """Close a stopped session."""
     reason = state.session.stop_reason
     return None if reason is None else close_stopped(state, reason)
 
 
 def _close(state: CampaignState, _now: float) -> commands.Command:
-    """Close a session that has no work left."""
     return close_complete(state)
 
 

@@ -93,8 +93,7 @@ class RetryRules:
             case FailureKind.ERROR:
                 return self.after_errors or 0  # the same code and seed rarely give another result
             case FailureKind.OUT_OF_MEMORY if self.memory_factor is not None:
-                default = _RETRIES_WITH_MORE_MEMORY
-                return default if self.after_errors is None else self.after_errors
+                return _RETRIES_WITH_MORE_MEMORY if self.after_errors is None else self.after_errors
             case _:  # a retry rarely helps, and is expensive
                 return 1 if self.after_errors is None else min(1, self.after_errors)
 

@@ -266,8 +266,7 @@ class CampaignState:
     def memory_factor(self, trial: int) -> float:
         """Return the factor on the usual memory for the next attempt of `trial`."""
         factor = self.rules.retries.memory_factor
-        out_of_memory = self.failures.of_trial(trial).out_of_memory
-        return 1.0 if factor is None else float(factor**out_of_memory)
+        return 1.0 if factor is None else float(factor ** self.failures.of_trial(trial).out_of_memory)
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:

@@ -195,8 +195,7 @@ def status_of(
 ) -> Status:
     """Summarize `state`. `now` adds the time since the last event, and running evaluations."""
     session = state.session
-    last = state.clock.last_time
-    since = max(0.0, now - last) if now is not None and session.is_open else 0.0
+    since = max(0.0, now - state.clock.last_time) if now is not None and session.is_open else 0.0
     return Status(
         name=name,
         phase=session.phase,
@@ -221,12 +220,11 @@ def without_process(status: Status, activity: str) -> Status:
     Nothing is running, and a resume repeats the interrupted evaluations. `activity` is for display.
     """
     trials = status.trials
-    waiting = trials.waiting + trials.in_flight
     return replace(
         status,
         phase="ended",
         activity=activity,
-        trials=replace(trials, in_flight=0, running=(), waiting=waiting),
+        trials=replace(trials, in_flight=0, running=(), waiting=trials.waiting + trials.in_flight),
         budget=replace(status.budget, left_seconds=None),
     )
 

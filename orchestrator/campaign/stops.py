@@ -41,8 +41,7 @@ _DISPLAYED: Mapping[str, str] = {
 
 def stop_words(cause: str) -> tuple[str, str]:
     """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
-    is_pause = cause in (StopCause.PAUSE, StopCause.POPULATION)
-    word = "paused" if is_pause else "stopped early"
+    word = "paused" if cause in (StopCause.PAUSE, StopCause.POPULATION) else "stopped early"
     shown = _DISPLAYED.get(cause, cause)
     return word, cause and f": {shown.removeprefix(f'{word}: ')}"
 
@@ -88,8 +87,7 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
         return None
     if rule.is_first_training(trial, state.trainings.continued):
         return rule.first_steps
-    is_compared = bool(stopping.share)
-    if is_compared or _ends_itself(state, rule, trial):
+    if stopping.share or _ends_itself(state, rule, trial):
         return None
     pause = stopping.step_of_next_rung(max(state.trainings.step(trial), _first_pause(state) - 1))
     return pause if pause < (state.training_end or math.inf) else None
@@ -173,8 +171,7 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     if rule is None:
         return Turn.BY_BOUND
     steps = state.trainings.steps.total
-    first_pause = _first_pause(state)
-    used = state.totals.chosen * first_pause
+    used = state.totals.chosen * _first_pause(state)
     if rule.restarts or 0 < used < SHARE_OF_STARTS * steps:
         return Turn.NEW_FIRST
     is_unreliable = _unreliable_steps(state) > 0

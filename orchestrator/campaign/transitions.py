@@ -87,8 +87,7 @@ def _take_existing(state: CampaignState, event: events.ExistingTaken) -> Campaig
     if event.values:
         first = event.best(state.rules.sign)
         arm = event.arms[first]
-        value = event.values[first]
-        best = Best(None, arm, value, event.best_parameters, event.source)
+        best = Best(None, arm, event.values[first], event.best_parameters, event.source)
     existing = Existing(event, len(event.arms), event.unmatched, best)
     return replace(state, results=replace(state.results, existing=existing))
 
@@ -136,8 +135,7 @@ def _compute(state: CampaignState, event: events.ComputingBegan) -> CampaignStat
     trainings = state.trainings
     if event.what == "refreshing":
         trainings = trainings.start_refresh()
-    computation = Computation(event.what, event.time)
-    return replace(state, computation=computation, trainings=trainings)
+    return replace(state, computation=Computation(event.what, event.time), trainings=trainings)
 
 
 def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
@@ -201,7 +199,6 @@ def _notes_after(state: CampaignState, event: events.BatchChosen) -> Notes:
 def _refresh(state: CampaignState, event: events.ModelRefreshed) -> CampaignState:
     learned = set(event.trials)
     rewards = sum(result.reward is not None for result in state.observations_of(learned))
-    existing = replace(state.results.existing, not_learned=None)
     return replace(
         state,
         refresh=Refresh(
@@ -215,7 +212,7 @@ def _refresh(state: CampaignState, event: events.ModelRefreshed) -> CampaignStat
             is_unused=True,
         ),
         finished=ImmutableQueue(ended for ended in state.finished if ended.trial not in learned),
-        results=replace(state.results, existing=existing),
+        results=replace(state.results, existing=replace(state.results.existing, not_learned=None)),
         batch=Batch(state.batch.number, state.batch.size),
         computation=None,
         durations=replace(state.durations, refreshing=_computing_seconds(state, event)),
@@ -231,8 +228,7 @@ def _computing_seconds(state: CampaignState, event: events.BatchChosen | events.
 
 
 def _grow(state: CampaignState, _event: events.CandidatesGrown) -> CampaignState:
-    refresh = replace(state.refresh, wants_growth=False)
-    return replace(state, refresh=refresh, computation=None)
+    return replace(state, refresh=replace(state.refresh, wants_growth=False), computation=None)
 
 
 def _dispatch(state: CampaignState, event: events.TrialsDispatched) -> CampaignState:

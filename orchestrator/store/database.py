@@ -154,7 +154,6 @@ def _leave_read_only_connection(context: sa.engine.ExceptionContext) -> None:
 
 
 def _is_transient(error: DBAPIError) -> bool:
-    """Return whether a retry may help."""
     name = getattr(error.orig, "sqlite_errorname", None)
     if name is not None:
         return str(name).startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PROTOCOL"))

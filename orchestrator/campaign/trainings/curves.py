@@ -160,12 +160,11 @@ class Trainings:
         if curve is None:
             return self
         single = None if trial in self.continued else seconds
-        result = Standing.of(rewards, objectives)
         return replace(
             self,
             curves=with_items(self.curves, {trial: curve.end_with(rewards)}),
             whole=self.whole.after(curve, rewards[0], single),
-            rungs=self.rungs.after_result(trial, result),
+            rungs=self.rungs.after_result(trial, Standing.of(rewards, objectives)),
         )
 
     def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":

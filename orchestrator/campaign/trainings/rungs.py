@@ -85,8 +85,7 @@ class StoppingRule:
             return None
         if self.growth == 1.0:
             return int(step // self.first_step) - 1
-        index = int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9)
-        return max(0, index)
+        return max(0, int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9))
 
     def step_of_next_rung(self, step: int) -> int:
         """Return the smallest whole step that reaches the first rung beyond `step`."""
