@@ -100,6 +100,13 @@ class ShellCommand:
                 )
         self._check_folder()
 
+    def unused(self, parameters: Iterable[str]) -> list[str]:
+        """List the parameters that the text lacks, if it contains others."""
+        used = {name for _, name, _ in self._pieces()}
+        names = list(parameters)
+        is_complete = used.isdisjoint(names) or "BBKB_PARAMETERS" in self.command
+        return [] if is_complete else [name for name in names if name not in used]
+
     def missing_program(self) -> str:
         """Return the command's first word if this machine lacks that program, else an empty text.
 

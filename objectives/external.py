@@ -119,7 +119,7 @@ def check_signature(
         if not accepts_any:
             raise ObjectiveError(
                 f"{origin} must accept parameter {name!r} of the space, its signature has "
-                f"{', '.join(named) or 'none'}{did_you_mean(name, named)}"
+                f"{', '.join(named) or 'none'}{did_you_mean(name, named) or '; add it, or **parameters for all'}"
             )
     for name, argument in named.items():
         if name in conditional and argument.default is argument.empty:

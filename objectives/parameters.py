@@ -69,7 +69,8 @@ class Range:
         if not (math.isfinite(self.low) and math.isfinite(self.high)):
             raise ValueError(f"low and high must be finite, got {bounds}")
         if self.low >= self.high:
-            raise ValueError(f"low must be < high, got {bounds}; write a fixed value as {{constant: value}}")
+            remedy = "swap the two" if self.low > self.high else "write a fixed value as {constant: value}"
+            raise ValueError(f"low must be < high, got {bounds}; {remedy}")
         if not math.isfinite(self.high - self.low):
             raise ValueError(f"high - low must be a finite number, got {bounds}")
         if self.log and self.low <= 0:
@@ -241,7 +242,10 @@ def _list_values(values: Sequence[object]) -> str:
 def _set_options(parameter: Parameter) -> None:
     """Check the options that kinds share: `when`, and the prior."""
     if parameter.when is not None:
-        object.__setattr__(parameter, "when", clauses_of(parameter.when))
+        try:
+            object.__setattr__(parameter, "when", clauses_of(parameter.when))
+        except ValueError as error:
+            raise ValueError(f"when: {error}") from None
         if None in parameter.levels:
             raise ValueError("its parameter must not have the value null, which means that it does not exist")
     if not isinstance(parameter, Constant):
@@ -268,7 +272,8 @@ def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
     listed = tuple(value.item() if getattr(value, "ndim", 1) == 0 else value for value in values)
     for value in listed:
         if not isinstance(value, str | int | float | bool | None):
-            raise ValueError(f"{name} must hold texts, numbers, True, False or None, got {value!r}")
+            remedy = "name each one, and let the objective look up the name"
+            raise ValueError(f"{name} must hold texts, numbers, True, False or None, got {value!r}; {remedy}")
     return listed
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from objectives.command import ShellCommand
 from objectives.explanation import explain
+from objectives.parameters import Constant
 from objectives.space import SearchSpace
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategy import Choose, Sequential, begin
@@ -79,6 +81,10 @@ def warnings(settings: Settings, parts: Parts) -> Iterator[str]:
     yield from filter(None, remarks)
     if missing := missing_program(settings):
         yield f"{missing}; each node of the cluster needs it"
+    command = settings.objective.options
+    varying = [name for name, parameter in settings.space.items() if not isinstance(parameter, Constant)]
+    if isinstance(command, ShellCommand) and (unused := command.unused(varying)):
+        yield f"objective.command does not contain {{{unused[0]}}}: its program only finds it in BBKB_PARAMETERS"
     yield from _budget_warnings(settings, parts)
     if has_password(settings.store):
         yield (

@@ -344,7 +344,7 @@ def _inducing(status: Status) -> str:
     if not status.model.dictionary_size:
         return ""
     steps = " and steps of trainings" if status.model.steps_reliability else ""
-    return f"{status.model.dictionary_size} inducing points: the evaluated candidates{steps} that it keeps"
+    return f"{plural(status.model.dictionary_size, 'inducing point')}: the evaluated candidates{steps} that it keeps"
 
 
 def _reliability(status: Status) -> str:

@@ -141,7 +141,7 @@ def reason_not_to_follow(
         return f"{run.name} has not been started yet: {run.resume_command}"
     if not holding.holder:
         since = f" since {moment(holding.last_beat)}" if holding.last_beat else ""
-        return f"no process runs {run.name}{since}; to continue: {run.resume_command}"
+        return f"no process has run {run.name}{since}; to continue: {run.resume_command}"
     return (
         f"no process runs {run.name}: {holding.holder}, which did, died without recording an outcome (last heartbeat "
         f"{moment(holding.last_beat)}); to continue: {run.resume_command}"

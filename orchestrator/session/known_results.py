@@ -129,14 +129,24 @@ def _known_parameters(
 
 
 def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object]]:
-    """Return the distinct configurations of these results that belong to the space, as
-    candidates."""
+    """Return the distinct configurations of these results that belong to the space, as candidates.
+    The others are counted later. Raises UserError if none of a source belongs to it."""
     distinct: dict[bytes, Mapping[str, object]] = {}
-    for data in of_kind(known, GivenResults):
-        for configuration in _without_fixed(data, space.parameters):
-            # counted later as results without a candidate
-            with contextlib.suppress(ObjectiveError):
+    for number, data in enumerate(known):
+        if not isinstance(data, GivenResults):
+            continue
+        given = _without_fixed(data, space.parameters)
+        refusals: list[ObjectiveError] = []
+        for configuration in given:
+            try:
                 distinct.setdefault(space.code_of(configuration).tobytes(), configuration)
+            except ObjectiveError as error:
+                refusals.append(error)
+        if refusals and len(refusals) == len(given):
+            raise UserError(
+                f"known_results.{number}: none of the {len(given)} results of {data.source} belongs to the space "
+                f"(the first: {refusals[0]})"
+            )
     return list(distinct.values())
 
 

@@ -184,9 +184,9 @@ def _build_parameter(options: object) -> Parameter:
     if kind is None:
         rule = f"must have low and high, or choices, or ordered, or constant{_renaming(fields)}"
         raise failure([Refusal((), rule, excerpt(options))])
+    when = fields.pop("when", None)
     if rule := _broken_rule(kind, fields):
         raise failure([Refusal((), rule, excerpt(options))])
-    when = fields.pop("when", None)
     parameter: Parameter = build(kind, fields)
     if when is None:
         return parameter
@@ -205,6 +205,8 @@ def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
         return "must hold finite numbers only"
     if kind is Range and any(isinstance(fields.get(key), bool) for key in ("low", "high")):
         return "must have numbers as low and high, or choices: [false, true]"
+    if kind in (Choice, Ordered) and any(isinstance(level, Mapping | list | tuple) for level in levels):
+        return "must hold texts, numbers, true, false or null: name each one, and let the objective look up the name"
     return ""
 
 

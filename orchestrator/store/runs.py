@@ -230,6 +230,8 @@ def _open(folder: Path, runs_it: bool) -> Run:
             raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
     elif log.is_file():
         store = "sqlite"  # the settings are also in the log
+    elif folder.is_file():
+        raise RunError(f"{folder} is a file: name the folder of a run (`bbkb run` creates runs below runs/)")
     else:
         raise RunError(f"{folder} is not a run: it has no campaign.yaml (`bbkb run` creates runs below runs/)")
     if store == "sqlite" and not log.is_file():

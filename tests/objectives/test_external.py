@@ -118,7 +118,7 @@ def test_function_that_fits_the_space_passes_the_check(
     [
         ("plain", ["x", "scael"], "must accept parameter 'scael' of the space, .* x, scale; did you mean 'scale'"),
         ("plain", [], "needs 'x'; add it to the space or give it a default"),
-        ("picky", ["x", "y"], "must accept parameter 'x'"),
+        ("picky", ["x", "y"], r"must accept parameter 'x' .*; add it, or \*\*parameters"),
         ("plian", ["x"], "has no 'plian'; did you mean 'plain'"),
         ("plain", ["y", "sacle", "x"], "must accept parameter 'sacle'"),
         ("seeded", ["seed", "xx"], "must accept parameter 'xx'"),

@@ -31,7 +31,10 @@ def test_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], par
 @pytest.mark.parametrize(
     ("build", "rule"),
     [
-        (lambda: Range(1, 1), "low must be < high, got low=1, high=1"),
+        (lambda: Range(1, 1), "low must be < high, got low=1, high=1; write a fixed value"),
+        (lambda: Range(2, 1), "low must be < high, got low=2, high=1; swap the two"),
+        (lambda: Range(0, 1, when="m"), "when: must map parameters to values"),  # type: ignore[arg-type]
+        (lambda: Choice([[64, 64], [32]]), r"got \[64, 64\]; name each one"),  # type: ignore[arg-type]
         (lambda: Range(0, float("inf")), "low and high must be finite"),
         (lambda: Range(-1e308, 1e308), "high - low must be a finite number"),
         (lambda: Range(0, 1, log=True), "low must be > 0 on a log scale, got 0"),

@@ -59,7 +59,7 @@ def _parts(replayed: Replayed, problem: Problem, top: int) -> Iterator[Renderabl
     yield Text(
         f"after {replayed.position} events: {totals.chosen} chosen, {totals.succeeded} succeeded, "
         f"{totals.failed} failed, {len(campaign.running)} running, {len(campaign.finished)} not yet in the model, "
-        f"{plural(refresh.round, 'refit')}, {refresh.dictionary_size} inducing points\n"
+        f"{plural(refresh.round, 'refit')}, {plural(refresh.dictionary_size, 'inducing point')}\n"
     )
     yield from _posterior(replayed, problem, top)
     if replayed.last_choice is not None:

@@ -91,6 +91,13 @@ def test_plan_warns_about_idle_workers_of_a_sequential_strategy(name: str) -> No
     assert "one of the 4 workers has work" in messages
 
 
+def test_plan_warns_about_a_parameter_that_the_command_lacks() -> None:
+    space = {"lr": {"low": 0, "high": 1}, "depth": {"low": 1, "high": 8, "integer": True}, "data": {"constant": "d"}}
+    for command, unused in (("true {lr}", "{depth}"), ("true {lr} $BBKB_PARAMETERS", ""), ("true", "")):
+        messages = warnings_of(objective={"command": command, "direction": "minimize"}, space=space)
+        assert messages.partition(":")[0] == (f"objective.command does not contain {unused}" if unused else "")
+
+
 @pytest.mark.parametrize(("name", "count"), [("gp_ucb", 1), ("bbkb", 4), ("gp_bucb", 4), ("uniform", 4)])
 def test_plan_has_no_warning_if_all_workers_have_work(name: str, count: int) -> None:
     assert warnings_of(strategy={"name": name}, workers={"count": count, "executor": "simulated"}) == ""

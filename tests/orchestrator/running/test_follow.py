@@ -120,7 +120,7 @@ def test_live_run_is_locked_watched_and_stopped_from_another_process(
     assert isinstance(run.events()[-1], SessionClosed)
 
     code, output = code_and_output(bbkb(tmp_path, "stop", folder))
-    assert (code, "no process runs" in output) == (2, True)
+    assert (code, "no process has run" in output) == (2, True)
     code, output = code_and_output(bbkb(tmp_path, "attach", folder))  # over: how it ended
     assert (code, "outcome" in output) == (130, True)
 

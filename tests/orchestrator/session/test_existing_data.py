@@ -174,6 +174,9 @@ def test_missing_data_are_reported(tmp_path: Path, name: str, message: str) -> N
         read({"table": str(tmp_path / name)}, of=grid())
     with pytest.raises(UserError, match=r"known_results\.0: .* is not a run: it has no campaign\.yaml"):
         read({"run": str(tmp_path)}, of=grid())
+    (tmp_path / "campaign.yaml").touch()
+    with pytest.raises(UserError, match=r"known_results\.0: .*campaign\.yaml is a file: name the folder of a run"):
+        read({"run": str(tmp_path / "campaign.yaml")}, of=grid())
 
 
 def test_results_of_several_sources_are_one_event(tmp_path: Path) -> None:
