@@ -34,6 +34,7 @@ from workers.limits import (
     before_deadline,
     confine,
     host_interrupts,
+    missed_deadline,
     raise_memory,
 )
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
@@ -208,8 +209,7 @@ def _explain(
 ) -> tuple[FailureKind, str]:
     match error:
         case DeadlineReached():
-            rule = f"no result within timeout_seconds = {limits.timeout_seconds:g}"
-            return FailureKind.TIMEOUT, rule + _import_at(error)
+            return FailureKind.TIMEOUT, missed_deadline(limits.timeout_seconds) + _import_at(error)
         case EndedWithOthersError():
             return FailureKind.CANCELLED, "ended with the other machines of the evaluation"
         case InvalidValueError():

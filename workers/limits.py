@@ -44,6 +44,11 @@ def grace_seconds(timeout_seconds: float, is_gang: bool = False) -> float:
     return min(30.0, max(2.0, 0.1 * timeout_seconds)) + (HARD_END_SECONDS if is_gang else 0.0)
 
 
+def missed_deadline(timeout_seconds: float | None) -> str:
+    """Return the beginning of the message of every time-out."""
+    return f"no result within timeout_seconds = {timeout_seconds:g}"
+
+
 @contextlib.contextmanager
 def host_interrupts() -> Iterator[None]:
     """Make Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""

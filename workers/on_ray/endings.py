@@ -21,7 +21,7 @@ from typing import TypeAlias
 from ray.exceptions import ActorUnavailableError, RayError
 
 from workers.evaluate import is_out_of_descriptors
-from workers.limits import grace_seconds
+from workers.limits import grace_seconds, missed_deadline
 from workers.messages import Failure, FailureKind, Limits, Outcome
 from workers.on_ray.failures import describe_error, is_process_death, kind_of, text_of
 from workers.on_ray.in_flight import Loss, Result, RunningAttempt
@@ -95,8 +95,7 @@ class Endings:
         _LOGGER.info("Ray's message: %s", text_of(error), extra=identity)
         kind = kind_of(error)
         if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt, seconds):
-            rule = f"no result within timeout_seconds = {self._timeout:g}"
-            message = f"{rule}, nor when asked to stop: its worker was ended"
+            message = f"{missed_deadline(self._timeout)}, nor when asked to stop: its worker was ended"
             return _failed(attempt, FailureKind.TIMEOUT, message)
         if kind is FailureKind.WORKER_LOST and self._may_have_got_a_killed_process(attempt):
             self._repeated.add((attempt.trial, attempt.attempt))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 import ray
 
-from workers.limits import grace_seconds
+from workers.limits import grace_seconds, missed_deadline
 from workers.messages import FailureKind, Limits
 from workers.on_ray.actors import WorkerPool
 from workers.on_ray.in_flight import InFlight, Loss, RunningAttempt
@@ -139,11 +139,10 @@ class Watch:
                 self._begun[key] = now
             if key in self._begun:
                 if self._is_overdue(now - self._begun[key]):
-                    message = (
-                        f"no result within timeout_seconds = {self._timeout:g}, and its worker ended "
-                        "neither the evaluation nor itself (it was stopped, or its node hangs): it "
-                        "was killed"
-                    )
+                    missed = missed_deadline(self._timeout)
+                    neither = "and its worker ended neither the evaluation nor itself"
+                    cause = "it was stopped, or its node hangs"
+                    message = f"{missed}, {neither} ({cause}): it was killed"
                     yield Loss(reference, FailureKind.TIMEOUT, message)
             elif self._is_idle_too_long(key, reference, now):
                 rule = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s"
