@@ -5,9 +5,11 @@ over configurations, and a file with `arms` contains a search over the rows of a
 """
 
 import base64
+import hashlib
 import io
 import json
 import sys
+import tokenize
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +28,7 @@ Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
 
 CALLS = 1  # the format of version 0.2.0, whose log has an entry for each call
 FORMAT = 2
+_CHECKSUM = "checksum"  # of the other entries; files of older versions have none
 # the exceptions that the constructors raise for a damaged file
 _DAMAGES = (
     ValueError,
@@ -37,6 +40,7 @@ _DAMAGES = (
     RecursionError,
     MemoryError,  # for a number of rows or columns that no machine can hold
     ObjectiveError,
+    tokenize.TokenError,  # of NumPy, for the header of an array
 )
 _SHOWN = 1000  # characters of an error's text, which may repeat a value of the file
 Kind = Literal["arms", "space"]  # the key that identifies a file of this kind
@@ -46,8 +50,12 @@ _OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
 
 
 def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
-    """Write `saved` as JSON, atomically. Raises OSError if it cannot be written."""
-    write_text(Path(path), json.dumps(saved) + "\n")
+    """Write `saved` as JSON with a checksum, atomically. Raises OSError if it cannot be written."""
+    write_text(Path(path), json.dumps({**saved, _CHECKSUM: _checksum(saved)}) + "\n")
+
+
+def _checksum(saved: Mapping[str, object]) -> str:
+    return hashlib.sha256(json.dumps(saved).encode()).hexdigest()
 
 
 def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, runs_code: bool) -> None:
@@ -59,6 +67,8 @@ def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, r
         saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
         if not isinstance(saved, dict) or saved.get("format") not in (CALLS, FORMAT):
             raise ValueError(f"its format must be {FORMAT}")
+        if _CHECKSUM in saved and saved.pop(_CHECKSUM) != _checksum(saved):
+            raise ValueError("its checksum differs from its content; to load it anyway, remove `checksum`")
         if (other_class := _OTHER[kind]) in saved:
             raise ValueError(f"it was written by {_CLASSES[other_class]}; write {_CLASSES[other_class]}.load(path)")
         if not runs_code:

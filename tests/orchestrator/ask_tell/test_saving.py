@@ -30,7 +30,7 @@ class Mine(Uniform):
 """
 
 
-def saved(folder: Path, kind: type[Optimizer] | type[CandidateOptimizer]) -> Path:
+def saved(folder: Path, kind: type[Optimizer] | type[CandidateOptimizer], has_checksum: bool = False) -> Path:
     optimizer: Optimizer | CandidateOptimizer
     if kind is Optimizer:
         space: dict[str, Parameter] = {"x": Range(1, 3, integer=True), "c": Choice(("a", "b"))}
@@ -40,8 +40,13 @@ def saved(folder: Path, kind: type[Optimizer] | type[CandidateOptimizer]) -> Pat
     else:
         optimizer = CandidateOptimizer(np.linspace(0.0, 1.0, 6)[:, None])
         optimizer.tell([0, 3], [0.25, 0.5])
-    optimizer.save(folder / "saved.json")
-    return folder / "saved.json"
+    file = folder / "saved.json"
+    optimizer.save(file)
+    if not has_checksum:
+        content = json.loads(file.read_text())
+        del content["checksum"]
+        file.write_text(json.dumps(content))
+    return file
 
 
 def places(tree: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -66,6 +71,16 @@ def test_saved_file_with_any_value_loads_or_raises_a_value_error(tmp_path: Path,
         file.write_text(json.dumps(changed))
         with contextlib.suppress(ValueError):
             kind.load(file)
+
+
+@pytest.mark.parametrize("kind", [Optimizer, CandidateOptimizer])
+def test_damaged_file_is_never_loaded_as_another_search(tmp_path: Path, kind: Any) -> None:
+    file = saved(tmp_path, kind, has_checksum=True)
+    content, trials = file.read_bytes(), kind.load(file).trials
+    for place in range(0, len(content), 5):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        with contextlib.suppress(ValueError):
+            assert kind.load(file).trials == trials
 
 
 @pytest.mark.parametrize("kind", [Optimizer, CandidateOptimizer])
