@@ -109,9 +109,10 @@ class Driver:
         except Exception as error:
             reason = f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}"
             _LOGGER.error("%s", reason, exc_info=error)
-            self._recorder.record(
-                events.SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason)
-            )
+            if self._campaign.session.is_open:
+                self._recorder.record(
+                    events.SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason)
+                )
             self._evaluations.commit()
             remedy = "No finished result is lost; `bbkb resume` continues from here"
             raise CampaignError(f"{reason}. {remedy}\n{trace_of(error)}") from error
@@ -247,6 +248,10 @@ class Driver:
             _LOGGER.warning("%s", remark)
 
     def _close(self, command: commands.Close) -> commands.Close:
+        session = self._campaign.session
+        if session.outcome is not None:  # an interrupt while the end was being written
+            self._evaluations.commit()
+            return commands.Close(session.outcome, session.close_reason)
         now = self._executor.now()
         idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.clock.last_time))
         self._recorder.record(

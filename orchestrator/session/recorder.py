@@ -56,10 +56,11 @@ class Recorder:
 
     def record(self, event: Event) -> None:
         """Apply the event, and keep it for the next commit."""
-        self.campaign = apply(self.campaign, event)
+        campaign = apply(self.campaign, event)
+        self._unwritten[1].append(event)  # before anything that an interrupt could end
+        self.campaign = campaign
         log_event(event)
         self.heard(event)
-        self._unwritten[1].append(event)
 
     def commit(self) -> list[tuple[int, int]]:
         """Write all unwritten events. Return the attempts (trial, attempt) that they end.

@@ -11,8 +11,10 @@ from orchestrator.campaign.commands import Close
 from orchestrator.campaign.endings import SessionOutcome
 from orchestrator.campaign.events import TrialSucceeded
 from orchestrator.campaign.status import Status
+from orchestrator.errors import CampaignError
 from orchestrator.history.fold import fold
 from orchestrator.session.problem import replay
+from orchestrator.session.recorder import Recorder
 from orchestrator.store.event_store import Writer
 from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing
 
@@ -34,6 +36,27 @@ def test_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path,
     assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
     succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
     assert sorted(succeeded) == list(range(30))
+
+
+def test_interrupt_at_the_end_keeps_the_recorded_outcome(tmp_path: Path, monkeypatch: Any) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recorder, "save_snapshot", interrupt)
+    campaign = Campaign(tmp_path)
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert [event.kind for event in campaign.events()].count("session_closed") == 1
+
+
+def test_error_at_the_end_does_not_end_the_session_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(Recorder, "save_snapshot", fail)
+    campaign = Campaign(tmp_path)
+    with pytest.raises(CampaignError, match="RecursionError"):
+        campaign.run(campaign.simulated_executor())
+    assert [event.kind for event in campaign.events()].count("session_closed") == 1
 
 
 @pytest.mark.parametrize("seed", range(5))
