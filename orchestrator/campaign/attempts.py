@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 from typing import NamedTuple
 
 from orchestrator.campaign.events import AttemptEnded
@@ -74,9 +75,12 @@ def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> Ende
 
 def place_between(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:
     """Move an evaluation between its dispatch and the arrival of its outcome, keeping its duration.
-    The worker that stamped it may be on a node whose clock is wrong or was stepped."""
+    The worker that stamped it may be on a node whose clock is wrong or was stepped, and an
+    objective may have replaced its clock."""
     if dispatched <= started <= finished <= arrived:
         return started, finished
+    if not isfinite(finished - started):
+        return dispatched, max(dispatched, arrived)
     finished, seconds = min(finished, arrived), max(0.0, finished - started)
     if finished - seconds < dispatched:
         finished = min(dispatched + seconds, max(arrived, dispatched))

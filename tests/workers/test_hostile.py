@@ -91,6 +91,11 @@ def leak_descriptors(_: Parameters) -> None:
         os.dup(0)
 
 
+def break_clock(_: Parameters) -> float:
+    vars(time)["time"] = None
+    return 1.0
+
+
 def fork_and_return(parameters: Parameters) -> float:
     script = f"trap '' TERM HUP; setsid sh -c 'trap \"\" TERM; echo $$ > {parameters['file']}; sleep 100' & exit 0"
     subprocess.run(["sh", "-c", script], check=True)
@@ -123,6 +128,7 @@ ACTIONS: dict[str, Callable[[Parameters], Any]] = {
         allocate,
         allocate_bit_by_bit,
         leak_descriptors,
+        break_clock,
         fork_and_return,
         fork_and_hang,
         fork_and_die,
@@ -222,6 +228,14 @@ def test_evaluations_after_a_streak_of_failures_run_in_another_process(make: Mak
     executor.submit([attempt(number, "work")])
     outcome = of_type(Success, drain(executor)[number])
     assert outcome.worker != damaged
+
+
+def test_process_that_fails_outside_of_its_evaluations_is_replaced(make: Make) -> None:
+    executor, outcomes = make(slots=1), []
+    for number, action in enumerate(["break_clock", *["work"] * 5]):
+        executor.submit([attempt(number, action)])
+        outcomes.append(drain(executor)[number])
+    assert sum(isinstance(outcome, Failure) for outcome in outcomes) <= 1, outcomes
 
 
 @pytest.mark.parametrize("action", ["fork_and_return", "fork_and_hang", "fork_and_die"])

@@ -110,17 +110,18 @@ def evaluate_remotely(box: Box, pickled_campaign: bytes, pickled_submission: byt
     attempt, submitted = pickle.loads(pickled_submission)
     identity = (attempt.trial, attempt.attempt)
     sender = ReportSender(ledger.campaign, *identity, attempt.can_be_stopped)
-    with _EVALUATING, contextlib.closing(sender):
+    with _EVALUATING, _retire_after_errors(), contextlib.closing(sender):
         if _RETIRING.is_set():
-            ledger.write(*identity, RefusedAttempt())
+            with contextlib.suppress(Exception):  # without it, the attempt counts as lost
+                ledger.write(*identity, RefusedAttempt())
         else:
             refuse_trainers(objective)
             prepare(objective, limits)
             with _note_late_start(ledger, limits, identity, submitted):
                 outcome = evaluate(objective, attempt, limits, is_expendable=True, publish=sender)
+            pickle.dumps(outcome)  # raises an error if an objective has replaced the outcome's class
             if is_out_of_descriptors(outcome) or _STREAK.is_damaged_after(attempt.arm, outcome):
-                _RETIRING.set()
-                threading.Thread(target=_retire, daemon=True).start()
+                _begin_retiring()
             return outcome
     while True:  # until this process ends: if this call returned, Ray would send it the next task
         time.sleep(_LAST_SEND_SECONDS)
@@ -146,6 +147,21 @@ def _note_late_start(
         yield
     finally:
         ledger.forget(*identity)
+
+
+@contextlib.contextmanager
+def _retire_after_errors() -> Iterator[None]:
+    """End this process after an error outside of the evaluation: an objective may have damaged it."""
+    try:
+        yield
+    except BaseException:
+        _begin_retiring()
+        raise
+
+
+def _begin_retiring() -> None:
+    _RETIRING.set()
+    threading.Thread(target=_retire, daemon=True).start()
 
 
 def _retire() -> None:

@@ -2,6 +2,8 @@
 so far, and ended recently.
 """
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,11 @@ def test_times_of_a_wrong_clock_are_moved_into_the_attempt(wrong_by: float) -> N
     started, finished = place_between(105.0 + wrong_by, 108.0 + wrong_by, dispatched=104.0, arrived=109.0)
     assert 104.0 <= started <= finished <= 109.0
     assert finished - started == 3.0
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
+def test_times_of_a_broken_clock_are_those_of_the_attempt(time: float) -> None:
+    assert place_between(time, time, dispatched=104.0, arrived=109.0) == (104.0, 109.0)
 
 
 @given(started=times, finished=times, dispatched=times, waited=times)
