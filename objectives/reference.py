@@ -160,8 +160,9 @@ def _failure(reference: str, what: str, error: Exception | SystemExit) -> str:
             f"{reference!r}: importing {what} ended the program with sys.exit({error.code!r}): what it does as a "
             'script must be below `if __name__ == "__main__":`'
         )
-    hidden = _hidden_import(error)
-    return f"{reference!r}: importing {what} failed{_line_of(error)} with {type(error).__name__}: {error}{hidden}"
+    return (
+        f"{reference!r}: importing {what} failed{_line_of(error)} with {type(error).__name__}: {error}{_remedy(error)}"
+    )
 
 
 def _line_of(error: BaseException) -> str:
@@ -181,8 +182,11 @@ def _is_installed(file: str) -> bool:
     return file.startswith("<") or is_packaged or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
-def _hidden_import(error: Exception) -> str:
-    """Return the remedy if a user's package was hidden by one of ours with the same name."""
+def _remedy(error: Exception) -> str:
+    """Return the remedy for a relative import in a file, and if a user's package was hidden by one of
+    ours with the same name."""
+    if "no known parent package" in str(error):
+        return "; name a module with relative imports by its package: package.module:attribute"
     top = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
     imported = sys.modules.get(top)
     for folder in sys.path if top and imported is not None else ():

@@ -21,7 +21,7 @@ from objectives.keywords import did_you_mean
 from objectives.objective import Candidates, ObjectiveError
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from objectives.table_file import read_columns
+from objectives.table_file import Cells, Column, as_typed, as_typed_with_gaps, read_cells
 from objectives.tabular import ROW
 from orchestrator.campaign.events import ExistingTaken
 from orchestrator.campaign.goals import ConstraintGoal
@@ -209,7 +209,7 @@ def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Resu
     if not history.succeeded:
         raise RunError(f"{name} has no evaluation that succeeded: start without it, or name another run")
     rows = sorted(history.succeeded, key=lambda row: row.trial)
-    names = _parameters(name, candidates, rows[0].parameters)
+    names = _parameters(name, candidates, [*dict.fromkeys(key for row in rows for key in row.parameters)])
     columns = {name: array_of([row.parameters.get(name) for row in rows]) for name in names}
     values = np.array([row.value for row in rows], np.float64)
     return _Results(name, columns, values, [f"trial {row.trial}" for row in rows])
@@ -234,7 +234,8 @@ def _read_table(source: ResultTable, candidates: Candidates) -> _Results:
         return [reward, *([ARM] if is_numbered else _parameters(header, candidates, names))]
 
     try:
-        columns = read_columns(path, needed)
+        cells = read_cells(path, needed)
+        columns = {name: _typed(path, name, column, candidates) for name, column in cells.items()}
     except ObjectiveError as error:
         raise UserError(f"{error}: fix this table of known results, or name another one") from error
     values = columns.pop(reward)
@@ -244,11 +245,20 @@ def _read_table(source: ResultTable, candidates: Candidates) -> _Results:
     return _Results(str(path), columns, values.astype(np.float64), labels)
 
 
-def _parameters(place: str, candidates: Candidates, columns: Sequence[str] | Mapping[str, object]) -> list[str]:
+def _typed(path: Path, name: str, cells: Cells, candidates: Candidates) -> Column:
+    """Return a column; an empty cell means that a conditional parameter does not exist."""
+    if name not in candidates.conditional:
+        return as_typed(path, name, cells)
+    column = as_typed_with_gaps(path, name, cells).tolist()
+    return array_of([None if value != value else value for value in column])
+
+
+def _parameters(place: str, candidates: Candidates, columns: Sequence[str]) -> list[str]:
     """Return the parameters by which results are matched. Raises UserError if a required parameter
     is missing."""
     names = list(candidates.columns)
-    missing = [name for name in names if name not in columns and (name != ROW or len(names) == 1)]
+    optional = candidates.conditional if len(names) == 1 else {*candidates.conditional, ROW}
+    missing = [name for name in names if name not in columns and name not in optional]
     if missing:
         raise UserError(
             f"{place}: known results must identify their candidates by {ARM} or by every parameter; "
@@ -261,7 +271,8 @@ def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
     """Return the candidate of each result (n,), −1 if there is none. Raises UserError for an
     invalid arm."""
     if list(results.columns) != [ARM] or ARM in candidates.columns:
-        return match_rows(candidates.columns, results.columns)
+        absent = dict.fromkeys(candidates.conditional, array_of([None] * len(results.values)))
+        return match_rows(candidates.columns, {**absent, **results.columns})
     arms = results.columns[ARM]
     wrong = np.flatnonzero(arms != np.rint(arms)) if arms.dtype.kind in "if" else np.array([0])
     if len(wrong):

@@ -67,6 +67,7 @@ def test_misspelled_module_or_file_is_refused_with_the_existing_one(
             "import nobody_wrote_it",
             r"failed at .*/module_that_fails.py:1 with ModuleNotFoundError: .* 'nobody_wrote_it'",
         ),
+        ("from . import data", r"with ImportError: .*; name a module with relative imports by its package"),
         ("import json\n1 / 0", r"failed at .*/module_that_fails.py:2 with ZeroDivisionError"),
         ("def (:", "failed with SyntaxError"),
         ("import sys; sys.exit(3)", r"ended the program with sys.exit\(3\): what it does as a script"),

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from bbkb import load
+from bbkb import load, tune
 from objectives.objective import Candidates
-from objectives.parameters import Choice, Range, Space
+from objectives.parameters import Choice, Ordered, Range, Space
 from objectives.sampling import make_candidates
 from orchestrator.campaign.events import (
     BatchChosen,
@@ -236,6 +236,20 @@ def test_run_over_other_candidates_matches_by_equal_parameters(tmp_path: Path) -
     assert read({"run": str(run.folder)}, of=others, direction="minimize").arms == (1, 1)
     with pytest.raises(UserError, match=r"by every parameter; the columns x lack y"):
         read({"run": str(run.folder)}, of=Candidates(x[:, None], {"y": x}), direction="minimize")
+
+
+def test_results_may_lack_conditional_parameters(tmp_path: Path) -> None:
+    space: Space = {"x": Choice((1, 2)), "n": Ordered((3, 4), when={"x": 2})}
+    begin = {"runs": str(tmp_path), "enqueue": [{"x": 1}]}  # the first trial lacks `n`
+    how: dict[str, Any] = {"direction": "maximize", "executor": "inline", "progress": False, "settings": begin}
+    result = tune(lambda x, n=0: x + n, space, evaluations=3, **how)
+    (tmp_path / "t.csv").write_text("x,n,reward\n1,,1\n2,3,5\n2,4,6\n")
+    of = make_candidates(space, 3, "sobol", 0)
+    for source in ({"run": str(result.folder)}, {"table": str(tmp_path / "t.csv")}):
+        taken = read(source, of=of)
+        found = {value: of.parameters(arm) for arm, value in zip(taken.arms, taken.values, strict=True)}
+        assert found == {1.0: {"x": 1}, 5.0: {"x": 2, "n": 3}, 6.0: {"x": 2, "n": 4}}
+    assert read_table(tmp_path / "u.csv", "x,reward\n1,1\n2,5\n", of).unmatched == 1
 
 
 def test_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
