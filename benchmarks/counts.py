@@ -220,7 +220,7 @@ def _words(folder: str) -> int:
 
 def main() -> None:
     """Print the table, or the places of one row."""
-    parser = argparse.ArgumentParser(description="Count the code beside the goals of the project.")
+    parser = argparse.ArgumentParser(description="Count lines, branches and unclear words, beside the project's goals.")
     parser.add_argument("paths", nargs="*", help="files and folders; default: the whole project")
     parser.add_argument("--list", choices=LISTS, help="print the places of this kind")
     arguments = parser.parse_args()

@@ -34,7 +34,7 @@ KEPT_BYTES = 65536  # the number of bytes kept from the end of each output strea
 # the limits on the standard error in a failure's message
 KEPT_LINES = 20
 KEPT_CHARACTERS = 4000
-# how long to wait for the pipes to close; only a child outside the process group can keep them open
+# the longest wait for the pipes to close; only a child outside the process group can keep them open
 DRAIN_SECONDS = 5.0
 
 _PROGRAM = re.compile(r"^[\w./+-]+$")  # a first word that the shell does not expand

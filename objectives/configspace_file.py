@@ -163,7 +163,7 @@ def _merge(clauses: Sequence[Plain]) -> Plain:
 
 
 def _comparison(parameter: AnyHyperparameter, operator: str, value: object) -> Plain | list[object]:
-    """Return a comparison; for ordered values, which ConfigSpace ranks, those that satisfy it."""
+    """Return a comparison; for an ordinal hyperparameter, the values that satisfy it."""
     if not isinstance(parameter, ConfigSpace.OrdinalHyperparameter):
         return {operator: _scalar(value)}
     levels = _levels(parameter)

@@ -153,14 +153,12 @@ class Choice:
 @checks_arguments
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """One of `ordered`, which are sorted: neighbors are similar, and all steps count as equal.
+    """One of the sorted values `ordered`. Neighboring values are similar and equally far apart.
 
     Raises ValueError if there are no values or two are equal.
     """
 
-    ordered: Annotated[
-        tuple[Scalar, ...], Doc("The values, in order: neighbors are similar, and all steps count as equal.")
-    ]
+    ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order. Neighbors are similar and equally far apart.")]
     when: WhenOption = None
     prior: PriorOption = None
     confidence: ConfidenceOption = None

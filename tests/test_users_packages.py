@@ -60,7 +60,7 @@ def test_users_file_is_evaluated_beside_packages_with_our_names(folder: Path, ex
     assert "4: 4 succeeded, 0 failed" in done.stdout
 
 
-def test_ray_beside_such_packages_is_refused_if_it_would_start_no_worker(
+def test_ray_beside_such_packages_is_rejected_if_it_would_start_no_worker(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
@@ -73,7 +73,7 @@ def test_ray_beside_such_packages_is_refused_if_it_would_start_no_worker(
 
 
 @pytest.mark.thorough
-def test_module_hidden_by_ours_is_refused_with_the_spelling_that_works(folder: Path) -> None:
+def test_module_hidden_by_ours_is_rejected_with_the_spelling_that_works(folder: Path) -> None:
     done = bbkb(folder, "objectives.mine:loss", "inline", str(REPOSITORY))
     assert done.returncode == 2
     assert f"'objectives' in {folder} is hidden by another module of that name" in done.stderr

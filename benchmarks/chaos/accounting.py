@@ -91,7 +91,7 @@ class Account:
     repeated_seconds: float  # the time that they had run
     # by kind of victim, the seconds from a strike until work continued
     recoveries: Mapping[str, tuple[float, ...]]
-    strikes: Mapping[str, int]  # by kind of victim, how many there were
+    strikes: Mapping[str, int]  # kind of victim → number of strikes
     kills: Mapping[str, int]  # by kind of victim, the processes that were killed
     failures: Mapping[str, int]  # recorded failures, by kind
     set_aside: int  # trials that failed because attempts with their arm had ended too many workers

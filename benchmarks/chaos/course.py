@@ -183,12 +183,12 @@ class Course:
         finished = account(plan.evaluations, plan.seeds(), campaign.events(), executions(self._notes), self._kills)
         complaints = [*finished.broken, *self._check_after(campaign, is_hung)]
         if complaints:
-            complaints.append(f"what its commands printed:\n{campaign.said()}")
+            complaints.append(f"output of its commands:\n{campaign.said()}")
         seconds = time.monotonic() - began
         return Result(plan, finished, tuple(complaints), is_hung, seconds, self._attaches, self._resumes)
 
     def _run_until_end(self, campaign: Campaign, setting: Setting, victims: Iterator[tuple[Victim, ...]]) -> bool:
-        """Whether the campaign came to its end."""
+        """Return whether the campaign has ended."""
         next_strike = time.monotonic() + self._rng.uniform(*setting.pause)
         length, last_event, results, is_eager = 0, time.monotonic(), 0, False
         missed: tuple[Victim, ...] = ()  # victims of the last strike that were not alive; they are tried again

@@ -242,7 +242,7 @@ def simulate(
 
 
 def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
-    """Run the campaign; the forecast of each trial when it was first decided whether it goes on:
+    """Run the campaign; the forecast of each trial at the first decision whether it continues:
     the first one after its first stop."""
     parts = build(settings)
     settings = with_training(settings, parts.objective)

@@ -1,5 +1,5 @@
 """The methods by name: campaigns of this project, Optuna, and random search without stopping, with a
-stopping rule of this project, or with many short trainings of which the best are continued.
+stopping rule of this project, or with many short trainings, the best of which are continued.
 
 Optuna is imported when it is used, so it is optional.
 """

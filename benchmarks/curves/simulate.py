@@ -86,13 +86,13 @@ class Record:
     # the parts of the last regret: of the best training that reached the last step (None if none
     # did), and of the best configuration begun, which a perfect choice would have recommended
     finished_regret: float | None
-    starts: int  # how many trials were started
-    continuations: int  # how many times a paused trial was continued
-    finished: int  # how many trials reached the last step
+    starts: int  # the number of trials
+    continuations: int  # the number of continuations of paused trials
+    finished: int  # the number of trials that reached the last step
     seconds: float  # CPU seconds of the method
-    # how many trials had an end that a model forecast when it was first decided whether they go on
+    # the number of final values that a model forecast at the first decision about their trial
     forecasts: int = 0
-    held: int = 0  # how many of these ends were within that forecast's band μ ± 2σ
+    held: int = 0  # the number of these final values within μ ± 2σ of the forecast
     begun_regret: float = float("nan")
     # the least regret of the trainings that reached a quarter of the steps, None if there is none,
     # and their number

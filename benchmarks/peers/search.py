@@ -30,7 +30,7 @@ def noise_of(seed: int, number: int) -> np.random.Generator:
 
 
 def duration_of(seed: int, number: int) -> float:
-    """The duration of evaluation `number`; their mean is 1."""
+    """The duration of evaluation `number`. The mean of all durations is 1."""
     deviate = np.random.default_rng([seed, _DURATION, number]).standard_normal()
     return float(np.exp(SIGMA * deviate - SIGMA**2 / 2))
 
@@ -80,7 +80,7 @@ class Record:
 
     problem: str  # the name of the problem
     method: str  # the name of the optimizer
-    workers: int  # how many evaluate at the same time
+    workers: int  # the number of concurrent evaluations
     evaluations: int  # T
     seed: int  # of the search
     regrets: Sequence[float]  # (T,), of each suggestion

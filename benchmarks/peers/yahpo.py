@@ -2,7 +2,7 @@
 
 `lcbench-3945` is a network on the OpenML task 3945 after its last epoch, with 7 parameters
 (`benchmarks.curves.lcbench`). `rbv2_xgboost-1040` is XGBoost on the task 1040 (RandomBot v2): 14
-parameters, of which eight exist with tree boosters only, two of these with `dart` only.
+parameters. Eight of them exist with tree boosters only, and two of these eight with `dart` only.
 `rbv2_rpart-1040` is a decision tree with five parameters. Rewards are accuracies, without noise.
 
 Binder, Pfisterer, Bischl 2020 (the data). Needs onnxruntime.

@@ -113,7 +113,7 @@ def goals(bench: Bench) -> list[Row]:
             ratios.append(several["suggestion"] / single["suggestion"])
     return [
         (
-            f"one suggestion with {objectives} objectives over one with one, Cadata, T = 10^4",
+            f"seconds of a suggestion with {objectives} objectives / with one, Cadata, T = 10^4",
             f"{statistics.median(ratios):.2f}",
             "<= 1.2" if objectives == 2 else "",
         )

@@ -50,7 +50,7 @@ class Problem:
         return rewards
 
     def ratio(self, arms: list[int]) -> float:
-        """The regret of these pulls, divided by the expected regret of as many uniform ones."""
+        """The regret of these pulls, divided by the expected regret of uniform pulls."""
         best = self.values.max()
         return float((best - self.values[arms]).sum() / (len(arms) * (best - self.values.mean())))
 

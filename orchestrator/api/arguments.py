@@ -107,8 +107,8 @@ def _reference(cls: type) -> str:
 def settings_of(
     objective: Function | Mapping[str, object], settings: FurtherSettings | None = None, /, **arguments: object
 ) -> Settings:
-    """Build the settings of a campaign from the arguments of `Campaign`, of which None is an omitted
-    one, and write a function's pickle if the settings are correct.
+    """Build the settings of a campaign from the arguments of `Campaign`. None is an omitted
+    argument. Write the pickle of a function if the settings are correct.
 
     Raises:
         ValueError: if an argument has a wrong type or is given twice, or a direction is missing.

@@ -117,11 +117,11 @@ class MemoryCampaign:
         ]  # fmt: skip
 
     def running_trial(self, arm: int) -> int | None:
-        """Return the arm's oldest running trial; None if it has none."""
+        """Return the arm's oldest running trial, or None."""
         return next((trial for trial, run in self.state.running.items() if run.arm == arm), None)
 
     def paused_trial(self, arm: int) -> int | None:
-        """Return the arm's paused trial; None if it has none."""
+        """Return the arm's paused trial, or None."""
         paused = self.state.trainings.paused
         return next((trial for trial, stopped in paused.items() if stopped.arm == arm), None)
 

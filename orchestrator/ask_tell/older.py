@@ -42,7 +42,7 @@ class Renamed:
         """Return the method that was called `name` in version 0.2."""
         new_name = _RENAMED.get(name, "")
         if not hasattr(type(self), new_name):
-            return super().__getattribute__(name)  # raises the error that led here
+            return super().__getattribute__(name)  # raises the AttributeError again
         warn(name)
         return getattr(self, new_name)
 

@@ -62,7 +62,7 @@ class PendingOptions(RefreshOptions):
         Args:
             pending: arms without a reward.
             limit: the largest number of picks, >= 1.
-            picks_left: returns how many picks the arms allow, given `pending` and a limit.
+            picks_left: returns the number of picks that the arms allow, given `pending` and a limit.
             pick: returns the next pick, given the pending arms and the picks before it.
         """
         free = limit if self.batch_size is None else self.batch_size - len(pending)

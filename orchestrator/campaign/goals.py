@@ -120,13 +120,13 @@ class CampaignGoals:
         return tuple(self._metric(objective.metric, value, metrics) for objective in self.objectives)
 
     def margins(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
-        """Return how far inside each constraint a result is. A missing metric raises KeyError."""
+        """Return the distances of a result from the bounds. A missing metric raises KeyError."""
         return tuple(
             constraint.margin(self._metric(constraint.metric, value, metrics)) for constraint in self.constraints
         )
 
     def reported(self, value: float, metrics: Mapping[str, float]) -> tuple[float | None, ...]:
-        """Return the rewards of a report, then margins; None for a metric that it lacks."""
+        """Return the rewards of a report, then margins; None for each missing metric."""
         known = {**metrics, self.objectives[0].metric: value}
         rewards = (
             objective.sign * known[objective.metric] if objective.metric in known else None

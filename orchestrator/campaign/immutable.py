@@ -1,5 +1,5 @@
-"""Changed copies of frozen values, made faster than by the standard library: each event replaces a
-state several times.
+"""Changes frozen values by copying them, faster than the standard library does. The speed matters
+because each event replaces the state several times.
 
 A batch of a hundred thousand trials is chosen at once and dispatched one by one. With tuples, each
 step would copy all remaining items. The items of an `ImmutableQueue` are in one list, which all

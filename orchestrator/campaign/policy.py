@@ -142,7 +142,8 @@ def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None
 
 
 def _ask_for_batch(state: CampaignState, _now: float) -> commands.Command | None:
-    """In batch mode, ask for a batch after the previous one, or for its next part in time."""
+    """In batch mode, ask for the next batch, or for the next part of the open batch before workers
+    become idle."""
     if state.rules.strategy.is_asynchronous or state.batch.stalled or not state.remaining:
         return None
     is_busy = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)

@@ -123,7 +123,7 @@ class StrategyRules:
     refresh_overhead: float = 0.0  # the largest share of the time that early refreshes may take
     # the relative growth of the results at which a refresh is due; 0: never due by growth
     refresh_growth: float = 0.0
-    # whether growth counts rewards instead of trials, and a failure makes a refresh due (ask, tell)
+    # ask and tell: growth counts rewards instead of trials, and a failure makes a refresh due
     counts_rewards: bool = False
 
 

@@ -37,8 +37,8 @@ Notes = Mapping[str, object]  # attributes of a trial or a study, as JSON values
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OptunaState(ModelFreeState):
     """`learned`: every pull with a reward, as (arm, reward), in the order of learning. `notes`: the
-    records that a sampler made for each of them (empty for samplers without records), of which the
-    last `fresh` were made in the last `tell`; `study_notes`: the records for the study as a whole.
+    records that a sampler made for each of them (empty for samplers without records). The last
+    `tell` made the last `fresh` records. `study_notes`: the records for the study as a whole.
     """
 
     coding: Coding

@@ -61,7 +61,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
 
 
 def least_nodes(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> int:
-    """Return how many of these nodes, in order, the largest evaluation needs."""
+    """Return the number of these nodes, in order, that the largest evaluation needs."""
     need = _need(settings, settings.workers.largest_share(settings.space))
     return next((count for count in range(1, len(nodes)) if slots_on(nodes[:count], need) > 0), len(nodes))
 

@@ -98,7 +98,7 @@ def _caption(results: int, feasible: int) -> str:
     is_mixed = 0 < feasible < results
     by_values = "No result satisfies all constraints: the colors are those of the values alone."
     return sentences(
-        "One line per trial; the strongest lines are the best.",
+        "One line per trial; the best trials have the strongest lines.",
         "Drag along an axis to keep the lines that pass there, click it to undo.",
         not feasible and by_values,
         is_mixed and "Trials that break a constraint have the color of the worst value.",

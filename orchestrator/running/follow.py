@@ -25,7 +25,7 @@ from workers.executor import traits_of
 
 # the time in which a coordinator can restart, including loading its data
 RESTART_SECONDS = 60.0
-# how long `attach` waits for the restart of a coordinator that is dead at the first check
+# the longest wait of `attach` for the restart of a coordinator that is dead at the first check
 TAKE_UP_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
 

@@ -86,7 +86,7 @@ def prepare(
 
 
 def _progress(done: int, steps: int, settings: Settings) -> str:
-    """Return how much of the budget is spent: trials, and steps if they are limited."""
+    """Return the spent part of the budget: trials, and steps if they are limited."""
     budget = settings.budget
     if budget.steps is None:
         return f"{done} of {budget.evaluations} done"

@@ -27,7 +27,7 @@ _BOUNDS: JsonDict = {"anyOf": [{"required": ["at_most"]}, {"required": ["at_leas
 
 class _Goal(Section):
     metric: MetricName
-    """Name of the metric; value is what the objective returns as its value."""
+    """Name of the metric; `value` is the value that the objective returns."""
 
 
 class ObjectiveMetricSettings(_Goal):
@@ -36,7 +36,7 @@ class ObjectiveMetricSettings(_Goal):
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether high or low values are good."""
     reference: float | None = None
-    """A value just not good enough, which hypervolumes are measured from; else the worst result."""
+    """A barely unacceptable value: the reference of hypervolumes; null: the worst result."""
 
 
 class ConstraintSettings(_Goal):

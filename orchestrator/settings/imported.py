@@ -32,7 +32,7 @@ class GivenResults(Section):
     results: tuple[KnownResult, ...] = Field(min_length=1, strict=False)
     """A list of {parameters: …, value: …}."""
     source: str = "the campaign file"
-    """Where they come from, for display."""
+    """The origin of the results, for display."""
 
 
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:

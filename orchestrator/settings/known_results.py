@@ -46,14 +46,14 @@ class ResultTable(Section):
     table: Annotated[Text, AfterValidator(absolute)]
     """A CSV or Parquet table of results."""
     reward: Text = "reward"
-    """Its column of values, on the scale of the objective."""
+    """The column of the table with the values, on the scale of the objective."""
 
 
 class KnownRun(Section):
     """The evaluations of another run."""
 
     store: StoreUrl | None = None
-    """The database of the run, if it is in one."""
+    """The database that contains the run; null: the run's folder contains it."""
     run: Annotated[Text, AfterValidator(_run)]
     """A run's folder; beside store, its name there."""
 
@@ -64,7 +64,7 @@ class OptunaStudy(Section):
     optuna: Text
     """Storage of a study: a database URL, or a journal file."""
     study: Text | None = None
-    """Its name; may be left out if there is only one."""
+    """The name of the study; may be left out if the storage contains only one."""
 
 
 class TuneExperiment(Section):

@@ -93,7 +93,7 @@ class Settings(Section):
     """One campaign, complete and checked. Built by `load` or `from_mapping`."""
 
     name: Name
-    """Name of the campaign, which begins the name of its run's folder."""
+    """Name of the campaign; the name of its run's folder begins with it."""
     tags: tuple[Tag, ...] = Field(default=(), strict=False)
     """Words with which `bbkb list --tag` finds the campaign's runs."""
     note: Annotated[str, Field(max_length=10_000)] = ""
@@ -101,7 +101,7 @@ class Settings(Section):
     seed: NaturalInt = 0
     """Seed of all random numbers."""
     objective: ObjectiveSettings = ObjectiveSettings()
-    """What is optimized."""
+    """The function, command or problem to optimize."""
     objectives: tuple[ObjectiveMetricSettings, ...] = Field(default=(), strict=False)
     """Several objectives, each a metric; the first is the value of a result."""
     constraints: tuple[ConstraintSettings, ...] = Field(default=(), strict=False)
@@ -129,14 +129,14 @@ class Settings(Section):
     strategy: Annotated[AnyStrategy, PlainValidator(build_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=lambda: build_strategy({})
     )
-    """The algorithm that chooses, with its options."""
+    """The algorithm that chooses configurations, with its options."""
     budget: BudgetSettings
     """The limits at which the campaign ends."""
     workers: WorkerSettings = Field(default_factory=WorkerSettings)
-    """Where evaluations run."""
+    """The executor of evaluations, and the resources of each evaluation."""
     early_stopping: StoppingSettings | None = None
-    """Stop trials early that report worse intermediate values than others: by `report(value, step)`
-    in a function, lines BBKB_REPORT step value of a command."""
+    """Stop trials whose intermediate values are worse than those of others. A function reports them
+    with `report(value, step)`, a command with lines BBKB_REPORT step value."""
     computing: ComputingSettings = ComputingSettings()
     """Resources of the strategy's own computations."""
     log: LogSettings = LogSettings()
@@ -153,7 +153,7 @@ class Settings(Section):
     )
     """Folder in which the run's folder is created."""
     run: Name | None = None
-    """Name of the run's folder and, in a shared database, of the campaign; else name and time."""
+    """Name of the run's folder and, in a shared database, of the campaign; null: name and time."""
 
     @model_validator(mode="before")
     @classmethod

@@ -104,9 +104,8 @@ class CandidateSettings(Section):
     target: str | None = None
     """Column of the table with the value, which makes the table the objective."""
     duplicates: Duplicates = "merge"
-    """Rows of the table with equal parameters: merge makes them one candidate (each evaluation of
-    which draws one of their values, where the table is the objective), keep makes each a candidate
-    of its own."""
+    """Rows of the table with equal parameters. merge: they are one candidate, and if the table is
+    the objective, each evaluation draws one of their values; keep: each row is a candidate."""
 
     @model_validator(mode="after")
     def _check_target(self) -> Self:

@@ -153,12 +153,12 @@ class StopWhenSettings(Section):
     no_gain_of: Annotated[float, Field(gt=0)] | None = None
     """Stop when the best value has not improved by this much; needs `in`."""
     within: PositiveInt | None = Field(default=None, alias="in")
-    """The number of evaluations in which it has not, beside `no_gain_of`."""
+    """The number of evaluations without this improvement; needs `no_gain_of`."""
     expected_gain_below: Annotated[float, Field(gt=0)] | Literal["noise"] | None = None
     """Stop when the model's upper bound on the improvement is below this, or below the standard
     deviation of a value's noise."""
     patience: PositiveInt = 2
-    """For how many choices per worker in a row it is, beside `expected_gain_below`."""
+    """The number of consecutive choices per worker at which `expected_gain_below` must hold."""
 
     @model_validator(mode="after")
     def _check_rules(self) -> Self:
@@ -177,8 +177,8 @@ class BudgetSettings(Section):
     evaluations: Annotated[int, Field(ge=1, le=MOST_TRIALS), WHOLE]
     """Number of evaluations that the campaign may spend; may be left out beside steps."""
     steps: Annotated[int, Field(ge=1, le=1000 * MOST_TRIALS), WHOLE] | None = None
-    """Number of steps, such as epochs, that all trials together may report; then nothing new is
-    started. A trial that reports none counts as one."""
+    """Number of steps, such as epochs, that all trials together may report. After that, no trial
+    starts. A trial without reports counts as one step."""
     hours: Hours | None = None
     """Hours after which no trial starts."""
     target: float | None = None
@@ -235,12 +235,12 @@ class NotifySettings(Section):
 
     command: Annotated[str, Field(min_length=1)] | None = None
     """Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and
-    BBKB_TEXT describe what happened; JSON on its standard input has the same."""
+    BBKB_TEXT describe the event; its standard input contains them as JSON."""
     webhook: Webhook | None = None
-    """Address that receives this JSON by POST; ${VAR} in it is read from the environment at that
-    time."""
+    """Address that receives this JSON by POST. ${VAR} in the address is read from the environment
+    at each call."""
     stalled_minutes: Annotated[float, Field(gt=0, le=60e6)] = 60.0
-    """Minutes in which no evaluation ends, after which the campaign counts as stalled."""
+    """Minutes without a finished evaluation after which the campaign counts as stalled."""
 
     @model_validator(mode="after")
     def _check_receivers(self) -> Self:

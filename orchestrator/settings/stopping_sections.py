@@ -20,7 +20,7 @@ class AshaSettings(Section):
     rule: Literal["asha"]
     """Stop a trial unless it is among the best 1/reduction at its step."""
     reduction: Annotated[float, Field(gt=1)] = 3.0
-    """Of the trials that reach a step, one in this many continues to `reduction` times that."""
+    """One in this number of trials at a step continues to `reduction` times that step."""
     first_step: PositiveInt = 1
     """The first step at which trials are compared."""
 
@@ -41,9 +41,9 @@ class ModelStoppingSettings(Section):
 
     rule: Literal["model"] = "model"
     """Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and
-    continue those that the model expects to end best. Without checkpoints: stop trials that are
-    worse than the median at their step. In both cases trials stop that the model expects to end
-    worse than the best one."""
+    continue those with the best expected final values. Without checkpoints: stop trials that are
+    worse than the median at their step. In both cases, also stop trials whose expected final value
+    is worse than the best one."""
     last_step: Annotated[int, Field(ge=2), WHOLE] | None = None
     """The step at which a training ends. null: the epochs of a training that is part of bbkb; for
     other objectives the largest step of a finished trial, and there are no short first
@@ -51,20 +51,21 @@ class ModelStoppingSettings(Section):
     after: PositiveInt = 3
     """The first step at which trials are paused or compared."""
     continues: bool | Literal["anew"] | None = Field(default=None, alias="continue")
-    """Whether a stopped trial is taken up again when it looks good: true, from a checkpoint in its
-    folder, which implies workers.trial_folders; anew, from its first step, at the end of the
-    budget; false, never. null: true if the function has an argument `folder`, the command names
+    """Whether a promising stopped trial continues. true: from a checkpoint in its folder, which
+    implies workers.trial_folders; anew: it restarts from its first step at the end of the budget;
+    false: never; null: true if the function has an argument `folder`, the command names
     BBKB_FOLDER, or the training is part of bbkb, else anew."""
     first_trials: NaturalInt | None = None
-    """How many trials are trained for first_steps only, before the best are continued; null: by the
-    budget; 0: none. Needs trials that can be continued."""
+    """The number of trials that are trained for first_steps only, before the best ones continue.
+    null: determined by the budget; 0: none. Requires trials that can continue."""
     first_steps: PositiveInt | None = None
-    """Steps of each of the first trials; null: about an eighth of the budget in all."""
+    """The number of steps of each of the first trials; null: all of them use about an eighth of the
+    budget."""
     finish: NaturalInt = 3
-    """How many of the best unfinished trials are completed at the end of the budget."""
+    """The number of the best unfinished trials that are completed at the end of the budget."""
     keep_checkpoints: NaturalInt | None = None
-    """The number of stopped trials whose files are kept, those with the best forecasts; the others
-    are not continued. null: of all."""
+    """The number of stopped trials whose files are kept: those with the best forecasts. The other
+    trials cannot continue. null: the files of all trials are kept."""
 
 
 def _with_rule(section: object) -> object:

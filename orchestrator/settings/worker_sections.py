@@ -37,7 +37,7 @@ class SimulationSettings(Section):
     straggler_share: float = Field(default=0.0, ge=0, le=1)
     """Share of attempts that take much longer."""
     straggler_factor: float = Field(default=20.0, ge=1, le=1e6)
-    """Factor by which these take longer; `seconds` remains the mean of all."""
+    """Factor by which stragglers take longer; `seconds` remains the mean of all durations."""
     failure_rate: float = Field(default=0.0, ge=0, lt=1)
     """Share of attempts that fail."""
 
@@ -53,7 +53,8 @@ class WorkerSettings(Section):
     """The executor of evaluations and the resources of each of them."""
 
     executor: ExecutorName = "ray"
-    """Where evaluations run: in parallel on Ray, or without Ray, as in this process (inline)."""
+    """The executor of evaluations: ray (in parallel), inline (one at a time, in this process) or
+    simulated (in virtual time)."""
     kind: Literal["task", "actor", "auto"] = "auto"
     """Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when
     the campaign's process dies; auto takes tasks for 1000 or more evaluations of less than 0.1

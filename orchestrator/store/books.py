@@ -203,7 +203,7 @@ class Books:
         self.arms += max(sizes, default=0)
         for arm in event.retired:
             if not 0 <= arm < event.first:
-                yield f"arm {arm} was retired, which is none of the {event.first} arms before"
+                yield f"arm {arm} was retired, but only {event.first} arms existed"
 
 
 _RECORDS: Mapping[type[events.Event], Callable[[Books, Any], Iterator[str]]] = {

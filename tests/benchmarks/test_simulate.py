@@ -100,7 +100,7 @@ def test_method_without_reports_pays_whole_trainings_only(problem: CurveProblem)
     assert not method.reports
 
 
-def test_regret_before_the_first_report_is_the_first_one() -> None:
+def test_regret_before_the_first_report_equals_the_first_regret() -> None:
     record = Record(
         problem="p", method="m", workers=1, trainings=1, seed=0, used=[0.2, 0.6], regrets=[0.5, 0.1],
         finished_regret=None, starts=1, continuations=0, finished=0, seconds=0.0,

@@ -112,7 +112,7 @@ def test_bench_names_the_missing_data(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "| data | no data: name their folder with `--data` |" in page
 
 
-def test_bench_refuses_a_commit_that_does_not_exist(tmp_path: Path) -> None:
+def test_bench_rejects_a_commit_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--base must be a commit of this repository, got nowhere"):
         bench.main(base="nowhere", out=tmp_path / "page.md")
 

@@ -65,7 +65,7 @@ class Slurm:
         return self._field(job, "JobState")
 
     def restarts(self, job: str) -> int:
-        """Return how often a job was queued again."""
+        """Return the number of times that a job was queued again."""
         return int(self._field(job, "Restarts"))
 
     def running_seconds(self, job: str) -> int:

@@ -59,7 +59,7 @@ def test_certificate_of_each_machine_is_signed_and_readable_by_its_owner_only(tm
 
 @needs_openssl
 @pytest.mark.parametrize("machine", ["head", "=1.2.3.4", "head=", "a/b=1.2.3.4", "ca=1.2.3.4", "head=1;x"])
-def test_invalid_machine_is_refused_before_anything_is_written(tmp_path: Path, machine: str) -> None:
+def test_invalid_machine_is_rejected_before_anything_is_written(tmp_path: Path, machine: str) -> None:
     done = certificates(tmp_path / "tls", "good=1.2.3.4", machine)
     assert done.returncode == 2
     assert f"a machine must be NAME=ADDRESS, got {machine}" in done.stderr
@@ -106,7 +106,7 @@ def _environment(folder: Path, name: str) -> dict[str, str]:
 @pytest.mark.deploy
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(bool(_ABSENT), reason=_ABSENT)
-def test_campaign_with_token_and_tls_runs_on_three_machines_and_a_driver_without_tls_is_refused() -> None:
+def test_campaign_with_token_and_tls_runs_on_three_machines_and_a_driver_without_tls_is_rejected() -> None:
     folder = Path(tempfile.mkdtemp(prefix="bt", dir="/tmp"))  # short: the path of a socket ends at 107 bytes
     (folder / "where.py").write_text(OBJECTIVE)
     (folder / "campaign.yaml").write_text(CAMPAIGN)

@@ -80,7 +80,7 @@ def broken_files(draw: st.DrawFn) -> str:
 
 
 @few_or_many
-def test_campaign_file_is_read_or_refused_with_a_reason(tmp_path: Path, examples: int) -> None:
+def test_campaign_file_is_read_or_rejected_with_a_reason(tmp_path: Path, examples: int) -> None:
     file = tmp_path / "campaign.yaml"
 
     def check(text: object) -> None:

@@ -114,7 +114,7 @@ def test_damaged_store_is_reported_and_never_misread(tmp_path: Path, sound_file:
 
 
 @few_or_many
-def test_event_body_is_decoded_or_refused(examples: int) -> None:
+def test_event_body_is_decoded_or_rejected(examples: int) -> None:
     bodies: dict[str, Any] = {}
     for event in SyntheticLog(trials=6).events():
         rows, _ = encode("c", 1, 0, [event], 0)

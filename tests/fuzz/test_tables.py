@@ -50,7 +50,7 @@ def known(table: Path) -> Settings:
 
 
 @few_or_many
-def test_table_becomes_candidates_or_is_refused_with_a_reason(tmp_path: Path, examples: int) -> None:
+def test_table_becomes_candidates_or_is_rejected_with_a_reason(tmp_path: Path, examples: int) -> None:
     path = tmp_path / "t.csv"
 
     def check(content: object) -> None:

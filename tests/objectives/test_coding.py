@@ -66,7 +66,7 @@ def test_weights_determine_the_shares_of_draws() -> None:
         (Choice(("a", "b")), "c", "must be one of 'a', 'b', got 'c'"),
     ],
 )
-def test_value_that_a_parameter_cannot_take_is_refused(parameter: Parameter, value: object, rule: str) -> None:
+def test_value_that_a_parameter_cannot_take_is_rejected(parameter: Parameter, value: object, rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         coding.code_of(parameter, value)
 

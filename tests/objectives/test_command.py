@@ -179,7 +179,7 @@ def test_command_travels_to_a_worker() -> None:
 
 
 @pytest.mark.parametrize("text", ["echo {", "echo }", "echo {} 1", "echo {x!r}"])
-def test_invalid_template_is_refused_when_built(text: str) -> None:
+def test_invalid_template_is_rejected_when_built(text: str) -> None:
     with pytest.raises(ObjectiveError, match=r"a literal brace is written \{\{ or \}\}"):
         ShellCommand(text)
 
@@ -195,7 +195,7 @@ def test_invalid_template_is_refused_when_built(text: str) -> None:
         ),
     ],
 )
-def test_command_that_does_not_match_the_space_is_refused_early(command: ShellCommand, message: str) -> None:
+def test_command_that_does_not_match_the_space_is_rejected_early(command: ShellCommand, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         command.check(["learning_rate"])
     ShellCommand("train --lr {learning_rate}").check(["learning_rate", "unused"])

@@ -213,6 +213,6 @@ def test_space_of_a_thousand_parameters_is_checked_without_a_walk_over_all_for_e
     assert order_parameters(space)[:2] == ["p999", "p998"]
 
 
-def test_forbidding_everything_is_refused() -> None:
+def test_forbidding_everything_is_rejected() -> None:
     with pytest.raises(ObjectiveError, match="forbid: its clauses leave hardly any configuration"):
         make_candidates(SearchSpace({"m": Choice((1, 2))}, ({"m": (1, 2)},)))

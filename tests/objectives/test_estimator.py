@@ -102,7 +102,7 @@ def test_regressor_has_the_requested_score(silent: Report) -> None:
         ({"estimator": SVM, "data": "iris", "target": "y"}, "target must not be given: iris has its own"),
     ],
 )
-def test_impossible_options_are_refused(options: dict[str, Any], message: str) -> None:
+def test_impossible_options_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SklearnEstimator(**options)
 
@@ -157,13 +157,13 @@ def test_table_path_is_relative_to_the_campaign_file(tmp_path: Path) -> None:
     assert len(cast(Any, settings.objective.load(DataSource())).table.target) == 20
 
 
-def test_parameter_unknown_to_the_estimator_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_parameter_unknown_to_the_estimator_is_rejected_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"campaign\.yaml:4: space\.gama is not a parameter of .*did you mean 'gamma'"
     ):
         load(campaign(tmp_path, "gama: {low: 0.1, high: 10}"))
 
 
-def test_estimator_that_cannot_be_imported_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_estimator_that_cannot_be_imported_is_rejected_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"campaign\.yaml:2: .*has no 'SVK'"):
         load(campaign(tmp_path, "C: {low: 0.1, high: 10}", "sklearn.svm.SVK"))

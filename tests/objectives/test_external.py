@@ -86,7 +86,7 @@ def test_exception_of_the_function_passes_through(callable_named: Named, silent:
         callable_named("worded").evaluate({"x": 1}, 0, silent)
 
 
-def test_external_travels_to_a_worker(callable_named: Named, silent: Report) -> None:
+def test_external_evaluates_the_same_after_pickling(callable_named: Named, silent: Report) -> None:
     objective = callable_named("plain")
     assert pickle.loads(pickle.dumps(objective)).evaluate({"x": 3}, 0, silent) == objective.evaluate(
         {"x": 3}, 0, silent
@@ -127,7 +127,7 @@ def test_function_that_fits_the_space_passes_the_check(
         ("constant", ["x"], "must name a function, 'users_module:constant' is int"),
     ],
 )
-def test_function_that_does_not_fit_is_refused_early(
+def test_function_that_does_not_fit_is_rejected_early(
     callable_named: Named, name: str, parameters: list[str], message: str
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):
@@ -158,7 +158,7 @@ class _AsynchronousCall:
         (_yields, r"must return its value, it has a yield; .* report\(value, step\)"),
     ],
 )
-def test_function_that_returns_no_value_when_called_is_refused_early(
+def test_function_that_returns_no_value_when_called_is_rejected_early(
     function: Callable[..., object], message: str
 ) -> None:
     with pytest.raises(ObjectiveError, match=message):

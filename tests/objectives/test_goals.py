@@ -34,6 +34,6 @@ def test_optimizer_treats_objects_and_mappings_alike() -> None:
     assert from_objects.ask(3) == from_mappings.ask(3)
 
 
-def test_constraint_without_a_bound_is_refused() -> None:
+def test_constraint_without_a_bound_is_rejected() -> None:
     with pytest.raises(ValueError, match="must have at_most or at_least beside metric: risk"):
         Optimizer({"x": Range(0.0, 1.0)}, constraints=[Constraint("risk")])

@@ -14,7 +14,7 @@ def test_listed_name_and_a_reference_find_the_same_class() -> None:
     assert find_objective("branin") is find_objective("objectives.problems.synthetic:Branin") is Branin
 
 
-def test_misspelled_name_is_refused_with_the_list_and_the_nearest_name() -> None:
+def test_misspelled_name_is_rejected_with_the_list_and_the_nearest_name() -> None:
     with pytest.raises(ObjectiveError, match=r"one of abalone, branin, .*got 'brannin'; did you mean 'branin'"):
         find_objective("brannin")
 
@@ -22,7 +22,7 @@ def test_misspelled_name_is_refused_with_the_list_and_the_nearest_name() -> None
 @pytest.mark.parametrize(
     ("reference", "lack"), [("math:sqrt", "load"), ("decimal:Decimal", "load"), ("math:pi", "load")]
 )
-def test_reference_to_something_else_is_refused(reference: str, lack: str) -> None:
+def test_reference_to_something_else_is_rejected(reference: str, lack: str) -> None:
     with pytest.raises(ObjectiveError, match=f"must name a class with load.*{reference}.*lacks {lack}"):
         find_objective(reference)
 
@@ -44,7 +44,7 @@ def test_reference_to_something_else_is_refused(reference: str, lack: str) -> No
         ("nas_cell", "learning_rate", 0.0, "must be > 0"),
     ],
 )
-def test_option_out_of_range_is_refused(name: str, option: str, value: float, rule: str) -> None:
+def test_option_out_of_range_is_rejected(name: str, option: str, value: float, rule: str) -> None:
     objective = {"name": name, "options": {option: value}}
     with pytest.raises(ConfigError, match=rf"objective\.options\.{option} {rule}, got"):
         from_mapping({"name": "x", "objective": objective, "budget": {"evaluations": 1}})

@@ -83,7 +83,7 @@ def without_seconds(evaluation: Evaluation) -> Evaluation:
     return dataclasses.replace(evaluation, metrics=metrics)
 
 
-def test_options_are_a_frozen_dataclass_that_refuses_unknown_keys(options: Any) -> None:
+def test_options_are_a_frozen_dataclass_that_rejects_unknown_keys(options: Any) -> None:
     kind = type(options)
     assert dataclasses.is_dataclass(kind)
     assert hash(options) == hash(dataclasses.replace(options))

@@ -44,6 +44,6 @@ def test_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], par
         (lambda: Ordered((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),
     ],
 )
-def test_wrong_parameter_is_refused_with_its_rule(build: Callable[[], object], rule: str) -> None:
+def test_wrong_parameter_is_rejected_with_its_rule(build: Callable[[], object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         build()

@@ -39,7 +39,7 @@ def test_module_is_found_on_the_search_path(tmp_path: Path) -> None:
         ("math:sqtr", "has no 'sqtr'; did you mean 'sqrt'"),
     ],
 )
-def test_wrong_reference_is_refused(reference: str, message: str) -> None:
+def test_wrong_reference_is_rejected(reference: str, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         import_reference(reference)
 
@@ -52,7 +52,7 @@ def test_wrong_reference_is_refused(reference: str, message: str) -> None:
         ("train_of_hour.f", r"got 'train_of_hour.f'; did you mean 'train_of_hour:f'"),
     ],
 )
-def test_misspelled_module_or_file_is_refused_with_the_existing_one(
+def test_misspelled_module_or_file_is_rejected_with_the_existing_one(
     tmp_path: Path, reference: str, message: str
 ) -> None:
     (tmp_path / "train_of_hour.py").write_text("def f(x):\n    return x\n")

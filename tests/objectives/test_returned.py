@@ -70,7 +70,7 @@ def test_nan_and_infinity_are_passed_on_unchanged() -> None:
     [None, "0.9", b"0.9", True, np.True_, 1j, np.complex64(1), [0.9], np.array([0.9]), (), object(), 10**1_000_000],
     ids=lambda returned: type(returned).__name__,
 )
-def test_returned_value_of_another_type_is_refused_and_described(returned: object) -> None:
+def test_returned_value_of_another_type_is_rejected_and_described(returned: object) -> None:
     with pytest.raises(InvalidValueError, match=f"f must return a number, got {type(returned).__name__} ") as caught:
         as_evaluation(returned, "f")
     assert len(str(caught.value)) < 200
@@ -87,7 +87,7 @@ def test_returned_value_of_another_type_is_refused_and_described(returned: objec
     ],
     ids=lambda given: type(given).__name__,
 )
-def test_refused_value_is_named_with_the_remedy(returned: object, remedy: str) -> None:
+def test_rejected_value_is_named_with_the_remedy(returned: object, remedy: str) -> None:
     with pytest.raises(InvalidValueError, match=f"{remedy}$"):
         as_evaluation(returned, "f")
 
@@ -97,7 +97,7 @@ def test_tensor_with_a_gradient_is_a_number_without_a_warning() -> None:
     assert as_evaluation(torch.tensor(0.5, requires_grad=True), "f").value == 0.5
 
 
-def test_object_with_a_broken_repr_is_refused() -> None:
+def test_object_with_a_broken_repr_is_rejected() -> None:
     with pytest.raises(InvalidValueError, match="got Unprintable that cannot be shown"):
         as_evaluation(Unprintable(), "f")
 
@@ -112,7 +112,7 @@ def test_object_with_a_broken_repr_is_refused() -> None:
         ({"value": "high"}, "f must return a number, got str 'high'"),
     ],
 )
-def test_wrong_mapping_is_refused(returned: object, message: str) -> None:
+def test_wrong_mapping_is_rejected(returned: object, message: str) -> None:
     with pytest.raises(InvalidValueError, match=message):
         as_evaluation(returned, "f")
 

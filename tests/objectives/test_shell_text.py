@@ -59,7 +59,7 @@ def test_placeholder_context_is_found_in_any_command(command: str, place: str) -
 
 
 @pytest.mark.parametrize("command", ['sh -c "echo {x}"', "echo '{x}'", "echo `echo {x}`", "echo 1 # {x}"])
-def test_placeholder_inside_quotes_is_refused_with_the_form_to_use(command: str) -> None:
+def test_placeholder_inside_quotes_is_rejected_with_the_form_to_use(command: str) -> None:
     with pytest.raises(ObjectiveError, match=r"\{x\} must be outside of quotes, got it in .*: write --x=\{x\}"):
         ShellCommand(command)
 

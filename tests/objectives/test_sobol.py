@@ -15,6 +15,6 @@ def test_sobol_sequence_is_that_of_scipy(dimensions: int, seed: int) -> None:
         np.testing.assert_array_equal(ours.random(count), reference.random(count))
 
 
-def test_sobol_sequence_of_too_many_dimensions_is_refused() -> None:
+def test_sobol_sequence_of_too_many_dimensions_is_rejected() -> None:
     with pytest.raises(ValueError, match="at most 21201 dimensions, got 21202"):
         Sobol(21202, 0)

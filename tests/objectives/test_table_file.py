@@ -46,7 +46,7 @@ def test_csv_columns_get_their_types(tmp_path: Path) -> None:
         (b"a,b\n1,caf\xe9\n", r"a table must be UTF-8 text, got byte 0xe9; save it as UTF-8"),
     ],
 )
-def test_table_of_another_program_is_refused_with_the_remedy(tmp_path: Path, content: bytes, message: str) -> None:
+def test_table_of_another_program_is_rejected_with_the_remedy(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(ObjectiveError, match=message):
         read_columns(tmp_path / "t.csv")
@@ -71,7 +71,7 @@ def test_parquet_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["t.csv", "t.csv.gz", "t.parquet"])
-def test_table_that_would_fill_the_memory_is_refused(
+def test_table_that_would_fill_the_memory_is_rejected(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table_file, "MOST_ROWS", 2)
@@ -118,7 +118,7 @@ def test_mistake_is_reported_with_file_line_and_column(tmp_path: Path, text: str
 
 
 @pytest.mark.parametrize(("name", "message"), [("t.xlsx", "must end in .csv"), ("none.csv", "none.csv cannot be read")])
-def test_invalid_table_file_is_refused(tmp_path: Path, name: str, message: str) -> None:
+def test_invalid_table_file_is_rejected(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(ObjectiveError, match=message):
         read_columns(tmp_path / name)
 
@@ -145,7 +145,7 @@ def test_text_is_one_hot_at_distance_one_and_constants_are_left_out() -> None:
     assert (features[0] == features[2]).all()
 
 
-def test_column_of_names_is_refused_before_it_fills_the_memory() -> None:
+def test_column_of_names_is_rejected_before_it_fills_the_memory() -> None:
     with pytest.raises(ObjectiveError, match="text column 'id' must have at most 64 different values, got 65"):
         encode({"id": np.array([f"run-{i}" for i in range(65)])})
 

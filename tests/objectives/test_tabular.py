@@ -44,7 +44,7 @@ def test_noise_has_the_requested_deviation_and_seconds_are_reported(silent: Repo
 
 
 @pytest.mark.parametrize("row", [-1, 3, 1.0, "1", None])
-def test_missing_row_is_refused(silent: Report, row: object) -> None:
+def test_missing_row_is_rejected(silent: Report, row: object) -> None:
     with pytest.raises(ValueError, match="parameter 'row' must be an integer from 0 to 2, got"):
         Table(FEATURES, COLUMNS, np.zeros(3)).evaluate({"row": row}, 0, silent)
 
@@ -60,7 +60,7 @@ def test_missing_row_is_refused(silent: Report, row: object) -> None:
         ({"features": np.full((3, 1), np.nan)}, "features must be finite"),
     ],
 )
-def test_table_with_inconsistent_parts_is_refused(change: dict[str, Any], message: str) -> None:
+def test_table_with_inconsistent_parts_is_rejected(change: dict[str, Any], message: str) -> None:
     with pytest.raises((ObjectiveError, ValueError), match=message):
         Table(**{"features": FEATURES, "columns": COLUMNS, "target": np.zeros(3), **change})
 
@@ -95,7 +95,7 @@ def test_users_table_without_a_target_is_candidates(tmp_path: Path) -> None:
         ("optimizer", "candidates.target: column 'optimizer' of .* must be numbers, got text"),
     ],
 )
-def test_invalid_target_is_refused(tmp_path: Path, target: str, message: str) -> None:
+def test_invalid_target_is_rejected(tmp_path: Path, target: str, message: str) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("optimizer,accuracy\nadam,0.9\nsgd,0.8\n")
     with pytest.raises(ObjectiveError, match=message):

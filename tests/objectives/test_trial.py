@@ -36,7 +36,7 @@ def test_trial_on_several_machines_reports_only_on_the_first(rank: int) -> None:
     assert Trial(Reports(machine=machine)).is_first == (rank == 0)
 
 
-def test_missing_metric_is_refused_with_the_existing_ones() -> None:
+def test_missing_metric_is_rejected_with_the_existing_ones() -> None:
     with pytest.raises(KeyError, match=r"metric 'acuracy' must be one that the training computes: loss, accuracy"):
         Trial(Reports()).report({"loss": 0.5, "accuracy": 0.1}, "acuracy", 1)
 

@@ -226,7 +226,7 @@ def test_killed_coordinator_loses_and_duplicates_nothing(
         ({"objectives": [{"metric": name, "direction": "maximize"} for name in "ab"]}, "several objectives"),
     ],
 )
-def test_campaign_that_cannot_train_a_population_is_refused(
+def test_campaign_that_cannot_train_a_population_is_rejected(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     sections = {"workers": {"executor": "inline"}, "runs": str(tmp_path)}
@@ -244,14 +244,14 @@ def test_campaign_that_cannot_train_a_population_is_refused(
         (lambda h0, h1, folder: 0.0, "needs a function that reports values"),
     ],
 )
-def test_function_without_reports_or_checkpoints_is_refused(tmp_path: Path, function: Any, message: str) -> None:
+def test_function_without_reports_or_checkpoints_is_rejected(tmp_path: Path, function: Any, message: str) -> None:
     sections = {"workers": {"executor": "inline"}, "runs": str(tmp_path)}
     with pytest.raises(Exception, match=message):
         tune(function, SPACE, direction="maximize", evaluations=50, strategy=PBT, progress=False, settings=sections)
 
 
 @pytest.mark.parametrize("strategy", ["pbt", strategies.PBT, strategies.PBT(population=6)])
-def test_optimizer_refuses_a_population(strategy: Any) -> None:
+def test_optimizer_rejects_a_population(strategy: Any) -> None:
     with pytest.raises(ValueError, match="which only a campaign can do"):
         Optimizer({"x": Range(0.0, 1.0)}, direction="maximize", strategy=strategy)
 

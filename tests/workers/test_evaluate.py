@@ -158,7 +158,7 @@ def test_step_may_be_a_float_that_is_a_whole_number() -> None:
     assert [reported.step for reported in outcome.reports] == [3]
 
 
-def test_reports_are_recorded_at_growing_distances_with_the_last_one() -> None:
+def test_reports_are_recorded_at_growing_intervals_and_at_the_end() -> None:
     count, published = 32 * RECORDED_WHOLE + 2, Published()
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
     objective = reporting(*((float(step),) for step in range(count)))
@@ -266,7 +266,7 @@ class NamelessError(Exception, metaclass=_Nameless):
     pass
 
 
-def test_exception_whose_class_refuses_its_name_is_described() -> None:
+def test_exception_whose_class_rejects_its_name_is_described() -> None:
     assert summary_of(NamelessError("text")) == "NamelessError: text"
 
 

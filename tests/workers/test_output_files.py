@@ -129,7 +129,7 @@ def test_output_that_cannot_be_written_is_reported_once(tmp_path: Path, caplog: 
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_read_end_refuses_a_link_and_a_pipe(tmp_path: Path, kind: str) -> None:
+def test_read_end_rejects_a_link_and_a_pipe(tmp_path: Path, kind: str) -> None:
     path = output_file(tmp_path, 26, 1)
     path.parent.mkdir()
     if kind == "pipe":

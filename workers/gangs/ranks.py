@@ -299,7 +299,7 @@ class RankCrew(GroupCrew):
         self._addresses = [str(ray.util.get_node_ip_address()), *ray.get(begun, timeout=START_SECONDS)]
 
     def _new_helpers(self, machines: int) -> list[Any]:
-        """Return new processes on the other machines, which are about to start."""
+        """Start a process on each of the other machines, without waiting until it runs."""
         group = ray.util.get_current_placement_group()
         assert group is not None, "a worker that evaluates on several machines has a group"
         bundles = group.bundle_specs

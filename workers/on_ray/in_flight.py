@@ -101,7 +101,7 @@ class InFlight:
         self._references[attempt.trial] = reference
 
     def remove(self, reference: Reference) -> RunningAttempt:
-        """Remove an attempt. Its reference is ignored if it resolves later."""
+        """Remove an attempt. The result of its reference is then ignored."""
         attempt = self._attempts.pop(reference)
         del self._references[attempt.trial]
         return attempt

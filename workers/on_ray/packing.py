@@ -53,7 +53,7 @@ class _Room:
     memory: int
 
     def copies(self, need: Need) -> int:
-        """Return how many parts of `need` fit here together."""
+        """Return the number of parts of `need` that fit here together."""
         gpus = _steps(need.gpus)
         if gpus == 0:
             by_gpus = _UNBOUNDED
@@ -77,7 +77,7 @@ class _Room:
 
 
 def slots_on(nodes: Iterable[Node], need: Need) -> int:
-    """Return how many evaluations with this need fit together on empty nodes."""
+    """Return the number of evaluations with this need that fit together on empty nodes."""
     copies = [_room_of(node).copies(need) for node in nodes]
     if need.machines == 1 or not need.is_spread:
         return sum(copies) // need.machines

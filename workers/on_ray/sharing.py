@@ -41,8 +41,8 @@ def fair_parts(demands: Mapping[str, float]) -> dict[str, float]:
 
 
 def slots_of(name: str, total: int, demands: Mapping[str, float]) -> int:
-    """Return how many of `total` slots belong to the campaign `name`. Each requested slot belongs
-    to exactly one campaign."""
+    """Return the number of the `total` slots that belong to the campaign `name`. Each requested
+    slot belongs to exactly one campaign."""
     parts = fair_parts(demands)
     ends = dict(zip(parts, itertools.accumulate(parts.values()), strict=True))
     last = ends[name]

@@ -191,7 +191,7 @@ class ModelOptions(Options):
 
 
 def model_of(strategy: object) -> Model | None:
-    """Return the calibrated model of a strategy; None if it has none."""
+    """Return the calibrated model of a strategy, or None."""
     model = getattr(strategy, "model", None)
     return model if isinstance(model, Model) else None
 

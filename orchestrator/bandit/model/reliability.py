@@ -1,4 +1,4 @@
-"""Estimates how well the value at a step predicts the final value, from learning curves alone.
+"""Estimates from learning curves alone how reliably the value at a step predicts the final value.
 
 A link is the correlation ρ between the values at a step and those at twice this step. It is the
 rank correlation r among the trials that reached both steps, corrected for selection, because mostly

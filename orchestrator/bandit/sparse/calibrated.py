@@ -79,10 +79,10 @@ def with_fit(sparse: SparseModel, model: Model, fitted: Fitted, layout: Layout) 
 def check(
     calibration: Calibration, noise: float, scale: Scale, belief: Belief, observations: Sequence[Observation]
 ) -> Calibration:
-    """Return `calibration` after counting how many of these results were predicted by `belief`, the
-    belief before them.
+    """Return `calibration` after counting the results that `belief`, the belief before them,
+    predicted.
 
-    `noise`: λ of the belief. `scale`: its scores.
+    `noise`: λ of the belief. `scale`: the scale of its scores.
     """
     pairs = [(observation.arm, observation.reward) for observation in observations if observation.reward is not None]
     if not pairs:

@@ -1,4 +1,4 @@
-"""Certificates for how far a posterior is from an earlier one: ρ for variances, d for means.
+"""Bounds on the distance of a posterior from an earlier one: ρ for variances, d for means.
 
 A sparse posterior is the Gaussian process of an operator M = λI + P Φᵀ diag(n) Φ P on the feature
 space, with the projection P on the span of the dictionary. With θ its weights, σ̃²(x) = φ(x)ᵀ M⁻¹

@@ -31,7 +31,7 @@ def calibrate(
         after: the state with `observations`; returned unchanged if there is no model.
         before: the state without them.
         observations: the newly finished pulls, some of which `belief` predicted.
-        model: the strategy's calibrated model; None if it has none.
+        model: the strategy's calibrated model, or None.
         belief: returns mean and variance of arms at `before`; None for those of the sparse
             posterior.
     """

@@ -92,8 +92,8 @@ class SpreadStart(_StartOptions):
     pulls: Annotated[
         Annotated[int, Ge(1)] | None,
         Doc(
-            "Arms that are pulled first, ≥ 1; None: two more than there are parameters, at least 8 and at most 10, "
-            "if no arm is pulled twice; otherwise 16."
+            "Number of arms that are pulled first, ≥ 1; None: if no arm is pulled twice, the number "
+            "of parameters plus two, at least 8 and at most 10; otherwise 16."
         ),
     ] = 16
     name: Literal["spread"] = "spread"
@@ -183,7 +183,7 @@ class StartsWarm(Protocol):
 
 
 def warm_start_of(strategy: object) -> AnyWarmStart | None:
-    """Return the strategy's warm start; None if it has none."""
+    """Return the strategy's warm start, or None."""
     return strategy.warm_start if isinstance(strategy, StartsWarm) else None
 
 

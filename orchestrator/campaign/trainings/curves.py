@@ -138,8 +138,7 @@ class Trainings:
     def at_rungs(
         self, rule: StoppingRule | None, reports: Iterable[StepRewards], objectives: int
     ) -> "Trainings":  # fmt: skip
-        """Return a copy with the reported values at the rungs of `rule`. `objectives`: how many
-        there are."""
+        """Return a copy with the values at the rungs of `rule`. `objectives`: their number."""
         if rule is None:
             return self
         rungs = self.rungs

@@ -74,7 +74,7 @@ class Orchestrator:
         self._parts.set_result(parts)
 
     def answer(self, seconds: float) -> Answer | None:
-        """Return the outcome of the session, waiting up to `seconds` for it; None if it is open."""
+        """Return the outcome of the session; None if the session is still open after `seconds`."""
         self._ended.wait(seconds)
         return self._answer
 

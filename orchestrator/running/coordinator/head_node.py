@@ -23,7 +23,7 @@ import psutil
 import ray
 from ray._private import node as ray_node
 
-# Below those from which Linux takes the ports of outgoing connections.
+# Linux takes the ports of outgoing connections from larger ones.
 _PORTS = range(20_000, 32_000)
 _CONNECT_SECONDS = 2.0
 _LOWEST_PRIORITY = 19  # a niceness; Ray gives 15 to its workers

@@ -29,7 +29,7 @@ _DELIVERY_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0  # the longest wait for an immediate answer
 _RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
 _CHECK_SECONDS = 5.0  # between two checks whether Ray's processes can be reached
-# how long they may be unreachable; after 60 s without its head, Ray ends this process
+# the longest time without them; Ray ends this process after 60 s without its head
 _UNREACHABLE_SECONDS = 40.0
 
 

@@ -48,7 +48,7 @@ def test_data_set_is_a_column_of_the_table(folder: Path, silent: Report) -> None
     assert table.optimum(maximize=False) == 1000
 
 
-def test_value_that_was_not_recorded_is_refused(folder: Path, silent: Report) -> None:
+def test_value_that_was_not_recorded_is_rejected(folder: Path, silent: Report) -> None:
     table = NasBench201().load(DataSource(folder))
     with pytest.raises(ValueError, match=r"op0 must be one of none, skip_connect.*got 'conv'"):
         table.evaluate({"op0": "conv"}, 0, silent)
@@ -84,14 +84,14 @@ def test_missing_file_is_named_with_the_remedy(options: Any, tmp_path: Path) -> 
         options.load(DataSource(tmp_path))
 
 
-def test_damaged_file_is_refused(tmp_path: Path) -> None:
+def test_damaged_file_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "fcnet").mkdir()
     (tmp_path / "fcnet" / "fcnet.npz").write_bytes(b"PK nothing")
     with pytest.raises(ObjectiveError, match=r"fcnet\.npz is not a readable table of this benchmark.*replace it"):
         FcNet().load(DataSource(tmp_path))
 
 
-def test_table_with_holes_is_refused(tmp_path: Path) -> None:
+def test_table_with_holes_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "fcnet").mkdir()
     np.savez(tmp_path / "fcnet" / "fcnet.npz", index=np.zeros((1, 9), np.uint8), protein_structure=np.ones((1, 4)))
     with pytest.raises(ObjectiveError, match="62208 different configurations"):

@@ -195,7 +195,7 @@ def test_parameters_of_only_some_trials_are_drawn_independently() -> None:
     assert set(space(study)) == {"x"}
 
 
-def test_study_with_several_objectives_is_refused() -> None:
+def test_study_with_several_objectives_is_rejected() -> None:
     study = optuna.create_study(directions=["minimize", "minimize"], sampler=BBKBSampler())
     with pytest.raises(ValueError, match="BBKBSampler is for one objective, the study has 2"):
         study.ask(SPACE)
@@ -288,7 +288,7 @@ def test_sampler_starts_over_with_a_second_study() -> None:
         ({"seed": None}, "seed must be a whole number"),
     ],
 )
-def test_wrong_option_is_refused_before_the_first_trial(options: dict[str, Any], message: str) -> None:
+def test_wrong_option_is_rejected_before_the_first_trial(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BBKBSampler(**options)
 

@@ -111,7 +111,7 @@ def test_result_from_elsewhere_is_learned_unchanged() -> None:
         ({"a": tune.sample_from(lambda spec: 1)}, "a must be tune.uniform"),
     ],
 )
-def test_space_that_cannot_be_searched_is_refused(config: dict[str, Any], message: str) -> None:
+def test_space_that_cannot_be_searched_is_rejected(config: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         BBKBSearch(config, metric="loss", mode="min")
 
@@ -209,7 +209,7 @@ def test_missing_metric_is_reported_before_the_first_trial() -> None:
             BBKBSearch(SPACE, metric=metric, mode=mode, backlog=0).suggest("a")
 
 
-def test_wrong_option_is_refused_before_tune_begins() -> None:
+def test_wrong_option_is_rejected_before_tune_begins() -> None:
     with pytest.raises(ValueError, match="did you mean 'bbkb'"):
         BBKBSearch(strategy="bbbkb")
     with pytest.raises(ValueError, match="seed must be a whole number"):

@@ -82,7 +82,7 @@ def test_goals_are_objects_or_mappings() -> None:
         ("seed", 1, {"seed": 2}),
     ],
 )
-def test_argument_also_in_settings_is_refused(argument: str, value: object, settings: dict[str, Any]) -> None:
+def test_argument_also_in_settings_is_rejected(argument: str, value: object, settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"^{argument} must be given once, as an argument or in settings; got both"):
         resolved(**{"evaluations": 5, argument: value, "settings": settings})
 

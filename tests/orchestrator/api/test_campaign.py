@@ -169,13 +169,13 @@ def test_wrong_setting_is_named_and_nothing_is_written(inline: dict[str, Any]) -
     assert not Path(inline["runs"]).exists()
 
 
-def test_function_that_lacks_a_parameter_is_refused_before_anything_runs(inline: dict[str, Any]) -> None:
+def test_function_that_lacks_a_parameter_is_rejected_before_anything_runs(inline: dict[str, Any]) -> None:
     with pytest.raises(ObjectiveError, match="must accept parameter 'model'"):
         campaign(inline, space=SPACE).run(progress=False)
     assert not list(Path(inline["runs"]).glob("lambda-*"))
 
 
-def test_function_that_cannot_be_pickled_is_refused_with_the_reason(inline: dict[str, Any]) -> None:
+def test_function_that_cannot_be_pickled_is_rejected_with_the_reason(inline: dict[str, Any]) -> None:
     lock = threading.Lock()
 
     def lock_and_return(x: float) -> float:
@@ -274,7 +274,7 @@ def test_impossible_folder_of_runs_is_named_before_anything_runs(
 
 
 @pytest.mark.parametrize("path", [3, None, b"campaign.yaml", {"name": "c"}])
-def test_campaign_file_that_is_no_path_is_refused(path: Any) -> None:
+def test_campaign_file_that_is_no_path_is_rejected(path: Any) -> None:
     with pytest.raises(ValueError, match="path must be the path of a campaign file, got"):
         Campaign.from_file(path)
     with pytest.raises(ValueError, match="overrides must be a list"):

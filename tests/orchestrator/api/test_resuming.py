@@ -120,7 +120,7 @@ def test_renamed_folder_is_resumed_without_renaming_the_run(inline: dict[str, An
     assert sorted(path.name for path in moved.parent.iterdir()) == ["functions", "moved"]
 
 
-def test_changed_space_function_direction_or_seed_is_refused_and_named(inline: dict[str, Any]) -> None:
+def test_changed_space_function_direction_or_seed_is_rejected_and_named(inline: dict[str, Any]) -> None:
     first = tune_small(inline)
     command = {"objective": {"command": "echo {x}", "direction": "maximize"}, "name": "objective"}
     cases: list[tuple[dict[str, Any], str]] = [
@@ -159,7 +159,7 @@ def test_function_whose_recorded_file_is_gone_is_used_with_a_warning(inline: dic
         assert len(tune_small(inline, evaluations=6, resume=True, objective=one(2))) == 6
 
 
-def test_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str, Any], tmp_path: Path) -> None:
+def test_folder_that_is_no_run_and_a_name_in_use_are_rejected(inline: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         tune_small(inline, resume=tmp_path)
     with pytest.raises(UserError, match=r"resume=True must know which run .* give run=NAME"):
@@ -171,7 +171,7 @@ def test_folder_that_is_no_run_and_a_name_in_use_are_refused(inline: dict[str, A
         tune_small(inline)
 
 
-def test_run_of_another_living_process_is_refused(inline: dict[str, Any]) -> None:
+def test_run_of_another_living_process_is_rejected(inline: dict[str, Any]) -> None:
     run = open_run(tune_small(inline).folder)
     with run.store() as store:
         take(store, run.name)

@@ -156,7 +156,7 @@ def test_mistakes_are_named_with_their_remedy(act: Callable[[], object], message
         act()
 
 
-def test_refused_tell_changes_nothing() -> None:
+def test_rejected_tell_changes_nothing() -> None:
     search = CandidateOptimizer(X)
     arms = search.ask()
     with pytest.raises(ValueError, match="finite"):
@@ -234,7 +234,7 @@ def test_failed_candidate_and_layout_survive_a_save(tmp_path: Path) -> None:
     assert (loaded.trials[0].status, loaded.trials[0].value) == ("failed", None)
 
 
-def test_file_of_the_other_class_is_refused_with_the_call_to_write(tmp_path: Path) -> None:
+def test_file_of_the_other_class_is_rejected_with_the_call_to_write(tmp_path: Path) -> None:
     Optimizer({"x": {"low": 0.0, "high": 1.0}}, "minimize").save(tmp_path / "space.json")
     CandidateOptimizer(X).save(tmp_path / "array.json")
     with pytest.raises(ValueError, match=r"it was written by Optimizer; write Optimizer\.load\(path\)"):
@@ -269,7 +269,7 @@ def test_unsavable_optimizer_leaves_no_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', '{"format": 2}'])
 @pytest.mark.parametrize("loader", [CandidateOptimizer, Optimizer])
-def test_foreign_file_is_refused(content: str, loader: Any, tmp_path: Path) -> None:
+def test_foreign_file_is_rejected(content: str, loader: Any, tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(ValueError, match=rf"other\.json is not a saved {loader.__name__}"):
         loader.load(tmp_path / "other.json")
@@ -301,7 +301,7 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
 
 
 @pytest.mark.parametrize(("change", "words"), [({}, "of an older version"), ({"pickled by": "0.1.9"}, r"of 0\.1\.9")])
-def test_pickle_of_another_version_is_refused(change: dict[str, str], words: str) -> None:
+def test_pickle_of_another_version_is_rejected(change: dict[str, str], words: str) -> None:
     optimizer = CandidateOptimizer(np.linspace(0.0, 1.0, 8)[:, None])
     state = {name: value for name, value in optimizer.__getstate__().items() if name != "pickled by"}
     with pytest.raises(ValueError, match=f"must be of this version of bbkb, .*{words}; files that `save` wrote"):

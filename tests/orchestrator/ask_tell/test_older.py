@@ -44,7 +44,7 @@ def test_methods_are_found_under_their_older_names() -> None:
         _ = optimizer.expects
 
 
-def test_none_for_a_failure_is_refused_in_favor_of_fail() -> None:
+def test_none_for_a_failure_is_rejected_in_favor_of_fail() -> None:
     optimizer, rows = told(), ANY_ROWS(X)
     with older(r"write fail\(configuration\)"):
         optimizer.tell({"x": 0.5}, None)
@@ -109,6 +109,6 @@ def test_trial_of_ask_reports_its_results_and_is_pickled_as_a_dictionary() -> No
     assert type(pickle.loads(pickle.dumps(first))) is dict
 
 
-def test_missing_direction_is_refused_with_the_remedy() -> None:
+def test_missing_direction_is_rejected_with_the_remedy() -> None:
     with pytest.raises(ValueError, match='direction is missing: write direction="minimize" for a loss'):
         Optimizer(SPACE)

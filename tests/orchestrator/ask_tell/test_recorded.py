@@ -1,8 +1,8 @@
 """Suggestions, saved files and pickles of version 0.2.0: the same calls give the same suggestions.
 
-Searches of rows were recorded again when the calibrated strategies stopped repeating exact values.
-Searches of spaces with choices were recorded again when coverage began to pick uncertain
-candidates.
+Searches over the rows of an array were recorded again when the calibrated strategies stopped
+repeating exact values. Searches over spaces with choices were recorded again when coverage began to
+pick uncertain candidates.
 """
 
 import gzip

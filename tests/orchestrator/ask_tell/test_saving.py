@@ -129,7 +129,7 @@ def test_users_strategy_is_imported_only_if_the_caller_allows_it(
     monkeypatch.delitem(sys.modules, "strategy_in_a_file")
 
 
-def test_load_refuses_a_pipe_instead_of_waiting_for_its_end(tmp_path: Path) -> None:
+def test_load_rejects_a_pipe_instead_of_waiting_for_its_end(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero")):
         with pytest.raises(ValueError, match="it is not a regular file"):

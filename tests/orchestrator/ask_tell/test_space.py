@@ -165,7 +165,7 @@ def test_results_are_checked(
 
 
 @pytest.mark.parametrize("goals", [{}, {"objectives": [{"metric": "gain"}, {"metric": "cost"}]}])
-def test_wrong_results_are_refused_in_the_words_of_the_user_and_change_nothing(goals: dict[str, Any]) -> None:
+def test_wrong_results_are_rejected_in_the_words_of_the_user_and_change_nothing(goals: dict[str, Any]) -> None:
     optimizer = Search(space={"x": Range(0.0, 1.0)}, direction=None if goals else "maximize", **goals)
     (asked,) = optimizer.ask()
     other, metric = {"x": 0.123}, "gain" if goals else "value"
@@ -195,7 +195,7 @@ def test_wrong_results_are_refused_in_the_words_of_the_user_and_change_nothing(g
     assert len(optimizer.ask()) == 1
 
 
-def test_wrong_argument_is_refused() -> None:
+def test_wrong_argument_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"got 'min'; did you mean 'minimize'\?"):
         Search(space=SPACE, direction="min")
     with pytest.raises(ValueError, match="existing must be left out with a space; pass earlier results to tell"):
@@ -308,7 +308,7 @@ def test_argument_of_a_wrong_type_is_named(argument: str, value: object) -> None
 
 
 @pytest.mark.parametrize("given", [None, 3, "x", [3], ["x"], [None], np.array(2)])
-def test_configurations_of_a_wrong_type_are_refused_with_the_remedy(given: Any) -> None:
+def test_configurations_of_a_wrong_type_are_rejected_with_the_remedy(given: Any) -> None:
     optimizer = Search({"x": Range(0.0, 1.0)}, "maximize")
     with pytest.raises((ValueError, ObjectiveError), match=r"must be a (list|mapping)"):
         optimizer.tell(given, [0.5])
@@ -317,7 +317,7 @@ def test_configurations_of_a_wrong_type_are_refused_with_the_remedy(given: Any) 
 
 
 @pytest.mark.parametrize("call", [((X,), {}), ((X, "uniform"), {"seed": 1}), ((X.tolist(),), {}), ((Arms.of(X),), {})])
-def test_old_call_with_an_array_is_refused_with_the_new_one(call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
+def test_old_call_with_an_array_is_rejected_with_the_new_one(call: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
     with pytest.raises(ValueError, match=r"space must be parameters by name .* write CandidateOptimizer\(array, …\)"):
         Search(*call[0], **call[1])
 

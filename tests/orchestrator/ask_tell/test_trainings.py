@@ -163,7 +163,7 @@ def test_configuration_that_was_not_asked_for_may_report() -> None:
         ({"steps": 9, "strategy": strategies.BBKB.paper()}, "steps needs a strategy whose model learns curves"),
     ],
 )
-def test_impossible_steps_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_impossible_steps_are_rejected(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Optimizer(SPACE, "minimize", **arguments)
 
@@ -172,7 +172,7 @@ def test_impossible_steps_are_refused(arguments: dict[str, Any], message: str) -
     ("value", "step", "message"),
     [(0.5, 0, "step must be >= 1"), (0.5, 1.5, "step must be a whole number"), ("x", 1, "value must be numbers")],
 )
-def test_invalid_report_is_refused_and_changes_nothing(value: Any, step: Any, message: str) -> None:
+def test_invalid_report_is_rejected_and_changes_nothing(value: Any, step: Any, message: str) -> None:
     optimizer = Optimizer(SPACE, "minimize", steps=STEPS)
     (configuration,) = optimizer.ask()
     with pytest.raises(ValueError, match=message):

@@ -41,6 +41,6 @@ def test_single_outlier_hardly_changes_an_extent() -> None:
         (np.zeros((3, 2)), (0, 2), "must be the indices"),
     ],
 )
-def test_parts_that_do_not_fit_together_are_refused(features: Any, parameters: Any, message: str) -> None:
+def test_parts_that_do_not_fit_together_are_rejected(features: Any, parameters: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Arms.of(features, parameters)

@@ -103,7 +103,7 @@ def test_near_duplicates_keep_their_distance() -> None:
 
 
 @EVERY_KERNEL
-def test_scale_that_is_not_positive_is_refused_by_name(kernel: type[AnyKernel]) -> None:
+def test_scale_that_is_not_positive_is_rejected_by_name(kernel: type[AnyKernel]) -> None:
     with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0 and finite, got -1"):
         kernel(-1)
     with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be > 0"):

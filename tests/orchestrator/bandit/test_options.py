@@ -217,7 +217,7 @@ RELATIVE = {"epsilon": -0.1, "entropy_test": "relative"}
         ("compressed_ucb", {"max_skipped": -1}, "max_skipped must be >= 0, got -1"),
     ],
 )
-def test_option_of_a_strategy_is_refused_with_its_name(name: str, options: dict[str, Any], message: str) -> None:
+def test_option_of_a_strategy_is_rejected_with_its_name(name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="^" + re.escape(f"strategy.{message}")):
         STRATEGIES[name](**options)
 

@@ -1,4 +1,4 @@
-"""`bandit.pulls`: how often each arm was pulled, and the sum of its rewards."""
+"""`bandit.pulls`: the number of pulls of each arm, and the sum of its rewards."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""`orchestrator.campaign.learned`: How valid the fitted model is and how much noise it has, read
+"""`orchestrator.campaign.learned`: the validity and the noise of the fitted model, read
 from the record of `ModelRefreshed`.
 """
 

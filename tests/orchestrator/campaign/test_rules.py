@@ -1,5 +1,4 @@
-"""Failed attempts: which kinds are retried, how often, after which pause, and with how much
-memory."""
+"""Retries of failed attempts by kind: their number, the pause before them, and their memory."""
 
 import pytest
 

@@ -89,7 +89,7 @@ def test_running_pulls_change_the_suggestion() -> None:
 
 def test_arm_is_given_to_the_sampler_as_its_nearest_parameters() -> None:
     coding = Coding(MIXED)
-    assert set(coding.columns) == {"p0", "p1"}  # the last one does not vary
+    assert set(coding.columns) == {"p0", "p1"}  # the last parameter does not vary
     for arm in range(len(MIXED)):
         assert coding.nearest(coding.parameters(arm), np.array([], np.intp)) == arm
 
@@ -120,6 +120,6 @@ def test_arms_that_do_not_repeat_are_pulled_once_each() -> None:
         ({"refresh_growth": 0.0}, r"strategy.refresh_growth must be > 0"),
     ],
 )
-def test_impossible_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_impossible_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         OptunaSampler(**settings)

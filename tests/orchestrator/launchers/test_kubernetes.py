@@ -176,7 +176,7 @@ def _at(tree: Any, place: Sequence[str]) -> tuple[Any, str]:
 
 
 @pytest.mark.parametrize("run", ["First", "1st", "a_b", "a-", "a" * 48, ""])
-def test_name_that_kubernetes_rejects_is_refused(run: str) -> None:
+def test_name_that_kubernetes_rejects_is_rejected(run: str) -> None:
     with pytest.raises(UserError, match="--run must have"):
         manifests(run)
 
@@ -213,7 +213,7 @@ def test_pod_must_hold_one_evaluation() -> None:
         ("notify: {webhook: 'https://chat.example/hooks/geheim'}", "notify.webhook"),
     ],
 )
-def test_secret_in_the_campaign_file_is_refused_in_a_config_map(line: str, place: str) -> None:
+def test_secret_in_the_campaign_file_is_rejected_in_a_config_map(line: str, place: str) -> None:
     settings = from_mapping({**TREE, **({} if "studies" in line else yaml.safe_load(line))})
     with pytest.raises(
         UserError, match=rf"^{re.escape(place)} must not hold a secret .* the Secret first-store$"
@@ -223,7 +223,7 @@ def test_secret_in_the_campaign_file_is_refused_in_a_config_map(line: str, place
 
 
 @pytest.mark.parametrize("key", ["password", "db_password", "api_key", "access-token"])
-def test_secret_among_the_options_of_an_objective_is_refused(key: str) -> None:
+def test_secret_among_the_options_of_an_objective_is_rejected(key: str) -> None:
     resolved = from_mapping(TREE).resolved()
     with pytest.raises(UserError, match=rf"^objective\.options\.judge\.{key} must not hold a secret") as error:
         refuse_secret_options({**resolved, "objective": {"options": {"judge": {key: "geheim"}}}})

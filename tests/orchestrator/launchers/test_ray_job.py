@@ -35,7 +35,7 @@ def test_command_uploads_the_campaigns_folder_and_is_safe_to_repeat(tmp_path: Pa
 
 
 @pytest.mark.parametrize("runs", ["relative/runs", "{folder}/runs"])
-def test_results_folder_inside_the_uploaded_folder_is_refused(tmp_path: Path, runs: str) -> None:
+def test_results_folder_inside_the_uploaded_folder_is_rejected(tmp_path: Path, runs: str) -> None:
     results = Path(runs.format(folder=tmp_path))
     with pytest.raises(UserError, match="--runs must be an absolute path on the cluster and outside"):
         command_for(settings_of("/shared/runs"), tmp_path / "c.yaml", [], "first", results, "http://head:8265")

@@ -141,7 +141,7 @@ def test_slurm_options_that_slurm_would_reject_are_rejected(change: dict[str, An
         script(JobResources(**{"cpus": 4, **change}), cpus=4.0)
 
 
-def test_campaign_that_does_not_run_on_ray_is_refused() -> None:
+def test_campaign_that_does_not_run_on_ray_is_rejected() -> None:
     with pytest.raises(UserError, match=r"workers\.executor must be ray .* got inline"):
         script(JobResources(), executor="inline")
 

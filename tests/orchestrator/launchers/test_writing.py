@@ -36,7 +36,7 @@ def test_evaluation_on_several_machines_takes_that_many_nodes() -> None:
     assert places_of(settings_of(machines=3, cpus=2, spread="soft"), [NODE] * 2, "nodes") == 1
 
 
-def test_too_few_nodes_for_one_evaluation_are_refused() -> None:
+def test_too_few_nodes_for_one_evaluation_are_rejected() -> None:
     with pytest.raises(UserError, match=r"--pods must be enough for one evaluation, which takes 3 machines .* got 2"):
         workers_on(Pods(image="i", pods=2, cpus=4), settings_of(machines=3))
     with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):

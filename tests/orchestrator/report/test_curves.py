@@ -121,7 +121,7 @@ def test_summary_names_a_budget_of_steps_and_counts_trials_consistently(history:
     assert now.trials.outcomes == ended
     cards = {card.name: card for card in summary_cards(history)}
     assert cards["Evaluations done"].value == str(now.trials.done)
-    # chosen before the rest of the budget was for others
+    # chosen before the remaining budget was reserved for others
     waiting = f", {now.trials.chosen - now.trials.done} open" if now.trials.chosen > now.trials.done else ""
     assert cards["Evaluations done"].remark == f"{ended}{waiting}, budget 200, {now.budget.steps} of {12 * STEPS} steps"
     assert f"{now.trials.done}/200 done ({now.trials.stopped} stopped early)" in headline(now)

@@ -28,7 +28,7 @@ from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
 CAMPAIGNS = {
     "no trials": SyntheticLog(trials=0, is_closed=False),
-    "never taken up": SyntheticLog(trials=0, sessions=0),
+    "never started": SyntheticLog(trials=0, sessions=0),
     "one trial": SyntheticLog(trials=1, sessions=1),
     "usual": SyntheticLog(),
     "minimizing in virtual time": SyntheticLog(direction="minimize", start=0.0, trials=40),
@@ -172,7 +172,7 @@ def test_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("no trials", "unfinished"), ("never taken up", "not started"), ("usual", "finished"), ("all failed", "finished")],
+    [("no trials", "unfinished"), ("never started", "not started"), ("usual", "finished"), ("all failed", "finished")],
 )
 def test_state_says_how_the_last_session_ended(name: str, expected: str) -> None:
     assert CAMPAIGNS[name].history().state == expected

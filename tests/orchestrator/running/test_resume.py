@@ -60,7 +60,7 @@ def test_run_killed_before_its_first_session_is_not_finished(tmp_path: Path) -> 
     assert end_of(state, settings) is None
 
 
-def test_name_in_use_is_refused_with_the_flag_that_resumes(bbkb: Bbkb, folder: Path) -> None:
+def test_name_in_use_is_rejected_with_the_flag_that_resumes(bbkb: Bbkb, folder: Path) -> None:
     bbkb(folder, *ONE_LINE)
     done = bbkb(folder, "run", "campaign.yaml", "--set", "run=2026-first")
     assert done.returncode == 2
@@ -122,7 +122,7 @@ def test_steps_spent_on_failed_trials_need_a_larger_budget(bbkb: Bbkb, folder: P
         assert (done.returncode, "To continue, raise budget.steps" in done.stdout) == (1, True)
 
 
-def test_address_is_refused_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path) -> None:
+def test_address_is_rejected_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path) -> None:
     (folder / "inline.yaml").write_text(
         "name: inline\nobjective: {name: branin}\ncandidates: {size: 20}\nbudget: {evaluations: 4}\n"
         "workers: {executor: inline}\n"

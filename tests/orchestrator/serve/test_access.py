@@ -28,7 +28,7 @@ def test_session_is_not_the_token_and_does_not_admit_as_one() -> None:
 
 
 @pytest.mark.parametrize("other", [access(port=8271), access(token="another-token-entirely")])
-def test_session_of_another_server_is_refused(other: Access) -> None:
+def test_session_of_another_server_is_rejected(other: Access) -> None:
     assert not access().admits_session(other.session(NOW), NOW)
 
 

@@ -83,7 +83,7 @@ def test_checkpoints_are_all_kept_unless_a_number_is_given_and_continue_without_
     events = open_run(result.folder).events()
     assert not any(isinstance(event, CheckpointsRemoved) for event in events)
     assert any(isinstance(event, TrialsContinued) for event in events)
-    begun = sum(row["attempts"] > 0 for row in result.rows())  # also of those that were chosen to go on, too late
+    begun = sum(row["attempts"] > 0 for row in result.rows())  # also of trials chosen too late
     status = json.loads(CliRunner().invoke(app, ["status", str(result.folder), "--json"]).output)
     assert status["checkpoints"]["trials"] == begun
     assert 6 * begun <= status["checkpoints"]["size"] <= 7 * begun  # "falls", and a number of one or two digits
@@ -135,6 +135,6 @@ def test_campaign_without_a_last_step_completes_a_trial(tmp_path: Path, failing:
     assert "succeeded" in {row["status"] for row in result.rows()}
 
 
-def test_fewer_checkpoints_than_trials_to_finish_are_refused(tmp_path: Path) -> None:
+def test_fewer_checkpoints_than_trials_to_finish_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"early_stopping.keep_checkpoints must be >= finish, 3, got 2"):
         run(tmp_path, keep_checkpoints=2)

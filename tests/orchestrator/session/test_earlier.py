@@ -147,7 +147,7 @@ def test_run_is_read_without_importing_its_code(tmp_path: Path) -> None:
     ],
     ids=["range", "parameter"],
 )
-def test_earlier_run_with_another_space_is_refused_with_the_difference(
+def test_earlier_run_with_another_space_is_rejected_with_the_difference(
     tmp_path: Path, space: Mapping[str, Any], words: str
 ) -> None:
     before = earlier(tmp_path, 2)
@@ -187,7 +187,7 @@ def test_portfolio_takes_a_quarter_of_a_budget_at_most() -> None:
     )
 
 
-def test_resume_with_other_earlier_runs_is_refused(tmp_path: Path) -> None:
+def test_resume_with_other_earlier_runs_is_rejected(tmp_path: Path) -> None:
     runs = [earlier(tmp_path, 8, run=name) for name in ("a", "b")]
     settings = settings_of(tmp_path, known_results=best_of(runs[0]))
     result = tune(loss, SPACE, evaluations=4, direction="minimize", settings=settings)

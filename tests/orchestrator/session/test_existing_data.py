@@ -252,7 +252,7 @@ def test_results_may_lack_conditional_parameters(tmp_path: Path) -> None:
     assert read_table(tmp_path / "u.csv", "x,reward\n1,1\n2,5\n", of).unmatched == 1
 
 
-def test_run_of_the_other_direction_or_without_results_is_refused(tmp_path: Path) -> None:
+def test_run_of_the_other_direction_or_without_results_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="has direction minimize and this campaign maximize"):
         read({"run": str(other_run(tmp_path).folder)}, of=grid())
     empty = other_run(tmp_path, events=[])

@@ -199,7 +199,7 @@ def test_candidates_are_unchanged_if_growth_is_off_or_impossible(campaign: Make,
     assert build(settings).problem.space is None
 
 
-def test_impossible_growth_is_refused(campaign: Make) -> None:
+def test_impossible_growth_is_rejected(campaign: Make) -> None:
     with pytest.raises(UserError, match=r"candidates\.grow needs a space and a strategy"):
         build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))
 

@@ -58,7 +58,7 @@ def test_folder_that_cannot_be_created_means_no_output_and_no_error(tmp_path: Pa
     assert prepare_outputs(Run(tmp_path, "sqlite://", "demo")) is None
 
 
-def test_trial_folders_are_refused_if_none_can_be_created(tmp_path: Path) -> None:
+def test_trial_folders_are_rejected_if_none_can_be_created(tmp_path: Path) -> None:
     run = Run(tmp_path, "sqlite://", "demo")
     check_trial_folders(run)
     run.trials.touch()

@@ -57,12 +57,12 @@ def test_trainers_of_ray_train_have_a_group_whose_parts_may_share_a_node() -> No
         ({"machines": 2, "spread": "wide"}, "workers.spread"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(workers: dict[str, object], rule: str) -> None:
+def test_settings_that_cannot_work_are_rejected(workers: dict[str, object], rule: str) -> None:
     with pytest.raises(ConfigError, match=rule):
         settings_of(**workers)
 
 
-def test_machines_that_the_cluster_can_never_provide_are_refused_with_the_list_of_nodes() -> None:
+def test_machines_that_the_cluster_can_never_provide_are_rejected_with_the_list_of_nodes() -> None:
     nodes = [NamedNode(f"10.0.0.{number}", {"CPU": 4.0}) for number in range(2)]
     strict, soft = (
         placement_of(settings_of(machines=3, cpus=2, spread=spread), "g", None) for spread in ("strict", "soft")

@@ -73,7 +73,7 @@ def test_replay_finds_a_dictionary_that_the_strategy_would_not_draw(run: Run) ->
     ]
 
 
-def test_replay_stops_at_any_event_of_the_log_and_at_none_beyond(run: Run) -> None:
+def test_replay_stops_at_any_event_and_rejects_others(run: Run) -> None:
     events = run.events()
     earlier = replay_until(problem_of(run), events, 30, is_checked=False)
     assert earlier.position == 30

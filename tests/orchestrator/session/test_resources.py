@@ -46,7 +46,7 @@ def test_resources_of_a_trial_come_from_its_parameters_or_the_section() -> None:
     assert trial_resources.largest == Share(cpus=3.0, gpus=2.0)
 
 
-def test_missing_program_is_refused_if_commands_run_here() -> None:
+def test_missing_program_is_rejected_if_commands_run_here() -> None:
     here = settings_with(executor="inline")
     for command, is_there in (
         ("pyhton train.py", False),
@@ -74,12 +74,12 @@ def test_resources_are_equal_for_all_trials_without_such_a_parameter() -> None:
         ("lr", "whole above 1"),
     ],
 )
-def test_parameter_that_is_no_number_of_processors_is_refused(name: str, message: str) -> None:
+def test_parameter_that_is_no_number_of_processors_is_rejected(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         resources(gpus_from={"parameter": name})
 
 
-def test_zero_cores_are_refused_and_zero_graphics_processors_are_not(tmp_path: Path) -> None:
+def test_zero_cores_are_rejected_and_zero_graphics_processors_are_not(tmp_path: Path) -> None:
     table = tmp_path / "table.csv"
     table.write_text("amount,score\n0,1.0\n1,2.0\n")
     tree = {
@@ -103,7 +103,7 @@ def test_parameter_gives_the_number_of_machines(tmp_path: Path) -> None:
         resources(machines_from={"parameter": "lr"})
 
 
-def test_timeout_beyond_the_range_of_an_alarm_is_refused_before_anything_runs() -> None:
+def test_timeout_beyond_the_range_of_an_alarm_is_rejected_before_anything_runs() -> None:
     errors: list[str] = []
 
     def build_there(**workers: Any) -> None:

@@ -49,7 +49,7 @@ def tree(tmp_path: Path, objective: dict[str, Any], **sections: Any) -> dict[str
     }
 
 
-def test_function_without_report_is_refused_with_early_stopping(tmp_path: Path) -> None:
+def test_function_without_report_is_rejected_with_early_stopping(tmp_path: Path) -> None:
     silent = function(tmp_path, "silent")
     settings = from_mapping(tree(tmp_path, silent))
     with pytest.raises(UserError, match=r"^early_stopping\.rule needs .* has no argument `report`: add it"):
@@ -70,7 +70,7 @@ def test_function_that_reports_and_a_command_are_accepted(tmp_path: Path) -> Non
         build_new(from_mapping(tree(tmp_path, objective)))
 
 
-def test_tune_refuses_a_function_without_report_before_anything_is_written(tmp_path: Path) -> None:
+def test_tune_rejects_a_function_without_report_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="needs a function that reports values"):
         tune(
             lambda x: x,
@@ -133,7 +133,7 @@ def test_training_that_is_part_of_bbkb_continues_and_ends_with_its_epochs(tmp_pa
     assert (rule.continues, rule.last_step, has_folders) == (False, EPOCHS, False)
 
 
-def test_last_step_other_than_the_epochs_is_refused(tmp_path: Path) -> None:
+def test_last_step_other_than_the_epochs_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"last_step must be 12, the epochs of this objective, or be left out, got 9"):
         build_new(from_mapping(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": 9})))
     assert decide(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": EPOCHS}))[0].last_step == EPOCHS
@@ -163,7 +163,7 @@ def test_explicit_settings_of_a_new_campaign_leave_the_last_step_to_the_epochs(
         (True, {"last_step": 27, "first_steps": 27}, "first_steps must be below last_step, 27, got 27"),
     ],
 )
-def test_short_first_trainings_that_do_not_fit_the_last_step_are_refused(
+def test_short_first_trainings_that_do_not_fit_the_last_step_are_rejected(
     tmp_path: Path, is_own: bool, given: dict[str, int], message: str
 ) -> None:
     rule = {"early_stopping": {"rule": "model", **given}}

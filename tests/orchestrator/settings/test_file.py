@@ -81,7 +81,7 @@ def test_unwritten_key_has_the_line_of_its_nearest_parent(tmp_path: Path) -> Non
         (b"a: 1\nb: caf\xe9\n", 2, "must be UTF-8 text, got byte 0xe9"),
     ],
 )
-def test_file_that_cannot_be_read_is_refused_with_its_line(
+def test_file_that_cannot_be_read_is_rejected_with_its_line(
     tmp_path: Path, text: str | bytes, line: int, words: str
 ) -> None:
     path = _file(tmp_path, text)
@@ -92,13 +92,13 @@ def test_file_that_cannot_be_read_is_refused_with_its_line(
 
 
 @pytest.mark.parametrize("text", ['b: "x\\0y"', 'b: [1, "\\ud800"]', '"\\0": 2'])
-def test_text_that_no_database_can_hold_is_refused_with_its_line(tmp_path: Path, text: str) -> None:
+def test_text_that_no_database_can_hold_is_rejected_with_its_line(tmp_path: Path, text: str) -> None:
     path = _file(tmp_path, f"a: 1\n{text}\n")
     with pytest.raises(ConfigError, match=f"{path}:2: text must hold neither NUL nor a half of a surrogate pair, got"):
         check_texts(read(path))
 
 
-def test_duplicate_key_is_refused_with_both_lines(tmp_path: Path) -> None:
+def test_duplicate_key_is_rejected_with_both_lines(tmp_path: Path) -> None:
     path = _file(tmp_path, "a:\n  b: 1\n  c: 2\n  b: 3\n")
     with pytest.raises(ConfigError) as refused:
         read(path)
@@ -112,12 +112,12 @@ def test_anchors_cannot_expand_a_file_without_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "got"), [("", "nothing"), ("# only\n", "nothing"), ("- 1\n", "list"), ("x", "text")])
-def test_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, got: str) -> None:
+def test_file_that_is_no_mapping_is_rejected(tmp_path: Path, text: str, got: str) -> None:
     with pytest.raises(ConfigError, match=f"must be a mapping .*got .*{got}"):
         read(_file(tmp_path, text))
 
 
-def test_missing_file_a_folder_and_a_device_are_refused(tmp_path: Path) -> None:
+def test_missing_file_a_folder_and_a_device_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read: No such file"):
         read(tmp_path / "none.yaml")
     for path in (Path("/dev/zero"), tmp_path):
@@ -160,7 +160,7 @@ def test_override_given_last_wins() -> None:
         ("a" + ".a" * 50 + "=1", "must have at most 20 parts, got 51"),
     ],
 )
-def test_bad_override_is_refused_by_its_own_name(override: str, words: str) -> None:
+def test_bad_override_is_rejected_by_its_own_name(override: str, words: str) -> None:
     with pytest.raises(ConfigError) as refused:
         with_overrides(Document({"a": 1, "c": [1]}, {}, "f"), [override])
     assert str(refused.value).startswith(f"--set {override}: ")
@@ -203,7 +203,7 @@ def test_written_file_is_read_again_here_and_by_other_readers(
         ("x: " + "0" * 5_000_000, "a campaign file must have at most 4,000,000 bytes, got 5,000,003"),
     ],
 )
-def test_file_that_is_far_too_large_is_refused_before_it_is_composed(
+def test_file_that_is_far_too_large_is_rejected_before_it_is_composed(
     tmp_path: Path, content: str, message: str
 ) -> None:
     (tmp_path / "x.yaml").write_text(content)

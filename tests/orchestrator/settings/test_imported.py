@@ -134,7 +134,7 @@ def test_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp_p
     assert list(existing.values)[:4] == [row["value"] for row in first.rows()]
 
 
-def test_study_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_study_of_something_else_is_rejected(tmp_path: Path) -> None:
     first = run(
         tree(tmp_path, {"results": [{"parameters": {"x": 0.5, "n": 2, "model": "forest"}, "value": 2.0}]}), tmp_path
     )
@@ -162,7 +162,7 @@ def test_study_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"results": [{"parameters": {"x": [1]}, "value": 1.0}]}, r"results\.0\.parameters\.x must be"),
     ],
 )
-def test_invalid_existing_data_are_refused_with_their_place(
+def test_invalid_existing_data_are_rejected_with_their_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

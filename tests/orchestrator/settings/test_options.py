@@ -49,14 +49,14 @@ def test_nested_dataclass_is_picked_by_its_name() -> None:
     assert build(Figure, dump(built)) == built
 
 
-def test_named_member_is_the_only_one_reported() -> None:
+def test_mistakes_of_the_named_member_alone_are_reported() -> None:
     assert _errors_of({"shape": {"name": "round", "side": 1}}) == [
         "shape.side is not a known key; valid names: radius, name",
         "shape.radius is required",
     ]
 
 
-def test_unknown_key_is_refused_even_if_the_class_allows_it() -> None:
+def test_unknown_key_is_rejected_even_if_the_class_allows_it() -> None:
     assert _errors_of({"shape": {"name": "round", "radius": 1}, "counts": 2}) == [
         "counts is not a known key; did you mean 'count'?"
     ]

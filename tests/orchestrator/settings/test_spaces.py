@@ -123,7 +123,7 @@ def test_mistake_has_its_place_and_remedy(error_lines: ErrorLines, tail: str, me
     assert line.startswith(f"x.yaml:{message}")
 
 
-def test_more_enqueued_configurations_than_evaluations_are_refused(error_lines: ErrorLines) -> None:
+def test_more_enqueued_configurations_than_evaluations_are_rejected(error_lines: ErrorLines) -> None:
     enqueue = [{"model": "forest", "depth": depth, "share": 1} for depth in range(1, 8)]
     (line,) = error_lines(f"{HEAD}{SPACE}enqueue: {enqueue}\n")
     assert line.startswith("x.yaml:9: enqueue must hold at most")
@@ -182,7 +182,7 @@ def test_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
         ("bad.json", '{"hyperparameters": [{"type": "x"}]}', "x.yaml:4: space: "),
     ],
 )
-def test_file_that_is_no_configspace_is_refused(
+def test_file_that_is_no_configspace_is_rejected(
     tmp_path: Path, error_lines: ErrorLines, name: str, content: Any, message: str
 ) -> None:
     if content is not None:
@@ -231,7 +231,7 @@ def test_enqueued_configuration_is_completed_by_the_seed_and_recorded() -> None:
         Optimizer(settings.space, "maximize", enqueue=[{"rate": 7}])
 
 
-def test_prior_is_refused_if_the_strategy_does_not_use_it(error_lines: ErrorLines) -> None:
+def test_prior_is_rejected_if_the_strategy_does_not_use_it(error_lines: ErrorLines) -> None:
     (line,) = error_lines(HEAD + "space:\n  p: {low: 0, high: 1, prior: 0.5}\nstrategy: gp_ucb\n")
     assert line.startswith("x.yaml:5: space.p.prior needs the strategy bbkb with its default preset")
 

@@ -61,7 +61,7 @@ def _errors_of(options: dict[str, Any]) -> list[str]:
     return [str(problem) for problem in describe(error.value, options)]
 
 
-def test_preset_that_is_unknown_or_contradicted_is_refused() -> None:
+def test_preset_that_is_unknown_or_contradicted_is_rejected() -> None:
     assert _errors_of({"preset": "best"}) == ["preset must be one of calibrated, paper, got 'best'"]
     assert _errors_of({"preset": "calibrated", "regularization": 1}) == [
         "preset must be paper if strategy.regularization is given, because calibrated settings fit the model"
@@ -71,7 +71,7 @@ def test_preset_that_is_unknown_or_contradicted_is_refused() -> None:
     ]
 
 
-def test_option_of_an_older_version_is_dropped_if_off_and_refused_if_on() -> None:
+def test_option_of_an_older_version_is_dropped_if_off_and_rejected_if_on() -> None:
     assert build_strategy({"name": "bbkb", "fillers": 0.0}) == build_strategy({"name": "bbkb"})
     with pytest.raises(ValidationError, match=r"is no longer an option.*remove it"):
         build_strategy({"name": "bbkb", "fillers": 0.1})

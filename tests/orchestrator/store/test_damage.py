@@ -38,7 +38,7 @@ def lose_the_last_session(bbkb: Bbkb, folder: Path) -> None:
     shutil.copy(folder / "before", log)
 
 
-def test_resume_is_refused_if_the_log_has_lost_a_session(bbkb: Bbkb, folder: Path) -> None:
+def test_resume_is_rejected_if_the_log_has_lost_a_session(bbkb: Bbkb, folder: Path) -> None:
     lose_the_last_session(bbkb, folder)
     refused = bbkb(folder, "resume", RUN)
     assert refused.returncode == 2
@@ -56,7 +56,7 @@ def test_resume_continues_a_shorter_log_if_the_user_accepts_the_loss(bbkb: Bbkb,
     assert bbkb(folder, "resume", RUN).returncode == 0
 
 
-def test_resume_is_refused_if_a_trial_is_not_in_the_log(bbkb: Bbkb, folder: Path) -> None:
+def test_resume_is_rejected_if_a_trial_is_not_in_the_log(bbkb: Bbkb, folder: Path) -> None:
     (folder / RUN / "trials" / "000004").mkdir(parents=True)
     refused = bbkb(folder, "resume", RUN, "--set", "budget.evaluations=6")
     assert refused.returncode == 2

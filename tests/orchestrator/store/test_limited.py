@@ -177,7 +177,7 @@ def test_run_that_becomes_readable_is_shown(tmp_path: Path) -> None:
     assert [bool(source.url) for source in sources.find()] == [True]
 
 
-def test_call_that_takes_too_long_is_refused_and_one_in_time_is_passed_on() -> None:
+def test_call_that_takes_too_long_is_rejected_and_one_in_time_is_passed_on() -> None:
     waiting = threading.Event()
     with pytest.raises(RunError, match=r"longer than 0\.01 s"):
         limited.call(waiting.wait, 0.01)

@@ -78,7 +78,7 @@ def test_snapshot_that_does_not_match_is_not_used(run: runs.Run, log: list[Event
 
 
 @pytest.mark.parametrize("has_snapshot", [True, False])
-def test_log_without_its_end_is_not_read_as_a_shorter_one(run: runs.Run, log: list[Event], has_snapshot: bool) -> None:
+def test_log_without_its_last_events_is_rejected(run: runs.Run, log: list[Event], has_snapshot: bool) -> None:
     with run.store() as store:
         snapshots.save(
             store.claim("c", "test"), len(log) if has_snapshot else 1, fold(log if has_snapshot else log[:1])

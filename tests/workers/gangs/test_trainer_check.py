@@ -29,7 +29,7 @@ def test_functions_are_checked_and_commands_get_no_variable_of_the_check(
 
 
 @pytest.mark.parametrize("part", ["callbacks.placement_group_callback", "execution.callback", "execution.worker_group"])
-def test_ray_without_the_inner_parts_is_refused_with_the_version_that_has_them(
+def test_ray_without_the_inner_parts_is_rejected_with_the_version_that_has_them(
     monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     pytest.importorskip("ray.train.v2")

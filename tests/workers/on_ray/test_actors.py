@@ -248,7 +248,7 @@ def test_connection_that_broke_does_not_cost_the_evaluation(
     assert len(results) >= 3
 
 
-def test_refused_attempt_is_not_adopted(make: Make, request: pytest.FixtureRequest) -> None:
+def test_rejected_attempt_is_not_adopted(make: Make, request: pytest.FixtureRequest) -> None:
     Ledger(request.node.name).write(9, 1, RefusedAttempt())
     assert make().adopt({9: 1}) == frozenset()
 

@@ -233,7 +233,7 @@ class HoldsLock(Misbehaving):
         self.lock = threading.Lock()
 
 
-def test_objective_that_cannot_be_pickled_is_refused(make: Make) -> None:
+def test_objective_that_cannot_be_pickled_is_rejected(make: Make) -> None:
     with pytest.raises(ExecutorError, match=r"must be picklable .* got HoldsLock"):
         make(HoldsLock())
 
@@ -271,6 +271,6 @@ def test_attempts_wait_for_another_campaigns_turn_while_outcomes_arrive(monkeypa
     executor.close()
 
 
-def test_fewer_than_one_slot_is_refused(make: Make) -> None:
+def test_fewer_than_one_slot_is_rejected(make: Make) -> None:
     with pytest.raises(ExecutorError, match=r"workers.count must be >= 1, got 0"):
         make(slots=0)

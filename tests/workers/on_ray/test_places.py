@@ -110,7 +110,7 @@ def test_number_of_workers_follows_the_slots_while_nodes_join_and_leave(tmp_path
     assert document["processes"] <= 12  # six, replacements of those on lost nodes, and a few to spare
 
 
-def test_need_that_fits_no_node_is_refused_with_the_list_of_nodes() -> None:
+def test_need_that_fits_no_node_is_rejected_with_the_list_of_nodes() -> None:
     small, large = {"CPU": 4.0, "memory": 2.0**33}, {"CPU": 8.0, "GPU": 1.0, "memory": 2.0**34}
     nodes = [*(NamedNode(f"10.0.0.{number}", small) for number in range(10)), NamedNode("10.0.1.1", large)]
     check_fits(Need(cpus=8.0, gpus=0.5), nodes)

@@ -119,7 +119,7 @@ def test_mnist_is_tested_on_its_test_images(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_file_without_the_test_images_is_refused(tmp_path: Path) -> None:
+def test_file_without_the_test_images_is_rejected(tmp_path: Path) -> None:
     source = write_mnist(tmp_path, x_test=None)
     with pytest.raises(ObjectiveError, match=r"mnist\.npz must hold x_test and y_test.*replace it"):
         ConvolutionalNetwork(train_size=500).load(source)
@@ -135,7 +135,7 @@ def test_auto_falls_back_to_the_bundled_digits_with_a_note() -> None:
 
 
 @pytest.mark.usefixtures("pretend_torch")
-def test_train_size_that_leaves_no_test_rows_is_refused() -> None:
+def test_train_size_that_leaves_no_test_rows_is_rejected() -> None:
     with pytest.raises(ObjectiveError, match=r"train_size must leave rows of every class.*rarest has 174; got 1500"):
         ConvolutionalNetwork(dataset="digits", train_size=1500).load(DataSource())
 
@@ -256,6 +256,6 @@ def test_evaluation_uses_the_allowed_number_of_threads(monkeypatch: pytest.Monke
         ({"momentum": 0.9}, "parameters of the convolutional network are learning_rate, .*; got 'momentum'"),
     ],
 )
-def test_wrong_parameter_is_refused(silent: Report, parameters: dict[str, float], message: str) -> None:
+def test_wrong_parameter_is_rejected(silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         blank_training().evaluate(parameters, 0, silent)

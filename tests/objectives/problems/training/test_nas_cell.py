@@ -33,7 +33,7 @@ def test_missing_torch_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPat
         ({"operations": (CONVOLUTION, "skip")}, "must be some of .*got 'skip'"),
     ],
 )
-def test_wrong_operations_are_refused(options: dict[str, Any], message: str) -> None:
+def test_wrong_operations_are_rejected(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CellNetwork(**options)
 
@@ -71,7 +71,7 @@ def test_diverging_training_gives_nan(silent: Report) -> None:
     assert math.isnan(evaluation.value)
 
 
-def test_invalid_cell_is_refused(silent: Report) -> None:
+def test_invalid_cell_is_rejected(silent: Report) -> None:
     with pytest.raises(ValueError, match="a cell must have 1 to 9 edges"):
         load_training().evaluate({}, 0, silent)
 

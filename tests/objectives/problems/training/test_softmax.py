@@ -161,6 +161,6 @@ def test_measuring_in_blocks_equals_measuring_at_once(monkeypatch: pytest.Monkey
         ({"momentum": 0.9}, "parameters of softmax regression are learning_rate, .*; got 'momentum'"),
     ],
 )
-def test_wrong_parameter_is_refused(digits: Any, silent: Report, parameters: dict[str, float], message: str) -> None:
+def test_wrong_parameter_is_rejected(digits: Any, silent: Report, parameters: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         digits.evaluate(parameters, 0, silent)

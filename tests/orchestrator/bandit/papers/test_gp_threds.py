@@ -48,8 +48,7 @@ def boxes_with(state: ThresholdState, boxes: tuple[Box, ...], arm: int) -> list[
 
 @SEARCHES
 def test_maximizer_is_never_pruned_without_noise(search: Search) -> None:
-    # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided one does not
-    # end
+    # |f − μ| ≤ ‖f‖ σ holds for every f without noise, so no test can err; an undecided test never ends
     epochs = 0
     for seed in range(12):
         arms, values, norm = smooth_problem(seed)

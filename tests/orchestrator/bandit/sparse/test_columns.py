@@ -17,7 +17,7 @@ EVERY = np.arange(len(FEATURES))
 
 
 class Counting:
-    """The kernel, and how many entries were computed."""
+    """The kernel, and the number of entries that were computed."""
 
     def __init__(self) -> None:
         self.computed = 0

@@ -239,7 +239,7 @@ def test_arms_in_several_blocks_give_the_same_picks() -> None:
         state = bbkb.tell(state, [observation(arm, goals) for arm in finished], np.random.default_rng([0, number]))
 
 
-def test_goal_queue_refuses_to_continue_after_evaluated_arms_were_removed() -> None:
+def test_goal_queue_rejects_to_continue_after_evaluated_arms_were_removed() -> None:
     *_, (state, _, _) = play(strategy(), Goals(2, 1), rounds=4, batch=4)
     nothing = np.empty(0, np.intp)
     picking = Picking.begin(state, 1.0, nothing, is_conditioned=True)

@@ -37,6 +37,6 @@ def test_empty_matrix_has_an_empty_factor() -> None:
     assert [len(part) for part in pivoted_cholesky(np.zeros((3, 3)))] == [0, 0]
 
 
-def test_matrix_that_is_not_finite_is_refused() -> None:
+def test_matrix_that_is_not_finite_is_rejected() -> None:
     with pytest.raises(ValueError, match="must be finite"):
         pivoted_cholesky(np.full((2, 2), np.nan))

@@ -48,12 +48,12 @@ def test_state_fits_its_posterior_once() -> None:
     assert after != state()
 
 
-def test_reward_that_is_not_finite_is_refused_with_the_remedy() -> None:
+def test_reward_that_is_not_finite_is_rejected_with_the_remedy() -> None:
     with pytest.raises(ValueError, match="the reward of arm 2 must be finite, got nan; use None"):
         arms_and_rewards([Observation(2, float("nan"))])
 
 
 @pytest.mark.parametrize("arms", [np.zeros(3), np.zeros((0, 2)), np.zeros((2, 0)), [[np.inf, 1.0]], [[0.0], [np.nan]]])
-def test_bad_candidates_are_refused(arms: Any) -> None:
+def test_bad_candidates_are_rejected(arms: Any) -> None:
     with pytest.raises(ValueError, match="candidates must be"):
         check_arms(arms)

@@ -124,6 +124,6 @@ def test_same_generator_gives_the_same_dictionary() -> None:
         ([1], {}, "got 1 counts of 2 rows"),
     ],
 )
-def test_impossible_arguments_are_refused(counts: list[int], constants: dict[str, float], message: str) -> None:
+def test_impossible_arguments_are_rejected(counts: list[int], constants: dict[str, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         bless(RBF(1.0), np.zeros((2, 1)), np.array(counts), 0.1, np.random.default_rng(0), **constants)

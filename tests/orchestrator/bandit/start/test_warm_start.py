@@ -116,7 +116,7 @@ def test_dictionary_of_existing_pulls_is_drawn_by_leverage() -> None:
         (lambda: UncertaintyStart(max_pulls=0), r"strategy\.warm_start\.max_pulls must be >= 1, got 0"),
     ],
 )
-def test_start_without_pulls_is_refused(build: Callable[[], object], message: str) -> None:
+def test_start_without_pulls_is_rejected(build: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()
 

@@ -221,7 +221,7 @@ def test_order_of_observations_matters_only_to_rounding(name: str) -> None:
     np.testing.assert_allclose(one.reward_sums, other.reward_sums, rtol=1e-12)
 
 
-def test_invalid_candidate_set_is_refused(name: str) -> None:
+def test_invalid_candidate_set_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="candidates must be"):
         build(name).init(as_arms(np.zeros(4)), stream(0))
 

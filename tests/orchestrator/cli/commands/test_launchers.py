@@ -107,6 +107,6 @@ def test_manifests_hold_a_token_that_only_the_user_can_read_and_that_is_not_prin
     assert secret["stringData"]["auth_token"] not in text
 
 
-def test_invalid_name_is_refused(folder: Path) -> None:
+def test_invalid_name_is_rejected(folder: Path) -> None:
     with pytest.raises(UserError, match="run"):
         bbkb("slurm", "campaign.yaml", "--run", "../elsewhere")

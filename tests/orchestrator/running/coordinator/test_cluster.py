@@ -215,13 +215,13 @@ def without_connection(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("without_connection")
 @pytest.mark.parametrize("address", ["ray://head:10001", "head", "head:port", ":6379", "127.0.0.1:99999"])
-def test_invalid_address_is_refused(address: str) -> None:
+def test_invalid_address_is_rejected(address: str) -> None:
     with pytest.raises(UserError, match=r"--address .* must be host:port"):
         connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
 
 @pytest.mark.usefixtures("without_connection")
-def test_address_without_a_cluster_is_refused_with_a_remedy() -> None:
+def test_address_without_a_cluster_is_rejected_with_a_remedy() -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))  # bound and not listening: no other process can take the port meanwhile
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
@@ -238,7 +238,7 @@ def test_address_without_a_cluster_is_refused_with_a_remedy() -> None:
         (ray.exceptions.AuthenticationError("no token"), "RAY_AUTH_MODE=token"),
     ],
 )
-def test_cluster_that_refuses_the_token_is_a_users_error_with_a_remedy(
+def test_cluster_that_rejects_the_token_is_a_users_error_with_a_remedy(
     error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_name: str, **_: Any) -> None:

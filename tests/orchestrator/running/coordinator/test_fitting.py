@@ -33,7 +33,7 @@ def refusal(tmp_path: Path, *command: str, **workers: object) -> str:
 
 
 @pytest.mark.parametrize("command", [("validate",), ("run", "--dry-run")])
-def test_evaluation_too_large_for_every_node_of_the_named_cluster_is_refused(
+def test_evaluation_too_large_for_every_node_of_the_named_cluster_is_rejected(
     tmp_path: Path, ray_cluster: str, command: tuple[str, ...]
 ) -> None:
     command = (*command, "--address", ray_cluster)
@@ -43,7 +43,7 @@ def test_evaluation_too_large_for_every_node_of_the_named_cluster_is_refused(
     assert refusal(tmp_path, *command, gpus=2) == ""
 
 
-def test_dry_run_refuses_more_graphics_processors_than_this_machine_has(tmp_path: Path) -> None:
+def test_dry_run_rejects_more_graphics_processors_than_this_machine_has(tmp_path: Path) -> None:
     assert "the nodes have this machine: CPU" in refusal(tmp_path, "run", "--dry-run", gpus=1000)
     assert refusal(tmp_path, "run", "--dry-run", cpus=1000) == ""  # logical CPUs are shared
 
@@ -52,11 +52,11 @@ def test_validate_without_a_cluster_checks_no_nodes(tmp_path: Path) -> None:
     assert refusal(tmp_path, "validate", gpus=1000) == ""
 
 
-def test_fraction_of_several_graphics_processors_is_refused(tmp_path: Path) -> None:
+def test_fraction_of_several_graphics_processors_is_rejected(tmp_path: Path) -> None:
     assert "must be a whole number above 1" in refusal(tmp_path, "validate", gpus=1.5)
 
 
-def test_ray_train_without_the_replaced_parts_is_refused_before_the_start(
+def test_ray_train_without_the_replaced_parts_is_rejected_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refusal(tmp_path, "validate", ray_train=True) == ""
