@@ -24,7 +24,7 @@ from tests.processes import REPOSITORY, run_python
 MODULES = ("adapters", "integrations", "strategy", "types")
 
 
-def test_module_exports_its_names_and_completes_nothing_else() -> None:
+def test_module_exports_and_completes_its_names_only() -> None:
     assert all(hasattr(bbkb, name) for name in bbkb.__all__)
     assert dir(bbkb) == sorted(bbkb.__all__)
 

@@ -41,9 +41,9 @@ SHOWN_BY = {
     "Earlier results as a start":
         "test_study_is_existing_data_and_trials_outside_the_space_are_counted",
     "Gaussian-process search": "test_rewards_of_another_scale_and_shift_give_the_same_picks",
-    "Other searches": "test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own",
+    "Other searches": "test_suggestions_equal_those_of_the_sampler_in_a_separate_study",
     "Model cost with thousands of results":
-        "test_screened_picks_are_the_eager_ones_on_a_real_table_from_few_arms",
+        "test_screened_picks_equal_eager_ones_on_a_real_table_from_few_arms",
     "A setting with a proven regret bound":
         "test_rules_bound_the_drift_and_the_local_one_is_below_the_global_one",
     "Candidates are a table": "objectives/test_tabular.py",
@@ -53,7 +53,7 @@ SHOWN_BY = {
     "Writes the Slurm script; survives time limits and preemption":
         "test_preempted_campaign_on_three_nodes_is_requeued_and_finishes",
     "Writes Kubernetes manifests":
-        "test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes",
+        "test_results_outlive_the_pods_and_a_retried_job_resumes",
     "The number of workers follows nodes that join and leave":
         "test_slots_follow_the_capacity_of_the_cluster",
     "CPUs, GPUs and memory of an evaluation": "workers/on_ray/test_places.py",

@@ -13,7 +13,7 @@ FILE = Path(__file__).parents[2] / "deploy" / "ray-cluster.yaml"
 SCHEMA = Path(ray.__file__).parent / "autoscaler" / "ray-schema.json"
 
 
-def test_rays_schema_accepts_it() -> None:
+def test_schema_of_ray_accepts_the_cluster_file() -> None:
     cluster = yaml.safe_load(FILE.read_text())
     schema = json.loads(SCHEMA.read_text())
     jsonschema.validate(cluster, schema)

@@ -173,7 +173,7 @@ def test_command_leaves_no_file_and_no_process(tmp_path: Path, monkeypatch: pyte
     wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
-def test_command_travels_to_a_worker() -> None:
+def test_command_evaluates_the_same_after_pickling() -> None:
     command = ShellCommand("echo {x}", environment={"A": "b"}, memory_bytes=10**9)
     assert pickle.loads(pickle.dumps(command)) == command
 

@@ -109,7 +109,7 @@ def test_candidates_satisfy_conditions_and_forbidden_clauses(space: SearchSpace,
         assert is_valid(space, candidates.parameters(arm)), candidates.parameters(arm)
 
 
-def test_finite_conditional_space_is_enumerated_once_each() -> None:
+def test_configurations_of_a_finite_conditional_space_are_enumerated_once() -> None:
     space: dict[str, Parameter] = {name: parameter for name, parameter in TREE.items() if name != "C"}
     candidates = make_candidates(SearchSpace(space, FORBID))
     configurations = {tuple(sorted(candidates.parameters(arm).items())) for arm in range(len(candidates))}
@@ -174,7 +174,7 @@ CYCLE = {"a": Choice((1, 2), when={"b": 1}), "b": Choice((1, 2), when={"a": 1}),
         (CYCLE, (), ("space", "a", "when"), "must not depend on itself, these form a cycle: a, b"),
     ],
 )
-def test_mistake_between_parameters_has_a_place(
+def test_mistake_between_parameters_has_a_position(
     space: Mapping[str, Parameter], forbid: tuple[Clause, ...], keys: tuple[str, ...], rule: str
 ) -> None:
     problems = mistakes(space, forbid)

@@ -27,7 +27,7 @@ SPACE = {"x": Range(0.0, 1.0)}
         (lambda: load("runs/a", foo=1), "foo is not an argument of load; its arguments are folder"),  # type: ignore[call-arg]
     ],
 )
-def test_wrong_argument_is_rejected_with_the_right_one(call: Callable[[], object], message: str) -> None:
+def test_wrong_argument_is_rejected_with_the_correct_name(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 

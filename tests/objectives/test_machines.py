@@ -35,12 +35,12 @@ def test_command_gets_placeholders_environment_and_hostfile() -> None:
     assert "1 2 10.0.0.1 29500" in str(failed.value)
 
 
-def test_command_on_one_machine_is_the_first_of_one() -> None:
+def test_command_on_one_machine_has_index_0_of_1() -> None:
     assert ShellCommand("echo {machine}{machines}").evaluate({}, 0, Reports()).value == 1.0
     assert ShellCommand("echo {machine}").evaluate({"machine": 7}, 0, Reports()).value == 7.0, "a parameter comes first"
 
 
-def test_function_gets_its_machine_and_gives_a_value_on_the_first_only() -> None:
+def test_function_gets_its_machine_and_only_the_first_one_returns_a_value() -> None:
     def objective(x: float, machine: Machine) -> float | None:
         return x + machine.count if machine.rank == 0 else None
 

@@ -116,7 +116,7 @@ def test_parameters_and_seed_determine_the_evaluation_here_and_on_a_worker(
         assert first == again == elsewhere
 
 
-def test_candidates_travel_to_another_process(candidates: Candidates) -> None:
+def test_candidates_are_equal_after_pickling(candidates: Candidates) -> None:
     there = pickle.loads(pickle.dumps(candidates))
     np.testing.assert_array_equal(there.features, candidates.features)
     assert not there.features.flags.writeable

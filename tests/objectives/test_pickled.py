@@ -81,7 +81,7 @@ def test_traceback_of_an_unpickled_function_names_the_lines_of_its_script(tmp_pa
     assert str(script).encode() not in draft_function(namespace["f"], tmp_path).content
 
 
-def test_large_objects_that_a_function_takes_along_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_objects_pickled_with_a_function_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pickled, "LARGE_BYTES", 100_000)
     table, small = np.zeros(50_000), np.zeros(10)
     with pytest.warns(UserWarning, match=r"takes 0 MB .* along, .*: table \(0 MB\); let the function load them"):

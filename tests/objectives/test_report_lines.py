@@ -39,13 +39,13 @@ def test_report_with_too_many_metrics_keeps_the_first_ones() -> None:
 
 
 @pytest.mark.parametrize("piece", [1, 1000, 4096, 65536])
-def test_report_of_the_most_metrics_with_the_longest_names_is_read_in_any_pieces(piece: int) -> None:
+def test_largest_report_is_read_however_it_is_split(piece: int) -> None:
     metrics = tuple((f"{number:03}" + "é" * (NAME_CHARACTERS - 3), 1 / (3 + number)) for number in range(MOST_METRICS))
     line = f"BBKB_REPORT 3 0.5 {' '.join(f'{name}={value!r}' for name, value in metrics)}\n".encode()
     assert read_in_pieces(line, piece) == ((Reported(3, 0.5, metrics),), {})
 
 
-def test_line_above_the_limit_is_no_report_in_any_pieces() -> None:
+def test_line_above_the_limit_is_not_a_report_however_it_is_split() -> None:
     line = b"BBKB_REPORT 3 0.5 " + b"a=1 " * (LONGEST_LINE // 4) + b"\nBBKB_REPORT 4 0.5\n"
     for piece in (LONGEST_LINE // 2, len(line)):
         points, left_out = read_in_pieces(line, piece)
@@ -58,7 +58,7 @@ def test_metric_may_have_the_name_self() -> None:
 
 
 @pytest.mark.parametrize("line", ["3 0.5 loss", "3 0.5 loss=low", "3 0.5 =1", "three 0.5", "is no report"])
-def test_line_of_another_form_is_no_report(line: str) -> None:
+def test_line_of_another_form_is_not_a_report(line: str) -> None:
     assert read(f"BBKB_REPORT {line}") == ((), {})
 
 

@@ -117,7 +117,7 @@ def test_wrong_mapping_is_rejected(returned: object, message: str) -> None:
         as_evaluation(returned, "f")
 
 
-def test_metric_that_is_no_number_does_not_discard_the_value() -> None:
+def test_invalid_metric_does_not_discard_the_value() -> None:
     folds = np.array([0.9, 0.97, 0.98])
     evaluation = as_evaluation({"value": 0.95, "folds": folds, "model": "x.pt", "loss": np.float32(0.5)}, "f")
     assert (evaluation.value, dict(evaluation.metrics)) == (0.95, {"loss": 0.5})

@@ -117,7 +117,7 @@ def test_choices_are_at_distance_one_and_ordinals_equally_spaced() -> None:
         assert squared == pytest.approx((a["c"] != b["c"]) + (steps / 2) ** 2)
 
 
-def test_constant_is_a_parameter_but_no_feature() -> None:
+def test_constant_is_a_parameter_but_not_a_feature() -> None:
     candidates = make_candidates({"x": Range(0, 1), "c": Constant("adam"), "one": Choice((True,))}, 4)
     assert candidates.features.shape == (4, 1)
     assert candidates.parameters(0) | {"x": 0} == {"x": 0, "c": "adam", "one": True}
@@ -136,7 +136,7 @@ def test_ends_of_an_integer_range_get_their_full_share() -> None:
     assert np.bincount(values)[1:].min() > 800  # 1000 each expected; half a share would be 667 at the ends
 
 
-def test_sobol_pool_is_balanced_and_a_longer_one_begins_the_same() -> None:
+def test_sobol_pool_is_balanced_and_a_prefix_of_every_larger_pool() -> None:
     features = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 64).features
     assert (np.bincount((features[:, 0] * 64).astype(int), minlength=64) == 1).all()
     longer = make_candidates({"x": Range(0, 1), "y": Range(0, 1)}, 100).features
@@ -162,14 +162,14 @@ def test_points_drawn_in_parts_equal_those_drawn_at_once(
         assert [some.parameters(arm) for arm in range(len(some))] == [once.parameters(arm) for arm in range(len(once))]
 
 
-def test_grid_has_both_ends_and_as_many_levels_as_fit() -> None:
+def test_grid_has_both_ends_and_the_most_levels_that_fit() -> None:
     candidates = make_candidates({"x": Range(1, 100, log=True), "n": Range(0, 2, integer=True)}, 16, "grid")
     assert sorted(set(candidates.columns["n"])) == [0, 1, 2]
     np.testing.assert_allclose(sorted(set(candidates.columns["x"])), np.geomspace(1, 100, 5))
     assert len(candidates) == 15
 
 
-def test_coarse_integers_are_dropped_keeping_the_first() -> None:
+def test_duplicates_of_coarse_integers_are_dropped() -> None:
     space = {"n": Range(1, 3, integer=True), "m": Range(1, 400, integer=True)}
     candidates = make_candidates(space, 1000, "random", seed=3)
     assert len(candidates) < 1000

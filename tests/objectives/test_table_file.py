@@ -150,7 +150,7 @@ def test_column_of_names_is_rejected_before_it_fills_the_memory() -> None:
         encode({"id": np.array([f"run-{i}" for i in range(65)])})
 
 
-def test_columns_that_are_not_needed_may_hold_anything(tmp_path: Path) -> None:
+def test_unused_columns_may_contain_anything(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b,c\n1,,x\n2,3,4\n")
     header: list[str] = []
 

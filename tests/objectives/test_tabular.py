@@ -106,7 +106,7 @@ TABLE = "rate,optimizer,accuracy\n0.2,sgd,0.8\n0.1,adam,0.9\n0.2,sgd,0.6\n0.1,sg
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from("ab")), min_size=1, max_size=30))
-def test_row_belongs_to_the_first_equal_row(rows: list[tuple[int, ...]]) -> None:
+def test_equal_rows_share_the_index_of_the_first(rows: list[tuple[int, ...]]) -> None:
     columns = {"number": np.array([row[0] for row in rows]), "text": np.array([row[1] for row in rows])}
     groups = group(columns)
     assert [rows[first] for first in groups.first] == list(dict.fromkeys(rows))

@@ -104,7 +104,7 @@ def test_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch) -
     Trial().save(fail, 1)
 
 
-def test_exception_of_another_kind_is_no_stop() -> None:
+def test_exception_of_another_kind_is_not_a_stop() -> None:
     def stop(reported: Reported | None) -> bool:
         raise EvaluationStopped
 

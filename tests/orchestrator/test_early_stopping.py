@@ -74,7 +74,7 @@ def test_trial_at_its_last_step_is_not_stopped(tmp_path: Path) -> None:
     assert {row["status"] for row in result.rows()} == {"succeeded"}
 
 
-def test_stopped_trial_takes_its_share_of_steps_in_virtual_time(tmp_path: Path) -> None:
+def test_stopped_trial_uses_its_share_of_the_duration_in_virtual_time(tmp_path: Path) -> None:
     result = run(tmp_path, evaluations=30, executor="simulated", workers=2)
     for trial in history_of(result).trials:
         if (step := trial.training.stopped_at) is not None:

@@ -28,7 +28,7 @@ def test_private_file_is_readable_by_its_owner_only_under_any_umask(tmp_path: Pa
     assert (tmp_path / "old").read_text() == "two"
 
 
-def test_file_for_others_follows_the_umask(tmp_path: Path) -> None:
+def test_shared_file_follows_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
         files.write_bytes(tmp_path / "export.csv", b"a,b", is_private=False)
@@ -61,7 +61,7 @@ def test_link_keeps_pointing_and_a_device_stays_a_device(tmp_path: Path) -> None
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
-def test_make_private_leaves_a_file_that_is_there(tmp_path: Path) -> None:
+def test_make_private_keeps_an_existing_file(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("content")
     files.make_private(tmp_path / "there")
     files.make_private(tmp_path / "new")

@@ -224,7 +224,7 @@ def test_folder_without_locks_is_not_reported_as_locked(
             writer.append([event(1)])
 
 
-def test_clock_that_goes_back_is_a_note_and_no_damage(store: EventStore) -> None:
+def test_clock_that_was_set_back_is_a_note_and_not_damage(store: EventStore) -> None:
     take(store, "c").append([event(1000), event(10)])
     findings = verify(store, "c")
     assert [note for note in findings.notes if "the clock went back by 990.000 s" in note]

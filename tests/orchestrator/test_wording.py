@@ -9,7 +9,7 @@ from orchestrator.wording import duration, iso, moment, plural, printable, round
     ("seconds", "expected"),
     [(0, "0 s"), (59.4, "59.4 s"), (60, "1 min 0 s"), (3599.9, "1 h 0 min"), (7380, "2 h 3 min"), (9e4, "1 d 1 h")],
 )
-def test_durations_read_well(seconds: float, expected: str) -> None:
+def test_durations_have_readable_units(seconds: float, expected: str) -> None:
     assert duration(seconds) == expected
 
 

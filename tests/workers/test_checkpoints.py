@@ -63,9 +63,7 @@ def test_folder_behind_a_link_stays(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert {path.name for path in (tmp_path / "shared").iterdir()} == {"weights.pt", "step.txt", ".copied"}
 
 
-def test_file_that_is_renamed_meanwhile_is_left_out_of_the_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_size_omits_a_file_that_is_renamed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As running trials do with the draft of a checkpoint."""
     fill(tmp_path / "000000", weights_pt="12345", draft_pt="12")
     scan = os.scandir

@@ -97,7 +97,7 @@ def test_value_that_is_not_a_finite_number_is_invalid_and_shown(value: Any, show
     assert len(failure.message) < 200
 
 
-def test_bad_metric_is_left_out_and_the_value_kept() -> None:
+def test_invalid_metric_is_omitted_and_the_value_kept() -> None:
     outcome = of_type(Success, outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan}))
     assert (outcome.value, outcome.metrics) == (0.5, {"loss": 1.0})
     assert outcome.remark == "metrics left out: gap (float, not a finite number)"
@@ -117,7 +117,7 @@ def test_result_that_is_not_an_evaluation_is_invalid(result: Any) -> None:
     assert failure_of(outcome_of(lambda *_: result)).kind is FailureKind.INVALID_VALUE
 
 
-def test_metrics_that_are_no_mapping_are_omitted() -> None:
+def test_metrics_that_are_not_a_mapping_are_omitted() -> None:
     outcome = of_type(Success, outcome_of_value(0.5, [1.0]))
     assert outcome.remark == "metrics left out: they must be a mapping, got list"
 

@@ -76,7 +76,7 @@ def test_damaged_line_costs_one_report(tmp_path: Path, end: str) -> None:
     assert steps_of(attempt_of(tmp_path, range(6, 7), recorded_step=1)[0]) == [2, 3, 6]
 
 
-def test_file_that_cannot_be_used_changes_nothing(tmp_path: Path) -> None:
+def test_unusable_file_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     published, success = attempt_of(tmp_path, range(1, 4))
     assert isinstance(success, Success)

@@ -47,7 +47,7 @@ def test_interrupt_of_the_user_is_not_an_error_of_the_trial() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_value_whose_conversion_does_not_end_meets_the_time_out() -> None:
+def test_endless_conversion_of_a_value_is_stopped_at_the_time_out() -> None:
     class Slow(float):
         def __float__(self) -> float:
             time.sleep(20)

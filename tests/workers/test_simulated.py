@@ -86,7 +86,7 @@ def test_virtual_time_passes_without_waiting() -> None:
     assert executor.next_outcomes(0) == []
 
 
-def test_durations_and_failures_depend_on_the_attempt_and_not_on_the_order() -> None:
+def test_durations_and_failures_depend_on_the_attempt_but_not_on_the_order() -> None:
     def run(attempts: Sequence[Attempt], slots: int) -> dict[int, tuple[object, type]]:
         executor = SimulatedExecutor(Table(), slots, DurationModel(5.0, 1.0), Failures(0.3), seed=3)
         outcomes = outcomes_by_trial(executor, attempts)

@@ -13,7 +13,7 @@ from objectives.problems.cells import CONVOLUTION, POOLING, Cell, CellSet, cells
 ALL = cells_of(5)
 
 
-def test_adjacency_encoding_is_the_papers() -> None:
+def test_adjacency_encoding_equals_that_of_the_paper() -> None:
     """Calandriello et al. 2020, D.2: 15 bits of the upper triangle, 4 bits for convolutions, halves
     of norm <= 1."""
     cells = cells_of(6, (CONVOLUTION, POOLING))

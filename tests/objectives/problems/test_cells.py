@@ -12,7 +12,7 @@ from objectives.problems.cells import CONVOLUTION, MOST_EDGES, OPERATIONS, POOLI
 
 
 @pytest.mark.parametrize(("vertices", "count"), [(2, 1), (3, 6), (4, 84), (5, 2441), (6, 62_010)])
-def test_cells_are_as_many_as_published(vertices: int, count: int) -> None:
+def test_number_of_cells_equals_the_published_number(vertices: int, count: int) -> None:
     """Ying et al. 2019: 423 624 in all, so 359 082 with seven vertices."""
     assert len(cells_of(vertices)) == count
 

@@ -37,7 +37,7 @@ def test_branin_has_mean_zero_and_variance_one_over_the_square() -> None:
     assert abs(values.std() - 1) < 0.02
 
 
-def test_sine_is_the_papers_formula() -> None:
+def test_sine_has_the_formula_of_the_paper() -> None:
     assert sine(0.0) == 1.0
     assert sine(np.pi) == pytest.approx(-1 + 0.1 * np.pi)
 

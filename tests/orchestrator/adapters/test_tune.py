@@ -176,7 +176,7 @@ def test_restored_search_continues_as_the_saved_one(tmp_path: Path) -> None:
     assert drive(saved, 5, first=20) == drive(restored, 5, first=20)
 
 
-def test_backlog_answers_at_once_and_survives_saving(tmp_path: Path) -> None:
+def test_backlog_returns_a_proposal_at_once_and_survives_saving(tmp_path: Path) -> None:
     searcher = search(backlog=3)
     searcher.suggest("early")  # a suggestion is ready or not: both are correct, and the thread has started
     backlog(searcher).wait_until_filled()

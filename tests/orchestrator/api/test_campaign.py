@@ -148,7 +148,7 @@ def test_failed_result_shows_the_first_failure(tmp_path: Path) -> None:
     assert "the first one with error: ZeroDivisionError: division by zero; folder" in repr(result)
 
 
-def test_campaign_runs_in_a_thread_of_its_own(inline: dict[str, Any]) -> None:
+def test_campaign_runs_in_a_separate_thread(inline: dict[str, Any]) -> None:
     results: list[Result] = []
     thread = threading.Thread(target=lambda: results.append(tune_small(inline)))
     thread.start()
@@ -274,7 +274,7 @@ def test_impossible_folder_of_runs_is_named_before_anything_runs(
 
 
 @pytest.mark.parametrize("path", [3, None, b"campaign.yaml", {"name": "c"}])
-def test_campaign_file_that_is_no_path_is_rejected(path: Any) -> None:
+def test_campaign_file_that_is_not_a_path_is_rejected(path: Any) -> None:
     with pytest.raises(ValueError, match="path must be the path of a campaign file, got"):
         Campaign.from_file(path)
     with pytest.raises(ValueError, match="overrides must be a list"):

@@ -152,14 +152,14 @@ def test_function_of_the_same_name_whose_code_changed_is_used_with_a_warning(inl
     assert values[5] > 3
 
 
-def test_function_whose_recorded_file_is_gone_is_used_with_a_warning(inline: dict[str, Any]) -> None:
+def test_function_whose_recorded_file_is_missing_is_used_with_a_warning(inline: dict[str, Any]) -> None:
     first = tune_small(inline, objective=one(1))
     shutil.rmtree(first.folder.parent / "functions")
     with pytest.warns(UserWarning, match="they cannot be compared.* cannot be read from"):
         assert len(tune_small(inline, evaluations=6, resume=True, objective=one(2))) == 6
 
 
-def test_folder_that_is_no_run_and_a_name_in_use_are_rejected(inline: dict[str, Any], tmp_path: Path) -> None:
+def test_folder_without_a_run_and_a_name_in_use_are_rejected(inline: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a run"):
         tune_small(inline, resume=tmp_path)
     with pytest.raises(UserError, match=r"resume=True must know which run .* give run=NAME"):

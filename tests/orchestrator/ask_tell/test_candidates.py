@@ -165,7 +165,7 @@ def test_rejected_tell_changes_nothing() -> None:
     assert view_of(search).round == 0
 
 
-def test_importing_it_loads_numpy_and_scipy_only() -> None:
+def test_optimizer_imports_numpy_and_scipy_only() -> None:
     code = (
         "import sys; from bbkb import CandidateOptimizer; "
         "heavy = {'ray', 'pydantic', 'sqlalchemy', 'sklearn', 'typer', 'yaml', 'plotly'} & set(sys.modules); "

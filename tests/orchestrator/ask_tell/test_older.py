@@ -44,7 +44,7 @@ def test_methods_are_found_under_their_older_names() -> None:
         _ = optimizer.expects
 
 
-def test_none_for_a_failure_is_rejected_in_favor_of_fail() -> None:
+def test_none_as_a_value_is_rejected_with_a_hint_to_fail() -> None:
     optimizer, rows = told(), ANY_ROWS(X)
     with older(r"write fail\(configuration\)"):
         optimizer.tell({"x": 0.5}, None)
@@ -85,7 +85,7 @@ def test_options_beside_the_strategy_are_those_of_its_object() -> None:
     assert search_of(rows).strategy == strategies.BBKB.paper()
 
 
-def test_strategy_may_be_an_object_or_its_maker() -> None:
+def test_strategy_may_be_an_object_or_a_function_that_makes_it() -> None:
     kernel = Matern52()
     assert search_of(CandidateOptimizer(X, strategies.GPUCB(kernel=kernel))).strategy == strategies.GPUCB(kernel=kernel)
     assert (

@@ -25,7 +25,7 @@ def test_valid_model_has_a_share_and_no_remark() -> None:
     assert learned_model().remarks == ()
 
 
-def test_share_of_few_results_is_not_given() -> None:
+def test_share_is_omitted_for_few_results() -> None:
     assert learned_model(inside=1, predicted=5).share is None
     assert learned_model(inside=1, predicted=5).remarks == ()
 
@@ -35,12 +35,12 @@ def test_overconfident_model_is_remarked_on() -> None:
     assert remark.startswith("the model is overconfident: 60% of 40 results")
 
 
-def test_share_below_the_least_one_by_chance_is_no_overconfidence() -> None:
+def test_share_that_chance_explains_is_not_overconfidence() -> None:
     assert learned_model(inside=30).remarks == ()
     assert learned_model(inside=300, predicted=400).remarks
 
 
-def test_misses_of_a_single_refresh_are_no_overconfidence() -> None:
+def test_misses_of_a_single_refresh_are_not_overconfidence() -> None:
     """The first tutorial's run: seven of ten results near the optimum were better than predicted."""
     model = learned_model(inside=17, predicted=24)
     assert model.share is not None

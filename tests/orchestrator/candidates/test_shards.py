@@ -45,18 +45,20 @@ def decisions(strategy: BBKB, arms: Floats | ShardedArms) -> list[Choose]:
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local"])
-def test_decisions_are_those_of_one_array_bit_for_bit(sharded: ShardedArms, termination: Termination) -> None:
+def test_decisions_over_shards_equal_those_of_one_array_bit_for_bit(
+    sharded: ShardedArms, termination: Termination
+) -> None:
     strategy = replace(STRATEGY, termination=termination)
     assert decisions(strategy, sharded) == decisions(strategy, ARMS)
 
 
-def test_uncertainty_sampling_is_that_of_one_array(sharded: ShardedArms) -> None:
+def test_uncertainty_sampling_over_shards_equals_that_of_one_array(sharded: ShardedArms) -> None:
     strategy = replace(STRATEGY, warm_start=UncertaintyStart(max_pulls=8))
     initial = [strategy.init(arms, np.random.default_rng(0)).initial for arms in (sharded, ARMS)]
     assert initial[0] == initial[1]
 
 
-def test_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> None:
+def test_belief_over_shards_equals_that_of_one_array(sharded: ShardedArms) -> None:
     observations = [Observation(arm, float(arm)) for arm in range(0, 600, 40)]
     beliefs = []
     for arms in (sharded, ARMS):
@@ -66,7 +68,7 @@ def test_belief_over_all_arms_is_that_of_one_array(sharded: ShardedArms) -> None
     np.testing.assert_allclose(beliefs[0].variance, beliefs[1].variance, rtol=1e-9, atol=1e-9)
 
 
-def test_shards_answer_for_appended_arms_as_one_array(sharded: ShardedArms) -> None:
+def test_shards_with_appended_arms_equal_one_array(sharded: ShardedArms) -> None:
     appended = np.random.default_rng(5).random((9, 2))
     answers = []
     for arms in (sharded, ARMS):
@@ -81,7 +83,7 @@ def test_shards_answer_for_appended_arms_as_one_array(sharded: ShardedArms) -> N
     assert answers[:3] == answers[3:]
 
 
-def test_shards_answer_two_states_in_turns_as_one_array(sharded: ShardedArms) -> None:
+def test_shards_with_two_alternating_states_equal_one_array(sharded: ShardedArms) -> None:
     answers = []
     for arms in (sharded, ARMS):
         first_state = STRATEGY.init(arms, np.random.default_rng(0))

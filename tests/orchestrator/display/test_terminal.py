@@ -43,7 +43,7 @@ def test_output_to_a_full_disk_is_a_users_error(monkeypatch: pytest.MonkeyPatch)
         write_output(b"trial,arm\r\n")
 
 
-def test_output_whose_reader_has_ended_is_no_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_closed_pipe_is_not_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Output(Broken(BrokenPipeError())))
     with pytest.raises(BrokenPipeError):
         write_output(b"trial,arm\r\n")

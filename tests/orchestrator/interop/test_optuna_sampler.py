@@ -47,7 +47,7 @@ def distances(pulled: list[int]) -> float:
     return float(np.abs(SQUARE.features[pulled, 0] - 0.7).mean())
 
 
-def test_suggestions_are_those_of_the_sampler_in_a_study_of_its_own() -> None:
+def test_suggestions_equal_those_of_the_sampler_in_a_separate_study() -> None:
     """The first suggestions, which do not depend on results, become the arms nearest to those of
     Optuna."""
     strategy, arms = OptunaSampler("RandomSampler"), Arms.of(LINE)

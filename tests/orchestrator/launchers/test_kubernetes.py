@@ -44,7 +44,7 @@ def head_of(documents: dict[str, Any]) -> Any:
     return cluster["headGroupSpec"]["template"]["spec"]
 
 
-def test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes() -> None:
+def test_results_outlive_the_pods_and_a_retried_job_resumes() -> None:
     documents = manifests(pods=Pods(image="i", pods=3, cpus=4))
     assert set(documents) == {"Secret", "ConfigMap", "PersistentVolumeClaim", "RayJob"}
     job = documents["RayJob"]["spec"]
@@ -59,7 +59,7 @@ def test_results_outlive_the_pods_and_a_job_that_is_tried_again_resumes() -> Non
     ("workers", "count"),
     [({}, 20), ({"machines": 2, "cpus": 4}, 2), ({"machines": 6, "cpus": 2, "ray_train": True}, 1)],
 )
-def test_evaluations_that_take_several_pods_get_as_many(workers: dict[str, Any], count: int) -> None:
+def test_evaluations_on_several_pods_get_that_number_of_pods(workers: dict[str, Any], count: int) -> None:
     documents = manifests(pods=Pods(image=IMAGE, pods=5, cpus=4, gpus=2), workers=workers)
     check(documents.values())
     job = documents["RayJob"]["spec"]

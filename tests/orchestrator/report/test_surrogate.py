@@ -79,7 +79,7 @@ def test_surrogate_of_a_long_campaign_uses_a_sample_with_the_best_result() -> No
     assert surrogate.values.max() == history.best.value
 
 
-def test_learning_curves_need_reports_and_put_the_best_in_front() -> None:
+def test_learning_curves_need_reports_and_draw_the_best_last() -> None:
     history = SyntheticLog(trials=12, failure_share=0.0).history()
     assert learning_curves(history) is None
     for row in history.trials:  # trials with a single step have no curve

@@ -67,7 +67,7 @@ def test_name_in_use_is_rejected_with_the_flag_that_resumes(bbkb: Bbkb, folder: 
     assert "add --or-resume" in done.stderr
 
 
-def test_or_resume_without_a_name_and_a_bad_name_are_users_mistakes(bbkb: Bbkb, folder: Path) -> None:
+def test_or_resume_rejects_a_missing_or_bad_name(bbkb: Bbkb, folder: Path) -> None:
     done = bbkb(folder, "run", "campaign.yaml", "--or-resume")
     assert done.returncode == 2
     assert "add --run NAME" in done.stderr

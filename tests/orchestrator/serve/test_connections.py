@@ -105,7 +105,7 @@ def test_number_of_connections_follows_the_limit_of_descriptors(
     assert most_connections() == most
 
 
-def test_problem_of_the_loop_is_one_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_problems_of_the_loop_are_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     now = [0.0]
     log = SparseLog(clock=lambda: now[0])
     loop = asyncio.new_event_loop()

@@ -107,7 +107,7 @@ def test_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
 
 @pytest.mark.parametrize("strategy", STARTING)
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
-def test_campaign_with_existing_data_chooses_with_them_in_its_posterior(
+def test_campaign_with_existing_data_chooses_by_a_posterior_that_contains_them(
     tmp_path: Path, strategy: str, direction: str
 ) -> None:
     campaign = campaign_with_existing(tmp_path, strategy, direction)

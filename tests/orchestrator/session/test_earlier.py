@@ -68,7 +68,7 @@ def test_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
     assert portfolio(space, [near(0.0, "a")] * 3) == [{"x": 0.0, "kind": "a"}]
 
 
-def test_portfolio_of_a_run_with_one_configuration_is_that_one() -> None:
+def test_portfolio_of_a_run_with_one_configuration_contains_it() -> None:
     assert portfolio(_space(), [EarlierRun("run", GRID[:1], [0.5])]) == GRID[:1]
 
 
@@ -197,7 +197,7 @@ def test_resume_with_other_earlier_runs_is_rejected(tmp_path: Path) -> None:
             tune(loss, SPACE, evaluations=6, direction="minimize", settings=settings, resume=result.folder)
 
 
-def test_portfolio_and_enqueued_configurations_keep_to_the_budget(tmp_path: Path) -> None:
+def test_portfolio_and_enqueued_configurations_do_not_exceed_the_budget(tmp_path: Path) -> None:
     before = earlier(tmp_path, 8)
     enqueue = [{"x": float(x), "kind": "a"} for x in (0.0, 0.5, 1.0)]
     tree = campaign(known_results=best_of(before), enqueue=enqueue, budget={"evaluations": 3})

@@ -147,7 +147,7 @@ def test_row_number_is_optional_and_the_first_of_equal_rows_is_used(tmp_path: Pa
         ("arm,reward\n11,1\n", {}, "arm must be from 0 to 10"),
     ],
 )
-def test_table_that_is_wrong_is_reported_with_place_and_remedy(
+def test_wrong_table_is_reported_with_position_and_remedy(
     tmp_path: Path, text: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(UserError, match=message):

@@ -103,7 +103,7 @@ def test_webhook_gets_the_first_failure_and_the_end_once_each(tmp_path: Path, we
     assert webhook.posted[1]["run"] == str(tmp_path)
 
 
-def test_command_gets_the_same_as_json_and_in_its_environment(tmp_path: Path) -> None:
+def test_command_gets_the_notification_as_json_and_in_its_environment(tmp_path: Path) -> None:
     send(tmp_path, [CLOSED], command='cat > got.json; echo "$BBKB_EVENT $BBKB_CAMPAIGN $BBKB_RUN" > got.txt')
     assert json.loads((tmp_path / "got.json").read_text())["event"] == "ended"
     assert (tmp_path / "got.txt").read_text() == f"ended first {tmp_path}\n"

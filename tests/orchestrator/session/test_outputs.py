@@ -53,7 +53,7 @@ def test_message_of_a_lost_worker_quotes_its_output(tmp_path: Path) -> None:
     assert output_file(trials, 3, 1).stat().st_size == HEADER_BYTES + len("Segmentation fault\n")
 
 
-def test_folder_that_cannot_be_created_means_no_output_and_no_error(tmp_path: Path) -> None:
+def test_missing_output_folder_disables_output_without_an_error(tmp_path: Path) -> None:
     (tmp_path / "trials").write_text("a file in the way")
     assert prepare_outputs(Run(tmp_path, "sqlite://", "demo")) is None
 

@@ -74,7 +74,7 @@ def test_resources_are_equal_for_all_trials_without_such_a_parameter() -> None:
         ("lr", "whole above 1"),
     ],
 )
-def test_parameter_that_is_no_number_of_processors_is_rejected(name: str, message: str) -> None:
+def test_parameter_without_a_number_of_processors_is_rejected(name: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         resources(gpus_from={"parameter": name})
 

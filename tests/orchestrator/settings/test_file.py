@@ -49,7 +49,7 @@ def test_text_that_other_yaml_readers_convert_stays_text(tmp_path: Path, text: s
     assert _scalar(tmp_path, text) == text.strip("'")
 
 
-def test_keys_and_entries_know_their_lines(tmp_path: Path) -> None:
+def test_keys_and_entries_have_line_numbers(tmp_path: Path) -> None:
     path = _file(tmp_path, "a:\n  b: 1\n  c:\n    - 2\n    - 3\n# comment\nd: {e: 4,\n    f: 5}\n")
     places = read(path).places
     lines = {".".join(map(str, keys)): int(place.rpartition(":")[2]) for keys, place in places.items()}
@@ -81,9 +81,7 @@ def test_unwritten_key_has_the_line_of_its_nearest_parent(tmp_path: Path) -> Non
         (b"a: 1\nb: caf\xe9\n", 2, "must be UTF-8 text, got byte 0xe9"),
     ],
 )
-def test_file_that_cannot_be_read_is_rejected_with_its_line(
-    tmp_path: Path, text: str | bytes, line: int, words: str
-) -> None:
+def test_unreadable_file_is_rejected_with_the_line(tmp_path: Path, text: str | bytes, line: int, words: str) -> None:
     path = _file(tmp_path, text)
     with pytest.raises(ConfigError) as refused:
         read(path)
@@ -112,7 +110,7 @@ def test_anchors_cannot_expand_a_file_without_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "got"), [("", "nothing"), ("# only\n", "nothing"), ("- 1\n", "list"), ("x", "text")])
-def test_file_that_is_no_mapping_is_rejected(tmp_path: Path, text: str, got: str) -> None:
+def test_file_without_a_mapping_is_rejected(tmp_path: Path, text: str, got: str) -> None:
     with pytest.raises(ConfigError, match=f"must be a mapping .*got .*{got}"):
         read(_file(tmp_path, text))
 
@@ -132,7 +130,7 @@ def test_byte_order_mark_and_windows_line_ends_are_accepted(tmp_path: Path) -> N
     assert document.place(("b",)) == f"{path}:2"
 
 
-def test_override_replaces_or_adds_a_key_and_knows_its_place() -> None:
+def test_override_replaces_or_adds_a_key_and_has_a_position() -> None:
     tree = {"a": {"b": 1, "c": {"d": 2}}, "e": None}
     document = Document(tree, {("a",): "f:1", ("a", "b"): "f:2", ("a", "c"): "f:3", ("a", "c", "d"): "f:4"}, "f")
     changed = with_overrides(document, ["a.c={x: 1e-3}", "e.f.g=[1, 2]"])

@@ -162,7 +162,7 @@ def test_study_of_something_else_is_rejected(tmp_path: Path) -> None:
         ({"results": [{"parameters": {"x": [1]}, "value": 1.0}]}, r"results\.0\.parameters\.x must be"),
     ],
 )
-def test_invalid_existing_data_are_rejected_with_their_place(
+def test_invalid_existing_data_are_rejected_with_their_position(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: Any, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -191,9 +191,7 @@ candidates: {table: t.csv, target: y}
 
 
 @pytest.mark.parametrize(("text", "message"), cases(MISTAKES.replace("EXECUTORS", EXECUTORS)))
-def test_mistake_is_reported_with_its_place_and_in_plain_words(
-    error_lines: ErrorLines, text: str, message: str
-) -> None:
+def test_mistake_is_reported_with_its_position_in_plain_words(error_lines: ErrorLines, text: str, message: str) -> None:
     given = {line.partition(":")[0] for line in text.splitlines()}
     head = "".join(f"{line}\n" for line in HEAD.splitlines() if line.partition(":")[0] not in given)
     (line,) = error_lines(head + text)
@@ -273,7 +271,7 @@ def test_settings_of_plain_values_are_reported_by_their_origin() -> None:
         from_mapping(SMALL, ["seed=-1"])
 
 
-def test_source_of_known_results_has_a_place_and_a_run_of_a_database_a_name(error_lines: ErrorLines) -> None:
+def test_source_of_known_results_has_a_location_and_a_run_in_a_database_a_name(error_lines: ErrorLines) -> None:
     sources = "- {run: 'postgresql://host/db'}\n- {store: 'postgresql://host/db'}\n- 3\n"
     rule = "must be a mapping with one of the keys table, run, optuna, ray_tune, results, best_of"
     assert [line.partition(", got")[0] for line in error_lines(f"{HEAD}known_results:\n{sources}")] == [

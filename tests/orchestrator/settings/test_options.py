@@ -84,5 +84,5 @@ def test_wrong_part_is_not_reported_as_missing_too() -> None:
     ]
 
 
-def test_refusal_of_the_class_itself_is_reported() -> None:
+def test_error_of_the_class_itself_is_reported() -> None:
     assert _errors_of({"shape": {"name": "round", "radius": 1}, "count": 0}) == [": figure.count must be >= 1, got 0"]

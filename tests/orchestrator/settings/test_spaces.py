@@ -118,7 +118,7 @@ a_1_b: {repeat: n, space: {u: {low: 0, high: 1}}}
 
 
 @pytest.mark.parametrize(("tail", "message"), cases(SECTIONS))
-def test_mistake_has_its_place_and_remedy(error_lines: ErrorLines, tail: str, message: str) -> None:
+def test_mistake_has_a_position_and_remedy(error_lines: ErrorLines, tail: str, message: str) -> None:
     (line,) = error_lines(HEAD + SPACE + tail)
     assert line.startswith(f"x.yaml:{message}")
 
@@ -130,7 +130,7 @@ def test_more_enqueued_configurations_than_evaluations_are_rejected(error_lines:
 
 
 @pytest.mark.parametrize(("lines", "message"), cases(PARAMETERS))
-def test_mistake_in_a_parameter_has_its_place_and_remedy(error_lines: ErrorLines, lines: str, message: str) -> None:
+def test_mistake_in_a_parameter_has_a_position_and_remedy(error_lines: ErrorLines, lines: str, message: str) -> None:
     space = "".join(f"  {line}\n" for line in lines.splitlines())
     head = f"{HEAD}space:\n  m: {{choices: [svm, knn]}}\n  n: {{low: 1, high: 3, integer: true}}\n"
     (refusal,) = error_lines(head + space)
@@ -182,7 +182,7 @@ def test_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
         ("bad.json", '{"hyperparameters": [{"type": "x"}]}', "x.yaml:4: space: "),
     ],
 )
-def test_file_that_is_no_configspace_is_rejected(
+def test_file_without_a_configspace_is_rejected(
     tmp_path: Path, error_lines: ErrorLines, name: str, content: Any, message: str
 ) -> None:
     if content is not None:

@@ -135,7 +135,7 @@ def findings_of(folder: Path, events: Sequence[Event]) -> Audit:
     failure_rate=st.sampled_from([0.0, 0.3, 0.7]),
     cut=st.floats(0.02, 1.0),
 )
-def test_verify_finds_every_prefix_of_a_real_log_sound(
+def test_verify_accepts_every_prefix_of_a_real_log(
     tmp_path_factory: pytest.TempPathFactory, seed: int, kills: list[int], failure_rate: float, cut: float
 ) -> None:
     folder = tmp_path_factory.mktemp("log")

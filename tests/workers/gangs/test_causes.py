@@ -48,12 +48,12 @@ def test_trainers_error_is_a_loss_if_ray_says_so_in_it(error: BaseException, kin
 
 
 @pytest.mark.parametrize("failures", [None, [1], {0: "text"}, 3])
-def test_functions_own_attributes_of_the_same_names_are_no_losses(failures: object) -> None:
+def test_attributes_of_the_users_error_are_not_losses(failures: object) -> None:
     error = holding(worker_failures=failures, controller_failure=failures)
     assert kind_of_trainers_error(error) == FailureKind.ERROR
 
 
-def test_error_that_holds_itself_is_read_once() -> None:
+def test_error_that_contains_itself_is_read_once() -> None:
     error = holding()
     vars(error)["controller_failure"] = raised_from(error)
     assert kind_of_trainers_error(error) == FailureKind.ERROR

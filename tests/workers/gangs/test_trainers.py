@@ -55,7 +55,7 @@ def test_time_out_ends_a_trainer(course: dict[str, Any]) -> None:
     assert only_failure(course["trained_too_long"])[0] == "timeout"
 
 
-def test_killed_worker_of_a_trainer_is_a_lost_worker_and_no_error_of_the_function(course: dict[str, Any]) -> None:
+def test_killed_worker_of_a_trainer_is_a_lost_worker_and_not_an_error_of_the_function(course: dict[str, Any]) -> None:
     assert only_failure(course["trained_until_killed"])[0] == "worker lost"
 
 

@@ -133,7 +133,7 @@ def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(make
     ray.get(occupant)
 
 
-def test_worker_killed_while_it_evaluates_is_lost_and_not_the_evaluations_fault(make: Make, tmp_path: Path) -> None:
+def test_worker_killed_during_an_evaluation_is_lost_without_blame_on_the_evaluation(make: Make, tmp_path: Path) -> None:
     executor = make(limits=Limits(timeout_seconds=300.0))
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
     os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)

@@ -115,7 +115,7 @@ def test_worker_stopped_before_its_attempt_begins_is_replaced(
 
 
 @pytest.mark.parametrize("how", ["cancel", "close", "adopt"])
-def test_process_of_a_stopped_worker_ends_whoever_ends_the_worker(make: Make, tmp_path: Path, how: str) -> None:
+def test_process_of_a_stopped_worker_ends_whatever_ends_the_worker(make: Make, tmp_path: Path, how: str) -> None:
     executor, note = make(timeout=None), tmp_path / "note"
     executor.submit([attempt(0, note, signal=signal.SIGSTOP)])
     executor.next_outcomes(0.0)
@@ -165,7 +165,7 @@ def test_actor_without_a_process_is_ended_too() -> None:
     end_actor(actor, reaches_other_nodes=True)
 
 
-def test_process_that_is_no_worker_is_not_killed() -> None:
+def test_process_that_is_not_a_worker_is_not_killed() -> None:
     other = subprocess.Popen(["sleep", "600"])
     try:
         assert not kill_worker(other.pid)

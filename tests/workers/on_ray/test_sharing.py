@@ -24,7 +24,7 @@ PARTS = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0.01, 1.0), m
 
 
 @given(PARTS)
-def test_parts_are_fair_and_leave_nothing_that_is_wanted(demands: dict[str, float]) -> None:
+def test_parts_are_fair_and_use_all_requested_slots(demands: dict[str, float]) -> None:
     parts = fair_parts(demands)
     assert sum(parts.values()) == pytest.approx(min(1.0, sum(demands.values())))
     most = max(parts.values())

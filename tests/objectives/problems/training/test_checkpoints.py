@@ -103,7 +103,7 @@ def flat(state: Any) -> Any:
     return state.numpy().tobytes() if hasattr(state, "numpy") else state
 
 
-def test_training_that_was_paused_ends_bit_for_bit_as_without_a_pause(
+def test_paused_training_ends_bit_for_bit_as_without_a_pause(
     case: Case, evaluate: Callable[[Report], Evaluation], tmp_path: Path
 ) -> None:
     whole, paused = Reports(folder=tmp_path / "whole"), tmp_path / "paused"
@@ -246,6 +246,6 @@ def test_checkpoint_needs_each_part_of_its_state(name: str, part: str, tmp_path:
     assert evaluate(Reports(folder=tmp_path / "late")) != expected
 
 
-def test_training_knows_its_last_step(objective: Objective) -> None:
+def test_training_has_the_last_step_of_its_epochs(objective: Objective) -> None:
     assert isinstance(objective, TrainsInSteps)
     assert objective.last_step == EPOCHS

@@ -73,7 +73,7 @@ def write_mnist(folder: Path, **left_out: object) -> DataSource:
     return DataSource(folder)
 
 
-def test_space_is_the_papers() -> None:
+def test_space_equals_that_of_the_paper() -> None:
     """Appendix D.3: 8 batch sizes, 4 × 4 kernel sizes, 31 numbers of units, 6 learning rates, each
     mapped to [0, 1]."""
     candidates = make_candidates(ConvolutionalNetwork().default_space(), size=None)

@@ -38,7 +38,7 @@ def test_wrong_operations_are_rejected(options: dict[str, Any], message: str) ->
         CellNetwork(**options)
 
 
-def test_candidates_are_the_papers_cells() -> None:
+def test_candidates_are_the_cells_of_the_paper() -> None:
     candidates = load_training().candidates()
     assert candidates.features.shape == (12_416, 19)
     arm = candidates.parameters(7)

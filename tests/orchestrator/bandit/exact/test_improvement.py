@@ -53,7 +53,7 @@ def test_pick_has_the_largest_improvement_of_a_dense_gaussian_process(
         assert picked >= improvement.max() * (1 - 1e-7)
 
 
-def test_improvements_that_round_to_nothing_are_still_ranked() -> None:
+def test_improvements_that_round_to_zero_are_still_ranked() -> None:
     scores = ExpectedImprovement().improvement(np.array([0.0, 0.1, 0.05]), np.full(3, 1e-3), 1.0)
     assert np.argsort(scores).tolist() == [0, 2, 1]
     assert np.exp(scores).max() == pytest.approx(0.0, abs=0)

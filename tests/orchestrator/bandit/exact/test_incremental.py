@@ -32,7 +32,7 @@ def posterior_after(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> 
 
 
 @given(seed=st.integers(0, 10**6))
-def test_incremental_posterior_is_the_refitted_one(make_problem: Callable[..., Problem], seed: int) -> None:
+def test_incremental_posterior_equals_the_refitted_one(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     rng = np.random.default_rng(seed)
     arms = rng.integers(len(array(problem.model.arms)), size=60)  # most arms are pulled again and again
@@ -46,7 +46,7 @@ def test_incremental_posterior_is_the_refitted_one(make_problem: Callable[..., P
     np.testing.assert_allclose(belief.variance, variance, atol=1e-8)
 
 
-def test_incremental_posterior_stays_the_refitted_one_over_hundreds_of_pulls_of_near_duplicates() -> None:
+def test_incremental_posterior_equals_the_refitted_one_after_hundreds_of_near_duplicates() -> None:
     rng = np.random.default_rng(0)
     arms = rng.random((60, 2))
     arms[30:] = arms[:30] + 1e-9

@@ -76,7 +76,7 @@ def test_finished_and_pending_pulls_advance_the_sequence_alike() -> None:
     assert arms_of(uniform.ask(learned, (), 9)) != arms_of(uniform.ask(state, (), 9))
 
 
-def test_failed_greedy_arm_makes_way_for_the_next_best() -> None:
+def test_failed_greedy_arm_is_replaced_by_the_next_best() -> None:
     greedy = replace(CURIOUS, exploration=0.0)
     state = after(greedy, list(range(20)))
     first, second = np.argsort(-state.belief.mean)[:2].tolist()

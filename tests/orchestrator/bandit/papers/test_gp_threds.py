@@ -148,7 +148,7 @@ def algorithm_1_and_4(strategy: GPThreDS, arms: np.ndarray) -> Generator[int, tu
 
 
 @pytest.mark.parametrize("first", ["random", "centre"])
-def test_direct_search_pulls_as_the_printed_algorithm(first: First) -> None:
+def test_direct_search_pulls_the_arms_of_the_published_algorithm(first: First) -> None:
     arms = np.random.default_rng(5).random((60, 2))
     arms[:2] = (0, 0), (1, 1)  # the domain is the unit square, so that every halving of it is a quadrant's
     values = np.sin(5 * arms[:, 0]) * np.cos(4 * arms[:, 1])
@@ -166,7 +166,7 @@ def test_direct_search_pulls_as_the_printed_algorithm(first: First) -> None:
     assert accepted > 3
 
 
-def test_walk_steps_as_algorithm_3_does() -> None:
+def test_walk_takes_the_steps_of_algorithm_3() -> None:
     strategy = GPThreDS(search="random_walk")
     start = strategy.init(np.random.default_rng(0).random((200, 2)), np.random.default_rng(0))
     root, boxed = Box.unit(2), start.boxed
@@ -199,7 +199,7 @@ def test_walk_steps_as_algorithm_3_does() -> None:
 
 
 @SEARCHES
-def test_visit_of_a_region_ends_when_brute_force_ends_it(search: Search) -> None:
+def test_visit_of_a_region_ends_at_the_same_step_as_by_brute_force(search: Search) -> None:
     arms, values, norm = smooth_problem(4)
     options: dict[str, Any] = {"norm_bound": norm, "regularization": 0.01, "noise_scale": 0.03, "c": 0.1}
     strategy = GPThreDS(RBF(0.3), **options, low=0.0, high=1.0, search=search, max_local_pulls=None, horizon=100)
@@ -273,7 +273,7 @@ def test_interval_rises_after_a_find_and_falls_without_one() -> None:
 
 
 @SEARCHES
-def test_pulls_close_in_on_a_hill(search: Search) -> None:
+def test_pulls_concentrate_on_a_hill(search: Search) -> None:
     axis = np.linspace(0, 1, 25)
     arms = np.array([(x, y) for x in axis for y in axis])
     values = np.exp(-8 * ((arms - (0.3, 0.7)) ** 2).sum(axis=1))

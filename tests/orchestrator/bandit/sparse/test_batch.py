@@ -59,7 +59,7 @@ def test_removed_arms_return_with_the_same_numbers_and_pulled_arms_stay(
 
 
 @given(seed=SEEDS)
-def test_late_variances_equal_prompt_ones_bit_for_bit_and_never_rise(
+def test_deferred_variances_equal_immediate_ones_bit_for_bit_and_never_rise(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem = make_problem(seed)
@@ -90,7 +90,7 @@ def test_late_variances_equal_prompt_ones_bit_for_bit_and_never_rise(
 
 
 @given(seed=SEEDS)
-def test_arms_stand_in_ascending_order_with_their_moments(make_problem: Callable[..., Problem], seed: int) -> None:
+def test_arms_are_in_ascending_order_with_their_moments(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     posterior, rng = problem.posterior, np.random.default_rng(seed)
     batch = BatchPosterior(posterior)

@@ -39,7 +39,7 @@ def columns_with_room_for(count: int, kernel: AnyKernel = KERNEL) -> KernelColum
 
 
 @pytest.mark.parametrize("capacity", [0, 1, 3, 7, 100])
-def test_memory_for_columns_changes_no_bit_and_stays_bounded(capacity: int) -> None:
+def test_columns_are_the_same_bits_with_any_memory_limit(capacity: int) -> None:
     columns = columns_with_room_for(capacity)
     assert columns.capacity == capacity
     rng = np.random.default_rng(1)

@@ -51,7 +51,7 @@ def dense(model: SparseModel, evidence: CurveEvidence, points: np.ndarray) -> tu
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_posterior_with_all_pairs_as_atoms_is_the_dense_one(seed: int) -> None:
+def test_posterior_with_all_pairs_as_atoms_equals_the_dense_one(seed: int) -> None:
     model, evidence = make_problem(seed)
     posterior = fit_evidence(model, evidence, np.sort(evidence.values.numbers))
     mean, covariance = dense(model, evidence, model.features)

@@ -12,7 +12,7 @@ from orchestrator.bandit.sparse.nystrom import pivoted_cholesky
 
 
 @given(seed=st.integers(0, 10**6))
-def test_factor_restores_the_whole_matrix_also_when_it_is_singular(seed: int) -> None:
+def test_factor_restores_the_whole_matrix_even_if_it_is_singular(seed: int) -> None:
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(8, 2))
     points = np.vstack((points, points[rng.integers(8, size=5)], points[:3] + 1e-10))  # duplicates, near-duplicates

@@ -232,7 +232,7 @@ def test_arm_that_succeeds_once_and_then_always_fails_is_not_repeated(batch: int
 
 
 @pytest.mark.parametrize("log_prior", [None, -np.arange(len(GRID)) / 100.0])
-def test_promised_gain_is_the_one_without_verification(log_prior: Floats | None) -> None:
+def test_promised_gain_equals_the_one_without_verification(log_prior: Floats | None) -> None:
     reasons = Counter[str]()
     of_pulled = 0
     for count in range(20, 60, 4):

@@ -91,7 +91,7 @@ def test_ratio_threshold_of_one_gives_batches_of_one() -> None:
 
 
 @given(seed=st.integers(0, 10**6))
-def test_local_batch_begins_with_the_global_one_and_the_global_one_with_the_product_rule_s(seed: int) -> None:
+def test_local_batch_extends_the_global_one_which_extends_that_of_the_product_rule(seed: int) -> None:
     arms = np.random.default_rng(seed).random((40, 2))
     for state, _ in list(play(SMOOTH, arms, 12, seed=seed))[1::4]:
         batches = {}
@@ -143,7 +143,7 @@ def test_warm_start_comes_first_and_the_strategy_waits_for_its_rewards() -> None
     assert isinstance(strategy.ask(state, pending, 30), Wait)
 
 
-def test_failed_warm_start_is_replaced_by_as_many_draws() -> None:
+def test_failed_warm_start_is_replaced_by_the_same_number_of_draws() -> None:
     strategy = replace(SMOOTH, warm_start=RandomStart(2))
     state = strategy.init(GRID, np.random.default_rng(0))
     half = strategy.tell(state, [Observation(state.initial[0], None)], np.random.default_rng(1))

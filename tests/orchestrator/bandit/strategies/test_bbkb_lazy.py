@@ -30,7 +30,7 @@ from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
 @pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
 @pytest.mark.parametrize("arms", [GRID, AWKWARD])
-def test_lazy_picks_are_the_eager_ones_with_ties_duplicates_and_near_singular_dictionaries(
+def test_lazy_picks_equal_eager_ones_with_ties_duplicates_and_near_singular_dictionaries(
     termination: Termination, kernel: AnyKernel, arms: NDArray[np.float64]
 ) -> None:
     lazy = replace(SMOOTH, kernel=kernel, termination=termination, warm_start=RandomStart(60))
@@ -102,7 +102,7 @@ def asynchronous_game(strategy: BBKB, state: SparseState, steps: int, limit: int
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
 @pytest.mark.parametrize("kernel", [RBF(0.3), RBF(5.0), Matern32(0.5), Linear()])
-def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
+def test_screened_decisions_equal_eager_ones_with_pending_and_failed_pulls(
     termination: Termination, kernel: AnyKernel, work: Work
 ) -> None:
     lazily = replace(
@@ -120,7 +120,7 @@ def test_screened_decisions_are_the_eager_ones_with_pending_and_failed_pulls(
 
 
 @given(seed=st.integers(0, 10**6))
-def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> None:
+def test_screened_decisions_equal_eager_ones_on_random_problems(seed: int) -> None:
     rng = np.random.default_rng(seed)
     arms = np.vstack((rng.random((60, 2)), rng.random((1, 2))))
     arms[40:50] = arms[:10]
@@ -158,7 +158,7 @@ def test_screened_decisions_are_the_eager_ones_on_random_problems(seed: int) -> 
     ],
 )
 @pytest.mark.parametrize("regularization", [pytest.param(1e-4, marks=pytest.mark.thorough), 0.1])
-def test_screened_picks_are_the_eager_ones_on_a_real_table_from_few_arms(
+def test_screened_picks_equal_eager_ones_on_a_real_table_from_few_arms(
     termination: Termination, regularization: float, work: Work
 ) -> None:
     arms, true = table("abalone/abalone.csv")

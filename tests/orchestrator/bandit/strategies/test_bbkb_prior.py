@@ -46,7 +46,7 @@ def test_pick_has_the_largest_bound_with_the_bonus_of_all_arms() -> None:
     assert differing
 
 
-def test_lazy_picks_are_the_eager_ones_with_pending_pulls() -> None:
+def test_lazy_picks_equal_eager_ones_with_pending_pulls() -> None:
     state, _ = search(CHOOSER, EXPECTED, 20)
     picked = []
     for chooser in (CHOOSER, eager(CHOOSER)):
@@ -54,7 +54,7 @@ def test_lazy_picks_are_the_eager_ones_with_pending_pulls() -> None:
     assert picked[0] == picked[1]
 
 
-def test_belief_about_rewards_is_the_one_without_a_prior() -> None:
+def test_belief_about_rewards_equals_the_one_without_a_prior() -> None:
     state, _ = search(CHOOSER, EXPECTED, 12)
     plain = replace(state, log_prior=None)
     assert np.array_equal(CHOOSER.posterior(state).mean, CHOOSER.posterior(plain).mean)

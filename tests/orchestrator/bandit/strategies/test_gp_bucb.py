@@ -109,7 +109,7 @@ def test_limit_cuts_a_batch_and_is_its_recorded_reason() -> None:
     assert (cut.reason, cut.picks) == ("limit", full.picks[:2])
 
 
-def test_warm_start_comes_first_and_as_many_arms_follow_one_that_failed() -> None:
+def test_warm_start_comes_first_and_is_replaced_by_the_same_number_of_arms_if_it_failed() -> None:
     strategy = replace(NOISY, warm_start=UncertaintyStart(max_pulls=4))
     state = strategy.init(as_arms(ARMS), np.random.default_rng(0))
     first = choice(strategy.ask(state, (), 10))

@@ -65,7 +65,7 @@ def test_warm_start_comes_first() -> None:
     assert not math.isnan(played[4][1].mean)
 
 
-def test_large_width_explores_and_none_at_all_exploits() -> None:
+def test_large_width_explores_and_zero_width_exploits() -> None:
     state, _ = list(play(NOISY, 10))[-1]
     belief = state.belief
     bold = replace(NOISY, norm_bound=1e6).ask(state, (), 1)

@@ -77,7 +77,7 @@ def test_rungs_do_not_compare_with_results_that_violate_a_constraint() -> None:
     assert not rungs.stops(rule, 2)
 
 
-def test_goals_tell_which_metrics_are_reported() -> None:
+def test_goals_list_the_reported_metrics() -> None:
     goals = CampaignGoals(
         (ObjectiveGoal(metric="loss", is_maximized=False), ObjectiveGoal(metric="size")),
         (ConstraintGoal(metric="gb", at_most=4.0), ConstraintGoal(metric="loss", at_most=1.0)),

@@ -60,7 +60,7 @@ def test_list_shows_the_oldest_run_first_and_names_a_damaged_one(tmp_path: Path)
     assert f"{first.best.value:.6g}" in output
 
 
-def test_list_of_an_empty_folder_says_so(tmp_path: Path) -> None:
+def test_list_names_an_empty_folder(tmp_path: Path) -> None:
     assert "has no runs" in output_of("list", str(tmp_path))
 
 

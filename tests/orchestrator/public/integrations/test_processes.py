@@ -126,6 +126,6 @@ def test_process_after_the_first_neither_reports_nor_saves(
         assert capsys.readouterr().out.count("BBKB_REPORT") == is_first
 
 
-def test_rank_that_is_no_number_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rank_that_is_not_a_number_is_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RANK", "first")
     assert Trial().is_first

@@ -70,7 +70,7 @@ def success() -> TrialSucceeded:
 CLOSED = SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
 
 
-def test_session_closed_before_the_actor_exists_is_not_its_own() -> None:
+def test_session_closed_before_the_actor_exists_belongs_to_another_actor() -> None:
     log: list[Event] = [session_event(), CLOSED]
     assert ending_since(log, 2) is None
     assert ending_since([*log, session_event()], 2) is None
@@ -243,7 +243,7 @@ def test_running_run_does_not_start_twice_but_can_be_watched_and_stopped(make: C
     assert session.result() == stopped  # though the other watcher has removed the actor
 
 
-def test_finished_session_makes_way_for_the_next_one(make: Callable[..., Run]) -> None:
+def test_finished_session_is_replaced_by_the_next_one(make: Callable[..., Run]) -> None:
     run = make(evaluations=3, seconds=0.0)
     session = start(run)
     assert wait_until(lambda: session.wait(0.5))
@@ -251,7 +251,7 @@ def test_finished_session_makes_way_for_the_next_one(make: Callable[..., Run]) -
     assert start(run).result() == ("finished", "budget spent")
 
 
-def test_mistake_in_the_run_is_raised_as_our_own_error(make: Callable[..., Run]) -> None:
+def test_mistake_in_the_run_is_raised_as_an_error_of_bbkb(make: Callable[..., Run]) -> None:
     run = make(evaluations=3, seconds=0.0)
     text = run.settings_file.read_text()
     session_settings = text.replace("size: 64", "size: 32")

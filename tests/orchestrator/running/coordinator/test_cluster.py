@@ -271,7 +271,7 @@ def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 @pytest.mark.usefixtures("without_connection")
-def test_failed_start_of_ray_is_a_users_error_and_a_programming_error_is_not(
+def test_failed_start_of_ray_is_a_users_error_but_a_programming_error_is_not(
     error: Exception, expected: type[Exception], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_name: str, **_: Any) -> None:
