@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _BITS = 30
-_PLACES = np.arange(_BITS - 1, -1, -1, dtype=np.uint32)  # of bits, the highest first
+_PLACES = np.arange(_BITS - 1, -1, -1, dtype=np.uint32)  # the positions of the bits, the highest first
 
 
 class Sobol:

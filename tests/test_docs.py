@@ -52,7 +52,7 @@ LIBRARIES = {  # optional libraries, and the requirements of code that imports t
 
 
 def needed_libraries(code: str) -> list[pytest.MarkDecorator]:
-    """Leave out code that imports a library which need not be installed."""
+    """Return marks that skip code if an optional library that it imports is missing."""
     imported = set(re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE))
     needed = [name for library in sorted(imported & LIBRARIES.keys()) for name in LIBRARIES[library]]
     return [pytest.mark.skipif(find_spec(name) is None, reason=f"{name} is missing") for name in needed]

@@ -76,7 +76,7 @@ class Table:
 
 def load_taskset(number: int, source: DataSource) -> CurveProblem:
     """The task `number` of TaskSet, counted from 0: 1000 optimizer settings of a text model, 51
-    validation losses. The tasks from `TASKSET_TASKS` on are in a file of their own.
+    validation losses. The tasks from `TASKSET_TASKS` on are in a separate file.
 
     A diverged training has the largest loss of the task on record from then on. Metz,
     Maheswaranathan, Sun, Freeman, Poole, Sohl-Dickstein 2020.

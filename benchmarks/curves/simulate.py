@@ -111,7 +111,7 @@ class Seen:
 
     used: int  # the budget used by then
     trial: int
-    reports: int  # of the trial by then
+    reports: int  # the number of reports of the trial by then
 
 
 @dataclass

@@ -98,7 +98,7 @@ def _bkb(kernel: Tree, initial: int) -> Plain:
 
 
 MATCHED = math.sqrt(NOISE_VARIANCE)  # the standard deviation of the noise that the model assumes
-Times = Mapping[str, tuple[float, float, float]]  # uncompressed, compressed, BKB; by acquisition
+Times = Mapping[str, tuple[float, float, float]]  # acquisition → seconds of uncompressed, compressed, BKB
 
 EXAMPLE_TIMES: Times = {
     "ucb": (6.756, 5.335, 9.56),

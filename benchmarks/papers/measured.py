@@ -25,7 +25,7 @@ class Measured:
     strategy_seconds: Floats
     evaluation_seconds: Floats  # the durations of the evaluations, recorded or simulated
     batches: Indices  # the index of each pull's batch
-    dictionary_sizes: Indices  # inducing points after the refit with each pull; 0 without them
+    dictionary_sizes: Indices  # the number of inducing points after each pull was learned, or 0
     warm_start_batches: int  # the number of batches before the strategy's own first one
 
     def __len__(self) -> int:

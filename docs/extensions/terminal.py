@@ -131,7 +131,7 @@ def thinned(recorded: list[Frame]) -> Iterator[Frame]:
 
 
 def picture(shown: list[Frame]) -> str:
-    """Return the animated SVG. Each different line is written once; a frame is a column of them."""
+    """Return the animated SVG. Each distinct line is written once. A frame refers to its lines."""
     width = round(COLUMNS * CELL[0]) + 2 * MARGIN
     height = ROWS * CELL[1] + 2 * MARGIN
     texts = list(dict.fromkeys(text for _, rows in shown for text in rows if text))

@@ -16,7 +16,7 @@ class Result:
     """A report or a result of a trial."""
 
     configuration: Configuration  # its parameters
-    # its final value, None if it failed; with `step` the value there, None if it was stopped
+    # with `step`, the value there, or None if it was stopped; else its final value, or None if it failed
     value: float | None
     step: int | None = None  # the step of a training, counted from 1; None if the trial has ended
 

@@ -39,7 +39,7 @@ _BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the 
 _LARGEST_BACKLOG = 4  # picks for each worker
 _LEAST_DEADLINE_SECONDS = 10.0
 _LEAST_QUEUE = 8
-# only below this mean duration is the time between two evaluations worth saving
+# the time between two evaluations is worth saving only below this mean duration
 _SHORT_SECONDS = 0.05
 
 

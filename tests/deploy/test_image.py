@@ -23,8 +23,8 @@ from tests.deploy.namespaces import missing
 REPOSITORY = Path(__file__).parents[2]
 _ABSENT = missing("buildah", "mmdebstrap")
 _PACKAGES = "python3,python3-venv,ca-certificates,wget"
-# Where a machine keeps its own certificates and the address of a package index, a build sees them;
-# the image does not.
+# The machine's certificates and the address of its package index. A build sees them, but the image
+# does not contain them.
 _OF_THE_MACHINE = ("/etc/ssl/certs", "/etc/pip.conf")
 CAMPAIGN = """
 name: branin

@@ -13,8 +13,9 @@ SHORT_SECONDS = 0.1  # attempts become tasks if the mean duration falls below th
 LONG_SECONDS = 0.2  # attempts move to worker actors if the mean duration rises above this
 VERY_SHORT_SECONDS = 0.05  # tasks queue in Ray if the mean duration is below this
 MEASURED = 100  # the number of durations in the mean, and of successes before attempts become tasks
-# Attempts become tasks if the campaign has this number of evaluations left. If that is unknown, as
-# many are expected as have succeeded. So many calls cost about as much as the start of processes.
+# Attempts become tasks if the campaign has this number of evaluations left. If the number is
+# unknown, it is assumed to equal the number of successes. This number of calls costs about as much
+# as the start of processes.
 MANY = 1000
 
 

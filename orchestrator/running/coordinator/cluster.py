@@ -153,7 +153,7 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
             )
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
-            raise  # Exception: Ray's, if a busy machine needs more than half a minute for the start
+            raise  # Ray raises a bare Exception if the start takes more than half a minute
         raise UserError(
             f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
             "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"

@@ -81,7 +81,7 @@ def test_cached_column_is_not_computed_again() -> None:
 def test_least_recently_used_column_is_evicted_first() -> None:
     counting = Counting()
     columns = columns_with_room_for(3, cast(Any, counting))
-    for asked in (points(1, 2, 3), points(1), points(4)):  # 4 takes the place of 2
+    for asked in (points(1, 2, 3), points(1), points(4)):  # 4 replaces 2
         columns.rows(EVERY, asked)
     assert counting.computed == 4 * 50
     columns.rows(EVERY, points(1, 3, 4))
