@@ -18,8 +18,8 @@ The strategy learns the finished results
   since then. So refreshes take at most this share of the time, for any number of workers and any
   duration of evaluations.
 
-Workers need queued trials while the strategy computes. The backlog therefore holds additional
-picks, as many as results are likely to arrive during a computation.
+Workers need queued trials while the strategy computes. The backlog therefore holds one additional
+pick for each result that is likely to arrive during a computation.
 """
 
 import itertools

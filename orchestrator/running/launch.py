@@ -159,7 +159,7 @@ def _import_report() -> None:
 
 
 def _advance(dashboard: "LateDashboard", shown: View) -> None:
-    """Start the dashboard once, and show what is known of it."""
+    """Start the dashboard once, and show its new messages."""
     dashboard.start()
     for line in dashboard.news():
         shown.say(line)

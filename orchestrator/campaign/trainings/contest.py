@@ -27,8 +27,8 @@ class Standing:
 
     @staticmethod
     def of(numbers: Sequence[float | None], objectives: int) -> "Standing":
-        """Return the standing of rewards, so many as there are objectives, and margins. NaN is the
-        worst number."""
+        """Return the standing of a reward for each of the `objectives`, and of the margins. NaN is
+        the worst number."""
         known = tuple(-math.inf if one is not None and math.isnan(one) else one for one in numbers)
         return Standing(known[:objectives], known[objectives:])
 

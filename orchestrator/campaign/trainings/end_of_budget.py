@@ -1,8 +1,8 @@
 """The trials that the remaining budget is reserved for.
 
 Near the end of a budget of steps, the remaining steps are reserved for the best unfinished trials.
-These are the `finish` best ones that the remaining steps can complete, or fewer if a third of the
-budget does not suffice for all of them, but at least one until a trial has finished. Trials that are already being
+Their number is at most `finish`, and they take at most a third of the budget, except for a single
+trial. The remaining steps must suffice to complete them. Trials that are already being
 completed come first. If no trial can be completed, the plan is `Hopeless` and the campaign ends.
 If the budget is spent and no trial has finished, one trial is completed nevertheless.
 Near the end of a budget of hours, the best unfinished trials are the next to be trained.

@@ -75,8 +75,8 @@ def test_failed_evaluations_count() -> None:
 
 @given(values=st.lists(st.integers(0, 20).map(lambda ten: ten / 10), min_size=1, max_size=40), within=st.integers(1, 8))
 def test_stop_rule_no_gain_follows_its_definition(values: list[float], within: int) -> None:
-    """It stops only if the best value rose by less than the gain in the last evaluations, and it
-    stops at the latest when the best value has not risen at all for as many."""
+    """The rule stops only if the best value rose by less than the gain in the last `within`
+    evaluations. It stops at the latest when the best value has not risen in `within` evaluations."""
     rule, gains = StopWhen(no_gain_of=0.25, within=within), Gains()
     for number, value in enumerate(values, start=1):
         gains = gains.after_result(value, number, number, rule)
