@@ -153,7 +153,7 @@ class Surrogate:
         return float(values.max()), median
 
     def _moved(self, point: Point, width: float, rng: np.random.Generator) -> Point:
-        """A configuration with the same choices, and numbers about `width` of their scale away."""
+        """A configuration with the same choices, whose numbers are moved by about `width` of their scale."""
         return {name: _step(self.space[name], value, width, rng) for name, value in point.items()}
 
 

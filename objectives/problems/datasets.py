@@ -124,7 +124,7 @@ def _read(path: Path, reader: Callable[[Path], T]) -> T:
 
 
 def check_archive(path: Path) -> None:
-    """Raise ValueError if a file is no NumPy archive; NumPy would treat it as pickled objects."""
+    """Raise ValueError if a file is not a NumPy archive; NumPy would treat it as pickled objects."""
     if not zipfile.is_zipfile(path):
         raise ValueError("the file is damaged, or no NumPy archive (.npz)")
 

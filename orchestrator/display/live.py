@@ -188,7 +188,7 @@ class NotebookView(View):
         self._draw()
 
     def _draw(self) -> None:
-        shown: Any = importlib.import_module("IPython.display")  # it declares no types
+        shown: Any = importlib.import_module("IPython.display")  # the module has no type annotations
         text = shown.HTML("<br>".join([*self._lines, self._now]))
         if self._handle is None:
             self._handle = shown.display(text, display_id=True)

@@ -86,7 +86,7 @@ def test_shell_value_is_one_word_and_never_executed(command: str, value: str, tm
 
 
 @given(st.text(alphabet="'\"\\`$()#<>EOF \n;a@{}", max_size=30).filter(lambda text: text.count("@") == 1))
-def test_plain_word_is_one_word_of_a_shell(text: str) -> None:
+def test_plain_word_is_a_single_word_in_a_shell(text: str) -> None:
     """An oracle: with the variable in its place, the shell never runs the text of its value."""
     if place_of(text):
         return

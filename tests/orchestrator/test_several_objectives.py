@@ -106,7 +106,7 @@ def test_callback_gets_the_trials_of_the_result(tmp_path: Path) -> None:
 def test_search_spreads_along_the_front(result: Result) -> None:
     sizes = sorted(trial.metrics["size"] for trial in result.front)
     assert len(sizes) >= 8
-    assert sizes[-1] - sizes[0] > 0.5  # of 0 … 1, the size of the most accurate one
+    assert sizes[-1] - sizes[0] > 0.5  # sizes are between 0 and 1
 
 
 def test_draws_are_repeated_and_the_log_is_sound(result: Result) -> None:

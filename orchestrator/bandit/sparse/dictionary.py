@@ -96,9 +96,9 @@ def resparsify(
 
 
 def draw_pairs(numbers: Indices, variance: Floats, oversampling: float, limit: int) -> Indices:
-    """Return a dictionary (m,), ascending, of pairs of a trial and a step with these codes
-    `numbers` (N,), as with `stable`: a pair enters with probability min(1, q̄ σ̃²), σ̃² its `variance`
-    (N,). `limit` bounds the expected size. If no pair is drawn, the result is the pair with the
+    """Return a dictionary (m,), ascending, of pairs of a trial and a step, as with `stable`.
+    `numbers` (N,) are the codes of the pairs, and `variance` (N,) their σ̃². A pair enters with
+    probability min(1, q̄ σ̃²). `limit` bounds the expected size. If no pair is drawn, the result is the pair with the
     largest variance. Raises ValueError if there are no pairs."""
     if not len(numbers):
         raise ValueError("a dictionary needs at least one value of a learning curve, got none")

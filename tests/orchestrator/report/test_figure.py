@@ -32,7 +32,7 @@ def test_label_is_never_longer_than_its_limit(text: str, limit: int) -> None:
 
 @given(st.lists(st.floats()))
 @settings(max_examples=60, deadline=None)
-def test_rounded_numbers_are_strict_json_and_near(values: list[float]) -> None:
+def test_rounded_numbers_are_strict_json_and_close_to_the_originals(values: list[float]) -> None:
     result = json.loads(json.dumps(round_values(values), allow_nan=False))
     for value, short in zip(values, result, strict=True):
         assert (short is None) == (value - value != 0)

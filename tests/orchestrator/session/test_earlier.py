@@ -60,7 +60,7 @@ def best_of(run: Result) -> list[dict[str, Any]]:
     return [{"best_of": [str(run.folder)]}]
 
 
-def test_portfolio_has_the_best_of_each_run_and_ends_with_them() -> None:
+def test_portfolio_has_the_best_of_each_run_and_hardly_any_other() -> None:
     space = _space()
     configurations = portfolio(space, [near(0.0, "a"), near(1.0, "b")])
     assert {(configuration["x"], configuration["kind"]) for configuration in configurations} >= {(0.0, "a"), (1.0, "b")}

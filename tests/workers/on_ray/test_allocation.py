@@ -55,7 +55,7 @@ def start(notes: Path, count: int) -> Allocation:
 
 @pytest.fixture(autouse=True)
 def cluster_for_one_campaign(without_killed_campaigns: None) -> Iterator[None]:
-    """The cluster without the shares of other campaigns, and afterwards without workers."""
+    """A cluster that this campaign shares with no other. The workers are removed afterwards."""
     yield
     wait_until_none_are_left()
 

@@ -45,7 +45,7 @@ def test_posterior_is_exact_with_every_pulled_arm_in_the_dictionary(
 
 def assume_clear_rank(problem: Problem) -> None:
     """Skip dictionaries whose rank is a matter of rounding: the printed pseudo-inverse amplifies
-    rounding errors of eigenvalues near its cutoff by up to 1e6, so it is no oracle there."""
+    rounding errors of eigenvalues near its cutoff by up to 1e6, so it is not an oracle there."""
     atoms = array(problem.model.arms)[problem.dictionary]
     values = np.linalg.eigvalsh(problem.model.kernel.cross(atoms, atoms))
     shares = values / values.max()

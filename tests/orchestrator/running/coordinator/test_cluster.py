@@ -245,7 +245,7 @@ def test_cluster_that_rejects_the_token_is_a_users_error_with_a_remedy(
         raise error
 
     monkeypatch.setattr(cluster, "_init", refuse)
-    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 0.2)  # this server answers nothing
+    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 0.2)  # this server does not respond
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=remedy):
