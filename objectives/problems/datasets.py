@@ -126,7 +126,7 @@ def _read(path: Path, reader: Callable[[Path], T]) -> T:
 def check_archive(path: Path) -> None:
     """Raise ValueError if a file is not a NumPy archive; NumPy would treat it as pickled objects."""
     if not zipfile.is_zipfile(path):
-        raise ValueError("the file is damaged, or no NumPy archive (.npz)")
+        raise ValueError("the file is damaged, or it is not a NumPy archive (.npz)")
 
 
 def _read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:

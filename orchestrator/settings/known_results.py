@@ -40,7 +40,7 @@ def _run(run: str, info: ValidationInfo) -> str:
 
 
 class ResultTable(Section):
-    """A CSV or Parquet table. Its columns beside `reward` are either `arm`, the index of a
+    """A CSV or Parquet table. Its columns besides `reward` are either `arm`, the index of a
     candidate, or one column for each parameter."""
 
     table: Annotated[Text, AfterValidator(absolute)]
@@ -55,7 +55,7 @@ class KnownRun(Section):
     store: StoreUrl | None = None
     """The database that contains the run; null: the run's folder contains it."""
     run: Annotated[Text, AfterValidator(_run)]
-    """A run's folder; beside store, its name there."""
+    """A run's folder; with store, the run's name in the database."""
 
 
 class OptunaStudy(Section):

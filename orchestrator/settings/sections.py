@@ -175,7 +175,7 @@ class BudgetSettings(Section):
     """The limits of a campaign, which ends at the first of them."""
 
     evaluations: Annotated[int, Field(ge=1, le=MOST_TRIALS), WHOLE]
-    """Number of evaluations that the campaign may spend; may be left out beside steps."""
+    """Number of evaluations that the campaign may spend; may be left out if steps is given."""
     steps: Annotated[int, Field(ge=1, le=1000 * MOST_TRIALS), WHOLE] | None = None
     """Number of steps, such as epochs, that all trials together may report. After that, no trial
     starts. A trial without reports counts as one step."""
