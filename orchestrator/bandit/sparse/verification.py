@@ -47,6 +47,8 @@ FITTED_PULLS = 4.0  # the fitted noise has the weight of this number of repeated
 MOST_CHECKED = 400  # the largest number of arms whose errors are computed
 LEAST_BEST, BEST_PART = 8, 4  # the best arms are one in four of them, and at least 8
 LEAST_LEFT = 1e-3  # a lower bound on 1 − h, because of rounding
+# in a space in which no arm repeats, one in eight arms can be recommended, and at least 4
+LEAST_PLAUSIBLE, PLAUSIBLE_PART = 4, 8
 NO_NOISE = 0.01  # the variance of a score among the arms around the best one
 
 
@@ -97,9 +99,11 @@ class Estimates:
 def recommendation(state: SparseState, belief: Belief | None = None) -> int | None:
     """Return the pulled arm to recommend if it may differ from the arm with the largest mean
     reward; otherwise None. It is the arm with the largest estimate (`Estimates`) if the fitted
-    noise is large. Two exceptions: repeated pulls always had the same reward, or no arm was pulled
-    twice and the arms around the best one show no noise (`local_noise`). Arms whose mean reward is
-    implausibly far above all others are ignored, as are arms whose pulls were all stopped early.
+    noise is large; without individual effects, among the arms with the best rewards, because the
+    model may mistake a narrow optimum for noise. Two exceptions: repeated pulls always had the same
+    reward, or no arm was pulled twice and the arms around the best one show no noise
+    (`local_noise`). Arms whose mean reward is implausibly far above all others are ignored, as are
+    arms whose pulls were all stopped early.
     Return None if there are several objectives or constraints.
     """
     is_single = state.goals.is_single
@@ -114,8 +118,13 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])
     if not is_luck and not outlier.any():
         return None
-    recommended_by = Estimates.of(state, belief).means if is_luck else means
-    return int(arms[np.argmax(np.where(outlier, -np.inf, recommended_by))])
+    if not is_luck:
+        return int(arms[np.argmax(np.where(outlier, -np.inf, means))])
+    is_allowed = ~outlier
+    if state.layout is None or not state.layout.repeats:
+        plausible = np.sort(means[is_allowed])
+        is_allowed &= means >= plausible[-max(LEAST_PLAUSIBLE, len(plausible) // PLAUSIBLE_PART) :][0]
+    return int(arms[np.argmax(np.where(is_allowed, Estimates.of(state, belief).means, -np.inf))])
 
 
 def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
