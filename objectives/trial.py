@@ -132,6 +132,7 @@ def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
 
 
 def _print_report(value: float, step: int | None = None, **metrics: float) -> None:
-    """Print a report on a separate line, even after a progress bar."""
+    """Print a report; in a campaign's command on a separate line, even after a progress bar."""
     named = "".join(f" {name}={number!r}" for name, number in metrics.items())
-    print(f"\nBBKB_REPORT {step} {value!r}{named}", flush=True)
+    line = f"BBKB_REPORT {step} {value!r}{named}"
+    print(f"\n{line}" if "BBKB_RESULT" in os.environ else line, flush=True)

@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
 
@@ -25,6 +26,9 @@ ROOT = "bbkb"
 FILE_NAME = "run.log"
 _FIELDS = ("campaign", "trial", "attempt")  # optional fields of a record
 _ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})  # not escaped by `printable`; they would let a text forge lines
+
+# the run of the current session, whose log gets its lines; None in other threads
+_FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())  # so that a library does not print warnings
 
@@ -46,14 +50,23 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     logger = logging.getLogger(ROOT)
     handler = _handler(folder)
     handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))
-    before = logger.level
+    level_before = logger.level
+    propagated_before = logger.propagate
+    handlers = [handler, *([_RootHandlers(logger.getEffectiveLevel())] if propagated_before else [])]
+    handler.addFilter(lambda _: _FOLDER.get() in (folder, None))
+    session = _FOLDER.set(folder)
     logger.setLevel(level.upper())
-    logger.addHandler(handler)
+    logger.propagate = False
+    for each in handlers:
+        logger.addHandler(each)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(before)
+        for each in handlers:
+            logger.removeHandler(each)
+        logger.setLevel(level_before)
+        logger.propagate = propagated_before
+        _FOLDER.reset(session)
         # a full disk at the end must not hide the outcome of the session
         with suppress(OSError):
             handler.close()
@@ -67,6 +80,17 @@ def _handler(folder: Path) -> logging.Handler:
         return logging.FileHandler(folder / FILE_NAME, encoding="utf-8")
     except OSError as error:
         raise RunError(f"{folder / FILE_NAME} cannot be written: {error.strerror}; make it writable") from error
+
+
+class _RootHandlers(logging.Handler):
+    """The root logger's handlers, for records of the program's level: that of `log_into` would fill the
+    terminal of a program that has called `logging.basicConfig`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass the record to each handler of the root logger."""
+        for handler in logging.getLogger().handlers:
+            if record.levelno >= handler.level:
+                handler.handle(record)
 
 
 class TextFormatter(logging.Formatter):

@@ -149,14 +149,18 @@ class _Copying:
 @contextlib.contextmanager
 def copy_thread(file: OutputFile) -> Iterator[None]:
     """Copy everything that this thread prints inside to `file`."""
+    thread = threading.get_ident()
     with _LOCK:
-        _FILES[threading.get_ident()] = file
+        outer = _FILES.get(thread)  # of an evaluation that runs a campaign itself
+        _FILES[thread] = file
         _replace_streams()
     try:
         yield
     finally:
         with _LOCK:
-            del _FILES[threading.get_ident()]
+            del _FILES[thread]
+            if outer is not None:
+                _FILES[thread] = outer
             if not _FILES:
                 _restore_streams()
 

@@ -74,7 +74,7 @@ def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
         raise UserError(f"--picture needs runs with the same direction, got {directions}")
     if path.suffix == ".html":
         (course,) = best_courses(runs)
-        files.write_text(path, plotly_figure(course).to_html(include_plotlyjs=True))
+        files.write_text(path, plotly_figure(course).to_html(include_plotlyjs=True), is_private=False)
     elif path.suffix in IMAGES:
         _write_image(runs, path)
     else:

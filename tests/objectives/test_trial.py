@@ -41,7 +41,12 @@ def test_missing_metric_is_rejected_with_the_existing_ones() -> None:
         Trial(Reports()).report({"loss": 0.5, "accuracy": 0.1}, "acuracy", 1)
 
 
-def test_trial_without_a_report_prints_lines_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_trial_without_a_report_prints_lines_of_a_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Trial().report({"loss": 0.5}, "loss", 1)
+    assert capsys.readouterr().out == "BBKB_REPORT 1 0.5\n"
+    monkeypatch.setenv("BBKB_RESULT", "result.json")
     print("a progress bar", end="")
     Trial().report({"loss": 0.1 + 0.2, "val accuracy": 0.5, "k=1": 2.0}, "loss", 7)
     reports = Reports()

@@ -56,6 +56,31 @@ def test_lines_of_the_level_and_above_are_appended_to_the_runs_folder(tmp_path: 
     assert ["shown" in line for line in lines] == [True, True]
 
 
+def test_handlers_of_the_program_get_only_lines_of_its_own_level(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for level, expected in ((logging.WARNING, ["b"]), (logging.INFO, ["a", "b"])):
+        caplog.clear()
+        logging.getLogger().setLevel(level)
+        with log_into(tmp_path, "c", "info", "text"), log_into(tmp_path, "inner", "info", "text"):
+            LOGGER.info("a")
+            LOGGER.warning("b")
+        assert [line.getMessage() for line in caplog.records] == expected
+    logging.getLogger().setLevel(logging.WARNING)
+
+
+def test_campaign_in_an_evaluation_has_its_own_log(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("outer", "inner")]
+    for folder in folders:
+        folder.mkdir()
+    with log_into(folders[0], "outer", "info", "text"):
+        with log_into(folders[1], "inner", "info", "text"):
+            LOGGER.info("inside")
+        LOGGER.info("after")
+    lines = [(folder / FILE_NAME).read_text().rpartition(": ")[2] for folder in folders]
+    assert lines == ["after\n", "inside\n"]
+
+
 def test_log_without_the_folder_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with log_into(tmp_path / "elsewhere", "c", "info", "text"):
         LOGGER.info("shown")

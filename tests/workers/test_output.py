@@ -181,6 +181,15 @@ def test_evaluating_thread_has_its_own_file(tmp_path: Path) -> None:
     assert [kept(tmp_path, trial) for trial in (0, 1)] == ["of 0\n", "of 1\n"]
 
 
+def test_evaluation_inside_an_evaluation_has_its_own_file(tmp_path: Path) -> None:
+    with copied(tmp_path, 0):
+        print("before")
+        with copied(tmp_path, 1):
+            print("inside")
+        print("after")
+    assert [kept(tmp_path, trial) for trial in (0, 1)] == ["before\nafter\n", "inside\n"]
+
+
 def test_streams_are_restored_after_an_error(tmp_path: Path) -> None:
     before = sys.stdout, sys.stderr
     with pytest.raises(ValueError), copied(tmp_path, 0):
