@@ -1,9 +1,9 @@
 """`make bench`: one page of short measurements, as ratios to another commit, in about ten minutes.
 
 Each measurement runs in a process of its own, in this working tree and in a checkout of the other
-commit in turns, so that other load on the machine affects both alike. The page has processor seconds
-(medians) and their ratio, says whether both made the same picks, and names the machine and its
-load. Without another commit it has the seconds only.
+commit, alternately, so that other load on the machine affects both equally. The page has processor
+seconds (medians) and their ratio, says whether both made the same picks, and names the machine and
+its load. Without another commit it has the seconds only.
 
     python -m benchmarks.bench --base HEAD~1 --data DATA
 """
@@ -139,7 +139,7 @@ Out = Annotated[Path, typer.Option(help="File that is written, in Markdown.")]
 
 
 def main(base: Base = None, repeats: Repeats = 3, data: Data = None, out: Out = Path("runs", "bench.md")) -> None:
-    """Measure short versions of the benchmarks of speed, in turns with another commit."""
+    """Run short versions of the speed benchmarks, alternating with another commit."""
     with _checkout(base) as before, tempfile.TemporaryDirectory() as scratch:
         trees = [_HERE] if before is None else [_HERE, before]
         lines = _heading(base)

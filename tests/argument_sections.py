@@ -12,8 +12,8 @@ def is_protocol(cls: object) -> bool:
 
 
 def missing_arguments(function: Callable[..., Any]) -> list[str]:
-    """Parameters of a function or constructor that neither its argument section nor that of a base
-    class names, nor the annotation of a field describes; none of a protocol."""
+    """Return the parameters that neither the argument section of `function` or a base class nor
+    the annotation of a field describes. Protocols have none."""
     if is_protocol(function):
         return []
     if "Arguments: see `tune`" in (inspect.getdoc(function) or ""):

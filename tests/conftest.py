@@ -31,7 +31,7 @@ os.environ.update(
 os.environ.pop("RAY_ADDRESS", None)
 # threads of BLAS that wait for a busy core make small products of matrices ten times slower
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="bbkb-config-")  # not the configuration of who runs the tests
+os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="bbkb-config-")  # not the user's configuration
 
 SLOW_FIXTURES = {"ray_cluster", "postgresql_server"}  # a cluster, or a server of the test's own
 

@@ -2,7 +2,7 @@
 
 import os
 
-_SHARE = 4  # a quick run tries one example in so many
+_SHARE = 4  # a quick run tries one in this number of examples
 
 
 def examples(count: int) -> int:

@@ -83,7 +83,7 @@ class Account:
 
     lost: int  # results that were computed and are not in the log
     twice: int  # results that are in the log twice
-    broken: tuple[str, ...]  # the promises that were not kept, in words; it should be empty
+    broken: tuple[str, ...]  # the promises that were not kept, in words; empty if all were kept
     results: int  # results in the log
     executions: int  # executions that the objective itself recorded
     evaluation_seconds: float  # their time together

@@ -128,8 +128,8 @@ class Campaign:
         """The exit code of the last `run` or `resume`.
 
         An `attach` does not count: it exits when the coordinator is dead at that moment. A `resume`
-        that was refused because a process runs the campaign does not count either: the coordinator
-        needed longer to restart than this harness waits.
+        that was rejected because a process runs the campaign does not count either: the restart of
+        the coordinator took longer than this harness waits.
         """
         ended = [(process.wait(), output) for process, output in self._drives]
         return [code for code, output in ended if not _is_refused(code, output)][-1]
@@ -148,7 +148,7 @@ class Campaign:
         return done.stdout + done.stderr if done.returncode else ""
 
     def groups(self) -> list[str]:
-        """The placement groups of this campaign that Ray has, which waits for room or holds it."""
+        """The pending and created placement groups of this campaign."""
         done = self._ask("-c", _GROUPS, self._cluster.address or "auto")
         done.check_returncode()
         return [name for name in json.loads(done.stdout.splitlines()[-1]) if self.run.name in name]
@@ -189,7 +189,7 @@ class Campaign:
 
 
 def _is_refused(code: int, output: Path) -> bool:
-    """Whether a command was refused because a process already runs the campaign."""
+    """Whether a command was rejected because a process already runs the campaign."""
     return code == 2 and "watch it with `bbkb attach" in output.read_text(errors="replace")
 
 

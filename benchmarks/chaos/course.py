@@ -135,7 +135,7 @@ _PATIENCE_SECONDS = 45.0  # of normal work before the next strike; without it a 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How a campaign is struck."""
+    """The settings of the strikes on a campaign."""
 
     plan: Plan
     pause: tuple[float, float]  # the shortest and the longest time between two strikes, in seconds

@@ -71,7 +71,7 @@ def evaluate(x: float, seed: int, machine: Machine) -> Mapping[str, float]:
 
 
 def evaluate_with_trainer(x: float, seed: int) -> Mapping[str, float]:
-    """As `evaluate`, while a trainer of Ray Train with two workers, the ranks 1 and 2, sleeps."""
+    """Like `evaluate`, but a trainer of Ray Train sleeps on two workers, the ranks 1 and 2."""
     from ray.train import RunConfig, ScalingConfig
     from ray.train.xgboost import XGBoostTrainer
 

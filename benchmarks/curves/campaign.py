@@ -47,7 +47,7 @@ _MOST_EVALUATIONS = 100_000
 
 @dataclass
 class _Running:
-    """An attempt on a worker: since when, and its reports so far."""
+    """An attempt on a worker: its start, and its reports so far."""
 
     attempt: Attempt
     started: float
@@ -185,7 +185,7 @@ class NotEvaluated:
 
 @dataclass(frozen=True)
 class ListedNotEvaluated(NotEvaluated):
-    """The same with candidates of its own."""
+    """The same objective with its own candidates."""
 
     arms: Candidates
 
@@ -280,8 +280,8 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
 def within_budget(problem: CurveProblem, executor: TrainingExecutor, budget: int, is_stopped: bool) -> list[Seen]:
     """The reports within the budget; a campaign lets running trials finish after it.
 
-    Without early stopping nobody looks at a value before the end, and a training costs the whole
-    cost at its end, or less if it ends early.
+    Without early stopping, no value is read before the end. A training then costs all of its steps
+    at its end, or fewer if it ends early.
     """
     seen: list[Seen] = []
     used = 0

@@ -69,8 +69,8 @@ class RandomSearch:
 class ShortThenBest:
     """Random configurations for `first_steps` steps, then the best `best_kept` to the end.
 
-    Any other worker is idle while these are completed. If trainings that end early leave some of
-    the budget, it goes to the next best configurations, then to further ones.
+    Any other worker is idle while these are completed. If trainings end early, the remaining budget
+    is used for the next best configurations, and then for new ones.
     """
 
     watches = True

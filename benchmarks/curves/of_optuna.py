@@ -31,7 +31,7 @@ class InOptuna:
             direction="maximize",
             sampler=sampler,
             pruner=PRUNERS[name](problem),
-            study_name=f"{problem.name}-{seed}",  # Hyperband assigns brackets by a hash of it
+            study_name=f"{problem.name}-{seed}",  # Hyperband assigns brackets by a hash of the name
         )
         self._distributions = {
             parameter_name: distribution(parameter) for parameter_name, parameter in problem.space.items()

@@ -37,7 +37,7 @@ class CurveProblem:
         return min((self.best - value) / (self.best - self.median), WORST)
 
     def cost_of(self, reports: int) -> int:
-        """The cost of a training that ends at its report `reports` and is not looked at before."""
+        """The cost of a training that ends at its report `reports`, with no earlier value read."""
         return min(self.last_step, sum(self.costs[:reports]))
 
     @property

@@ -103,8 +103,8 @@ def load_cells(source: DataSource) -> CurveProblem:
     """The curves of the recorded cells.
 
     The values are those of four separate trainings, each with its own schedule, so a step costs all
-    of its epochs: a cell that is looked at after 4, 12 and 36 epochs costs 160 epochs to its end,
-    one that is not costs 108.
+    of its epochs: a cell whose values after 4, 12 and 36 epochs are read costs 160 epochs, any
+    other cell costs 108.
     """
     table, _ = load_cell_table(source)
     return table.problem("nb101", CELL_EPOCHS, CELL_EPOCHS)

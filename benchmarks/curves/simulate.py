@@ -56,7 +56,7 @@ class Method(Protocol):
 
     @property
     def watches(self) -> bool:
-        """Whether it looks at values before the end."""
+        """Whether the method reads values before the end."""
         ...
 
     def suggest(self) -> Suggestion | None:
@@ -64,7 +64,7 @@ class Method(Protocol):
         ...
 
     def report(self, trial: int, step: int, value: float) -> bool:
-        """A value before the last step; whether the trial continues, else it is paused."""
+        """Receive a value before the last step; return False to pause the trial."""
         ...
 
     def end(self, trial: int, value: float) -> None:

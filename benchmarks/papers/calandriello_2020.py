@@ -2,8 +2,8 @@
 figures 1, 2, 5 and 6 (Abalone and Cadata).
 
 Each row of a data set is an arm, the reward is the target scaled to [0, 1] plus N(0, 0.01²), and
-features are standardized (the paper does not say how it scales them). The paper does not give, and
-this module chooses: λ = ξ² = 1e-4, C̃ = 2, a random first arm, ε-greedy's ε = 0.1.
+features are standardized (the paper does not say how it scales them). This module
+chooses the values that it omits: λ = ξ² = 1e-4, C̃ = 2, a random first arm, ε-greedy's ε = 0.1.
 """
 
 from collections.abc import Mapping, Sequence

@@ -73,7 +73,7 @@ class Experiment:
 # thousands, because each outcome copies the table of running attempts.
 SLOTS = 256
 
-# The folders of a run and of its data do not change its results: the log refuses other candidates.
+# The folders of a run and of its data do not change its results: the log rejects other candidates.
 _PLACES = ("runs", "data.folder", "data.download", "store")
 
 Tree = Mapping[str, Any]  # plain values, as in a campaign file

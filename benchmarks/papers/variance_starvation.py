@@ -6,8 +6,8 @@ A draw f of a Gaussian process on [0, 1] is evaluated at t uniform points in [0,
 with that of the subset of regressors: DTC without the residual k(x, x) − ‖z(x)‖², with the same
 dictionary.
 
-The paper does not give, and this module chooses: the kernel's formula, exp(−100 (x − x')²) for
-"bandwidth 100"; the variance of the noise, 0.01, with λ = ξ²; and q̄ = 2. Bands are ±3 standard
+This module chooses values that the paper does not give: the kernel's formula exp(−100 (x − x')²)
+for "bandwidth 100"; the variance of the noise, 0.01, with λ = ξ²; and q̄ = 2. Bands are ±3 standard
 deviations on the Bayesian scale, √λ times BKB's.
 """
 

@@ -6,7 +6,7 @@ u − shift, scaled to its usual box, so it is also evaluated a little outside o
 is that of the whole space, and the shift is so small that the minimum stays inside.
 
 `bbob-f15-d5` is function 15 of COCO's suite bbob (Hansen, Auger, Ros, Mersmann, Tušar, Brockhoff
-2021) in 5 dimensions, without noise. The seed selects the instance, that is, the place of the
+2021) in 5 dimensions, without noise. The seed selects the instance, that is, the position of the
 optimum and the rotation. Needs coco-experiment.
 """
 
@@ -189,7 +189,7 @@ class Bbob(WholeSpace):
 
     @cached_property
     def _smallest(self) -> float:
-        """The minimum, which has two decimals. The suite writes its place to the current folder."""
+        """The minimum, with two decimals. The suite writes its position to the current folder."""
         with tempfile.TemporaryDirectory(prefix="peers-bbob-") as folder, contextlib.chdir(folder):
             self._function._best_parameter("print")
             place = np.loadtxt(_PLACE)

@@ -105,7 +105,7 @@ class Uniform:
 
 
 def exists(parameter: Parameter, values: Mapping[str, Scalar]) -> bool:
-    """Whether `parameter` exists beside the parameters that were `values` before it."""
+    """Whether `parameter` exists, given the `values` of the parameters before it."""
     clauses = conditions(parameter)
     return not clauses or any(
         all(name in values and values[name] in _listed(test) for name, test in clause.items()) for clause in clauses

@@ -36,7 +36,7 @@ class Evaluation:
     # passed to the method; maximized, in the problem's own units; None if the evaluation failed
     reward: float | None
     expected: float  # the reward without its noise
-    regret: float  # the same from the best one, in units of (best − median)
+    regret: float  # the difference from the best reward, in units of (best − median)
     # relative, with a mean of 1 over the problem; None if the problem has no recorded durations
     duration: float | None = None
 

@@ -35,7 +35,7 @@ class Recorded:
 
     space: Space
     rewards: Floats  # (A, repeats), NaN for a missing one
-    row: Callable[[Point], int]  # the row whose value a point has
+    row: Callable[[Point], int]  # maps a point to the row with its value
     arms: Candidates | None = None  # the rows, unless they are the whole space
     durations: Floats | None = None  # (A,), with a mean of 1; None if none were recorded
 

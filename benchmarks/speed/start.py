@@ -1,6 +1,6 @@
 """The start and the end of `bbkb run`, and short commands: `python -m benchmarks.speed.start`.
 
-Prints medians of seconds, measured in turns, beside those of a bare Ray and of importing numpy."""
+Prints the median seconds, measured alternately, and those of starting Ray and of importing numpy."""
 
 import os
 import subprocess
@@ -62,7 +62,7 @@ def _floor(folder: str) -> dict[str, float]:
 
 
 def main(repeats: int = 10, against: Annotated[Path | None, typer.Option(help="Another checkout.")] = None) -> None:
-    """Measure in turns, and print a table."""
+    """Measure alternately, and print a table."""
     found: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     checkouts = {"here": HERE} | ({} if against is None else {"against": against.resolve()})
     for _ in range(repeats):

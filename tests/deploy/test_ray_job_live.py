@@ -76,8 +76,8 @@ class Cluster:
         return match[0]
 
     def submit_script(self) -> str:
-        """The number of a job that runs tuning.py. Ray refuses it while its agent on the head is
-        starting."""
+        """The number of a job that runs tuning.py. Ray rejects the job while its agent on the head
+        is starting."""
         words = ["job", "submit", "--address", self.dashboard, "--no-wait", "--working-dir", "campaign", "--"]
         command = [sys.executable, "-m", "ray.scripts.scripts", *words, sys.executable, "tuning.py"]
         for _ in range(6):

@@ -1,4 +1,4 @@
-"""Token and TLS between machines: a campaign runs on all of them, a process without TLS is refused
+"""Token and TLS between machines: a campaign runs on all of them, a process without TLS is rejected
 with the reason."""
 
 import os

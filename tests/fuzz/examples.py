@@ -1,5 +1,5 @@
-"""How fuzzing runs: a few examples of each property with every test run, thousands with `make
-fuzz`."""
+"""The number of examples in fuzz tests: a few of each property in every test run, thousands with
+`make fuzz`."""
 
 from collections.abc import Callable
 
@@ -33,7 +33,7 @@ values = st.recursive(
 
 
 def check_reason(error: Exception) -> None:
-    """A refusal must have a reason."""
+    """A rejection must have a reason."""
     assert str(error)
 
 

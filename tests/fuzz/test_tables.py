@@ -30,7 +30,8 @@ SPACE = Candidates(np.linspace(0.0, 1.0, 6)[:, None], {"x": np.arange(6)})
 
 @st.composite
 def tables(draw: st.DrawFn) -> bytes:
-    """A table of a few columns, some of them nonsense; ragged now and then; or any bytes."""
+    """A table of a few columns, some with invalid values and some of different lengths; or any
+    bytes."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=200))
     width = draw(st.integers(1, 4))

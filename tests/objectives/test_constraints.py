@@ -35,8 +35,8 @@ TREE: dict[str, Parameter] = {
 
 
 def oracle() -> ConfigSpace.ConfigurationSpace:
-    """TREE in ConfigSpace's own words, without the forbidden clause, which it refuses to add to
-    some spaces."""
+    """TREE as a ConfigSpace, without the forbidden clause, which ConfigSpace rejects in some
+    spaces."""
     space = ConfigSpace.ConfigurationSpace()
     model = ConfigSpace.CategoricalHyperparameter("model", ["svm", "forest", "knn"])
     c = ConfigSpace.UniformFloatHyperparameter("C", 1e-3, 1e3, log=True)

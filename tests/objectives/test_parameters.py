@@ -1,4 +1,4 @@
-"""`objectives.parameters`: The kinds of parameters a search space is made of."""
+"""`objectives.parameters`: The kinds of parameters of a search space."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,5 @@
 """Values that are expected to be good: their densities, the configurations drawn near them, and
-refusals."""
+rejected priors."""
 
 import numpy as np
 import pytest

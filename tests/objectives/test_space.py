@@ -1,6 +1,4 @@
-"""`objectives.space`: A search space becomes candidates: the finite set of arms a bandit chooses
-from.
-"""
+"""`objectives.space`: A search space becomes candidates, the finite set of arms of a bandit."""
 
 import itertools
 import math

@@ -124,7 +124,7 @@ def test_invalid_table_file_is_rejected(tmp_path: Path, name: str, message: str)
 
 
 @settings(max_examples=50, deadline=None)
-@example(np.array([0.0, 5e-324]))  # the narrowest and the widest columns there are
+@example(np.array([0.0, 5e-324]))  # the narrowest and the widest possible columns
 @example(np.array([-1.7e308, 0.0, 1.7e308]))
 @given(arrays.arrays(np.float64, st.integers(2, 20), elements=st.floats(allow_nan=False, allow_infinity=False)))
 def test_numbers_are_scaled_to_the_unit_interval_in_order(column: Floats) -> None:

@@ -242,8 +242,7 @@ class Puppet:
     def close(self, leave_running: bool = False) -> None: ...
 
     def finish(self, attempt: Attempt) -> None:
-        """Let this evaluation end with the value 1, and wait until the loop has done something
-        about it."""
+        """Let this evaluation end with the value 1, and wait until the loop has handled it."""
         self.has_news.clear()
         self.ready = [Success(attempt.trial, attempt.attempt, 1.0, 0.0, 0.0, "puppet")]
         assert self.has_news.wait(200)

@@ -127,7 +127,7 @@ def test_first_trainings_and_pauses_end_in_the_worker_although_the_stop_comes_to
     stops = [event for event in events if isinstance(event, TrialStopped)]
     first = [(event.step, event.cause) for event in stops if event.trial < 12 and event.attempt == 1]
     assert set(first) == {(3, "short first training")}
-    assert len(first) > 3  # of 12: how many are begun before any is continued depends on the time of refits
+    assert len(first) > 3  # of 12; the number depends on the time of refits
     paused = {event.step for event in stops if event.cause == StopCause.PAUSE}
     assert paused <= {4, 7, 14}  # ⅛, ¼ and ½ of 27 steps, rounded up
     assert {4, 7} <= paused
@@ -200,7 +200,7 @@ def test_stopped_trial_without_a_folder_restarts_or_ends(tmp_path: Path, continu
     events = list(open_run(result.folder).events())
     assert any(isinstance(event, TrialStopped) for event in events)
     reasons = {event.reason for event in events if isinstance(event, TrialsContinued)}
-    assert reasons == ({"finish"} if continues is None else set())  # when all evaluations were begun, not before
+    assert reasons == ({"finish"} if continues is None else set())  # after the last start only
     reports = [report for event in events if isinstance(event, ReportsArrived) for report in event.reports]
     again = [step for _, attempt, step, _ in reports if attempt > 1]
     assert (1 in again) is (continues is None)

@@ -1,5 +1,5 @@
 """Runs that are resumed from Python: after a kill, after an interrupt, with a larger budget; and
-refused resumes."""
+rejected resumes."""
 
 import re
 import runpy

@@ -41,7 +41,8 @@ def test_share_that_chance_explains_is_not_overconfidence() -> None:
 
 
 def test_misses_of_a_single_refresh_are_not_overconfidence() -> None:
-    """The first tutorial's run: seven of ten results near the optimum were better than predicted."""
+    """In the run of the first tutorial, seven of ten results near the optimum were better than
+    predicted."""
     model = learned_model(inside=17, predicted=24)
     assert model.share is not None
     assert (round(model.share, 2), model.remarks) == (0.71, ())

@@ -18,7 +18,7 @@ from orchestrator.errors import ActorLostError
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 
 ARMS = np.random.default_rng(0).random((600, 2))
-ARMS[300:310] = ARMS[:10]  # twins that lie with different shards
+ARMS[300:310] = ARMS[:10]  # equal arms in different shards
 STRATEGY = BBKB(
     kernel=RBF(0.3), regularization=0.01, noise_variance=0.01, ratio_threshold=60.0, warm_start=RandomStart(20)
 )

@@ -74,14 +74,14 @@ def test_mlflow_export_to_an_unreachable_server_fails_soon_and_hides_the_passwor
 ) -> None:
     monkeypatch.setitem(trackers._FIRST_CALL, "MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     environment = dict(os.environ)
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes connections and says nothing
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections, never responds
         where = f"127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(
             UserError, match=rf"^MLflow at http://ann:\*\*\*@{where} cannot be used: .*--output"
         ) as error:
             to_mlflow(fold(EVENTS), "run", f"http://ann:hunter2@{where}")
     assert "hunter2" not in str(error.value)
-    assert dict(os.environ) == environment  # the exports that follow are as patient as MLflow is
+    assert dict(os.environ) == environment  # further exports wait as long as MLflow does by default
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -2,7 +2,7 @@
 types and rules.
 
 The keys of a RayJob are those of `ray.io/v1` (KubeRay 1.6) that campaigns use; pods, Secret,
-ConfigMap and PersistentVolumeClaim are checked against Kubernetes' schema. Other keys are refused
+ConfigMap and PersistentVolumeClaim are checked against Kubernetes' schema. Other keys are rejected
 everywhere, because an API server silently drops unknown ones.
 """
 
@@ -36,7 +36,7 @@ _RAY_OPTIONS = {option.removeprefix("--") for parameter in start.params for opti
 
 
 def check(manifests: Iterable[Manifest]) -> None:
-    """Raises ValueError that names the first thing that is refused."""
+    """Raises ValueError that names the first rejected key or value."""
     items = list(manifests)
     for manifest in items:
         if manifest.get("kind") == "RayJob":

@@ -146,7 +146,7 @@ def test_error_in_a_value_is_found(place: str, value: object, message: str) -> N
 
 
 def test_misspelled_key_is_found_at_any_depth() -> None:
-    # of entries in a list the first stands for all
+    # the first entry of a list represents all of them
     sound = manifests()
     places = [place for place in _places(sound) if len(place) > 1 and place[-2] not in ("data", "stringData")]
     assert len(places) > 60

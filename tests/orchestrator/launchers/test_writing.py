@@ -1,4 +1,4 @@
-"""Tests of orchestrator/launchers/writing.py: how many evaluations the requested nodes hold."""
+"""Tests of orchestrator/launchers/writing.py: the number of evaluations that fit on the nodes."""
 
 from pathlib import Path
 

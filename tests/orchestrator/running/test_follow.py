@@ -97,7 +97,7 @@ def test_live_run_is_locked_watched_and_stopped_from_another_process(
     code, output = code_and_output(bbkb(tmp_path, "resume", folder, "--set", "budget.evaluations=60000"))
     assert code == 2
     assert f"process {command.pid} runs it since" in output
-    assert run.settings_file.read_text() == before  # a refused resume changes nothing of a run that continues
+    assert run.settings_file.read_text() == before  # a rejected resume changes nothing
 
     watching = process(tmp_path, "attach", folder)
     code, output = code_and_output(bbkb(tmp_path, "verify", folder))

@@ -1,4 +1,4 @@
-"""Named runs and resumes on the command line: a command that is safe to repeat, and refused
+"""Named runs and resumes on the command line: a command that is safe to repeat, and rejected
 resumes."""
 
 import json

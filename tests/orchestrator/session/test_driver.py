@@ -114,7 +114,8 @@ def test_campaign_with_existing_data_chooses_by_a_posterior_that_contains_them(
     campaign.run(campaign.simulated_executor())
     history = fold(campaign.events())
     first = history.batches[0].picks[0]
-    # the parabola falls to both sides: the best known place when maximized, an end when minimized
+    # the parabola falls to both sides: the best known value is at the top if maximized, at an end
+    # if minimized
     assert (abs(cast(float, first.parameters["x"]) - 0.6) < 0.2) == (direction == "maximize")
     assert len(history.trials) == 12
     assert history.existing is not None

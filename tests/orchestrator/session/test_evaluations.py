@@ -28,7 +28,7 @@ def test_evaluations_forget_the_stop_cause_of_an_attempt_that_is_given_up(tmp_pa
     evaluations = Evaluations(campaign.problem, executor, recorder)
     evaluations.dispatch(dispatch, progress.pool.candidates)
     trial = next(iter(recorder.campaign.running))
-    evaluations.stop_causes[trial] = StopCause.PAUSE  # it was told to stop, and never answered
+    evaluations.stop_causes[trial] = StopCause.PAUSE  # requested, without a response
     evaluations.give_up(GiveUp((trial,), "late"))
     assert trial not in evaluations.stop_causes
     assert trial not in recorder.campaign.running

@@ -174,7 +174,7 @@ def test_hanging_notification_delays_only_the_end_by_a_bounded_time(
 ) -> None:
     monkeypatch.setattr(notify, "END_SECONDS", 0.1)
     webhook.wait.clear()
-    send(tmp_path, [failed_trial(), CLOSED], webhook=webhook.url)  # returns, though no answer comes
+    send(tmp_path, [failed_trial(), CLOSED], webhook=webhook.url)  # returns without a response
     assert "was not delivered within 0.1 s" in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/file.py: accepted files, line numbers and refused files."""
+"""Tests of orchestrator/settings/file.py: accepted files, line numbers and rejected files."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/settings/options.py: dataclasses out of mappings."""
+"""Tests of orchestrator/settings/options.py: dataclasses built from mappings."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -172,7 +172,7 @@ def test_claim_rejects_an_unknown_campaign(store: EventStore, campaign: str) -> 
 
 def test_reader_does_not_disturb_the_creation(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'c.sqlite'}"
-    early = EventStore(url)  # before there is a table
+    early = EventStore(url)  # before the table exists
     with pytest.raises(StoreError, match="no campaign was ever stored there"):
         list(early.read("c"))
     creator = EventStore(url)

@@ -95,7 +95,7 @@ def test_list_shows_readable_runs_and_the_reason_of_an_unreadable_one(
         unreadable.setdefault("evil", "")
     assert [path.name for path, _ in histories if path.name != "evil"] == ["good"]
     assert list(unreadable) == ["evil"]
-    wait_for_end_of_calls()  # none that was left behind occupies a processor
+    wait_for_end_of_calls()  # no abandoned call occupies a processor
 
 
 def wait_for_end_of_calls() -> None:

@@ -1,4 +1,4 @@
-"""Logs of older versions are read and continued; those of newer ones are refused."""
+"""Logs of older versions are read and continued; those of newer ones are rejected."""
 
 import shutil
 import stat
@@ -22,7 +22,7 @@ RECORDED = sorted(path for path in (Path(__file__).parent / "recorded").iterdir(
 
 @pytest.fixture(params=RECORDED, ids=lambda path: path.name)
 def recorded_run(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A run that version 0.1 made, as it was left."""
+    """A run of version 0.1, unchanged."""
     return Path(shutil.copytree(request.param, tmp_path / request.param.name))
 
 

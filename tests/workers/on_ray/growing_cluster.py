@@ -33,7 +33,7 @@ from orchestrator.session.open import create_run, open_session
 from orchestrator.settings.loading import from_mapping
 from orchestrator.store.runs import Run
 
-SMALL, LARGE, LEFT = 2, 6, 3  # places at the beginning, after the growth, and at the end
+SMALL, LARGE, LEFT = 2, 6, 3  # slots at the beginning, after the growth, and at the end
 SECONDS = 1.0  # of an evaluation
 STEADY = 48  # evaluations on six places
 _NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 * 2**20}

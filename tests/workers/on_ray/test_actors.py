@@ -95,7 +95,7 @@ def test_running_evaluations_are_adopted_and_not_repeated(make: Make, tmp_path: 
     assert wait_until(lambda: len(lines(note)) == 2)
     first.close(leave_running=True)
     second = make()
-    assert second.adopt({3: 1, 4: 1, 5: 1}) == {3, 4}  # 4 is over and was not acknowledged
+    assert second.adopt({3: 1, 4: 1, 5: 1}) == {3, 4}  # trial 4 has ended and was not acknowledged
     until.touch()
     outcomes = drain(second)
     assert sorted(outcomes) == [3, 4]
@@ -332,7 +332,7 @@ def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     executor = make("auto", slots=2)
     for trial in range(2):
         executor.submit([attempt(trial)])
-        assert len(workers()) == 1  # too little is known yet
+        assert len(workers()) == 1  # the durations are not known yet
         drain(executor)
     assert wait_until(lambda: not workers())
     executor.submit([attempt(2), attempt(3)])
@@ -349,7 +349,7 @@ def test_idle_worker_makes_room_for_an_attempt_that_waits_for_resources(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_actors, "PLACE_SECONDS", 0.2)
-    executor = make(slots=6)  # on a cluster of four places
+    executor = make(slots=6)  # on a cluster of four slots
     executor.submit([attempt(number) for number in range(6)])
     outcomes: list[Outcome] = []
 

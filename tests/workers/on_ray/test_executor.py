@@ -159,10 +159,10 @@ def test_silent_attempt_is_given_up_when_its_lease_expires(
     executor = make(limits=Limits(timeout_seconds=5.0), slots=1)
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid")), attempt(1)])
     pid = pid_in(tmp_path / "pid")
-    os.kill(pid, signal.SIGSTOP)  # as silent as a node whose cable is cut: neither deadline can fall
+    os.kill(pid, signal.SIGSTOP)  # no response, as from a disconnected node
     try:
         outcome = failure_of(executor.next_outcomes(200)[0])
-        is_task = "task" in request.node.name  # of an actor it is known that it has begun
+        is_task = "task" in request.node.name  # the start of an evaluation in an actor is known
         kind = FailureKind.NODE_LOST if is_task else FailureKind.TIMEOUT
         assert (outcome.trial, outcome.kind) == (0, kind)
         assert ("it has not answered for 6 s" if is_task else "timeout_seconds = 5") in outcome.message

@@ -1,5 +1,5 @@
-"""Tests of workers/on_ray/packing.py: how many evaluations fit on nodes, counted as Ray packs
-them."""
+"""Tests of workers/on_ray/packing.py: the number of evaluations that fit on nodes, counted as Ray
+packs them."""
 
 import itertools
 import time

@@ -105,7 +105,7 @@ def test_number_of_workers_follows_the_slots_while_nodes_join_and_leave(tmp_path
     assert set(document["failures"]) <= {"node lost"}
     # attempts on the three lost nodes, and those that Ray sent there before it knew
     assert len(document["failures"]) <= 6
-    assert document["least_in_flight"] == 6  # in steady state no place is left empty
+    assert document["least_in_flight"] == 6  # in steady state no slot is empty
     assert document["numbers"][-1] <= 9  # six at a time, and up to three whose names were not free yet
     assert document["processes"] <= 12  # six, replacements of those on lost nodes, and a few to spare
 

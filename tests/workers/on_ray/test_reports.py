@@ -62,7 +62,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers that wait for an answer however long it takes, after every report."""
+    """Workers that wait for the response to every report without a time limit."""
     monkeypatch.setattr(reports, "WAIT_SECONDS", 60.0)
     monkeypatch.setattr(reports, "WAIT_SHARE", 1e9)
     monkeypatch.setattr(reports, "SEND_SECONDS", 0.0)

@@ -28,7 +28,7 @@ def test_parts_are_fair_and_use_all_requested_slots(demands: dict[str, float]) -
     parts = fair_parts(demands)
     assert sum(parts.values()) == pytest.approx(min(1.0, sum(demands.values())))
     most = max(parts.values())
-    for name, part in parts.items():  # who has less than another one has all that it wants
+    for name, part in parts.items():  # the smaller part is all that was requested
         assert part == pytest.approx(most) or part == demands[name]
 
 

@@ -1,4 +1,4 @@
-"""PyTorch is optional, and so it is here: nothing is skipped without it, see `with_torch`."""
+"""PyTorch is optional here, too: no test is skipped without it (see `with_torch`)."""
 
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -25,8 +25,7 @@ GOOD = {"learning_rate": 0.03, "batch_size": 16, "first_kernel": 5, "second_kern
 
 
 def with_torch(test: Callable[..., None]) -> Callable[..., None]:
-    """The test itself if PyTorch can be imported. Otherwise loading must be refused with the
-    remedy."""
+    """The test itself if PyTorch can be imported. Otherwise loading must fail with the remedy."""
     if HAS_TORCH:
         return test
 
@@ -160,8 +159,8 @@ def test_cnn_learns_mnist_if_available_and_digits_otherwise(source: DataSource, 
 
 @with_torch
 def test_kernel_keeps_the_size_of_every_image() -> None:
-    """Scores come out for all settings and both sizes of image, with as many weights as the layers
-    have by hand."""
+    """All settings give scores for both image sizes, and the number of weights equals a count by
+    hand."""
     import torch
 
     for side, pooled in ((8, 2), (28, 7)):

@@ -31,7 +31,7 @@ class Falling:
 
     def enter(self, arms: np.ndarray) -> None:
         self.arms = np.sort(np.concatenate((self.arms, arms)))
-        assert len(np.unique(self.arms)) == len(self.arms)  # distinct, and not looked at before
+        assert len(np.unique(self.arms)) == len(self.arms)  # distinct, and not evaluated before
 
     def leave(self, positions: np.ndarray) -> np.ndarray:
         self.arms = np.delete(self.arms, positions)
@@ -59,7 +59,7 @@ def test_queues_return_the_lowest_index_of_the_largest_present_score(
     bounds = scores + rng.integers(0, 4, size=count)
     blocked = np.flatnonzero(rng.random(count) < 0.2)[: count - 1]
     bounds[blocked] = -np.inf
-    pending = rng.permutation(count)[: rng.integers(0, 4)]  # looked at before, blocked or not
+    pending = rng.permutation(count)[: rng.integers(0, 4)]  # evaluated before, blocked or not
     slack = rng.integers(0, 3, size=count).astype(float)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(argmax_queue, "FIRST_NEAR", near)

@@ -120,7 +120,7 @@ def test_deterministic_rewards_lead_to_other_arms_while_any_remain() -> None:
     assert isinstance(strategy.ask(state, (), 2), Choose)
 
 
-@pytest.mark.parametrize("most", [2**22, 2000])  # numbers of the arms looked at: so few that arms are sent back
+@pytest.mark.parametrize("most", [2**22, 2000])  # 2000: so few that arms are sent back
 def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,7 +80,7 @@ def test_campaign_stops_if_its_remaining_steps_complete_no_trial() -> None:
     assert stop_cause(state, 2) is StopCause.SPENT
     assert isinstance(decide(state, 2.0), Tell)  # the results of the ended trials may change that
     state = fold_from(state, batch(3, [20]), ComputingBegan(time=2.0, what="refreshing"))
-    assert isinstance(decide(state, 2.0), Await)  # nothing else is begun meanwhile
+    assert isinstance(decide(state, 2.0), Await)  # no other trial starts meanwhile
     state = fold_from(state, refresh(0, 1))
     assert isinstance(decide(state, 3.0), Await)  # trial 2 is stopped at its next report, or ends
     state = fold_from(state, stop(2, 0.5, 4), refresh(2))

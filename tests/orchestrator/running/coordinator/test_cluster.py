@@ -266,7 +266,7 @@ def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) 
     ("error", "expected", "words"),
     [
         (RuntimeError("Failed."), UserError, "got Failed; free disk space .* less busy"),
-        (Exception("Failed."), UserError, "got Failed; "),  # Ray's when half a minute was not enough
+        (Exception("Failed."), UserError, "got Failed; "),  # Ray's error after half a minute
         (KeyError("mistake"), KeyError, "mistake"),
     ],
 )

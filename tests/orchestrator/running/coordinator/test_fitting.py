@@ -1,4 +1,4 @@
-"""Tests of orchestrator/running/coordinator/fitting.py: requests that fit on no node are refused
+"""Tests of orchestrator/running/coordinator/fitting.py: requests that fit on no node are rejected
 before a campaign starts."""
 
 import re
