@@ -54,7 +54,8 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     propagated_before = logger.propagate
     handlers = [handler, *([_RootHandlers(logger.getEffectiveLevel())] if propagated_before else [])]
     handler.addFilter(lambda _: _FOLDER.get() in (folder, None))
-    session = _FOLDER.set(folder)
+    outer = _FOLDER.get()
+    _FOLDER.set(folder)
     logger.setLevel(level.upper())
     logger.propagate = False
     for each in handlers:
@@ -66,7 +67,8 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
             logger.removeHandler(each)
         logger.setLevel(level_before)
         logger.propagate = propagated_before
-        _FOLDER.reset(session)
+        if _FOLDER.get() == folder:  # otherwise another thread ends the session
+            _FOLDER.set(outer)
         # a full disk at the end must not hide the outcome of the session
         with suppress(OSError):
             handler.close()

@@ -6,6 +6,8 @@ import json
 import logging
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from pathlib import Path
 
 import pytest
@@ -77,6 +79,10 @@ def test_campaign_in_an_evaluation_has_its_own_log(tmp_path: Path) -> None:
         with log_into(folders[1], "inner", "info", "text"):
             LOGGER.info("inside")
         LOGGER.info("after")
+    ended_elsewhere = log_into(folders[0], "outer", "info", "text")
+    copy_context().run(ended_elsewhere.__enter__)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(ended_elsewhere.__exit__, None, None, None).result()
     lines = [(folder / FILE_NAME).read_text().rpartition(": ")[2] for folder in folders]
     assert lines == ["after\n", "inside\n"]
 
