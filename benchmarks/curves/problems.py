@@ -15,7 +15,7 @@ from objectives.parameters import Space
 
 Configuration = Mapping[str, Scalar]
 
-WORST = 2.0  # regret: diverged trainings have unbounded values
+WORST = 2.0  # the largest regret, because diverged trainings have unbounded values
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

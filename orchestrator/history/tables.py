@@ -110,7 +110,7 @@ class History:
     def recommended(self) -> Mapping[str, object] | None:
         """The recommended parameters; None if no trial has succeeded.
 
-        They are the strategy's if the values are noisy, else those of the best value.
+        If the values are noisy, the strategy recommends them; else they have the best value.
         """
         recommendation = self.campaign.refresh.recommended or self.best_known
         return None if recommendation is None else recommendation.parameters

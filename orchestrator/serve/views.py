@@ -256,7 +256,7 @@ def trials(history: History, order: str, is_descending: bool, text: str, page: i
         order: the name of the column by which rows are sorted; any other text: the order of choice.
         is_descending: whether the largest value comes first. Rows without a value in the column
             always come last.
-        text: return only rows with it in their status, parameters or remark; empty: all rows.
+        text: select the rows whose status, parameters or remark contain it; empty: all rows.
         page: the index of the page, from 0.
     """
     columns = live(history, history.trials[:_SEARCHED])

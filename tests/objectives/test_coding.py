@@ -72,7 +72,7 @@ def test_value_that_a_parameter_cannot_take_is_rejected(parameter: Parameter, va
 
 
 @pytest.mark.parametrize(("low", "high", "log"), [(0.0, 1.0, False), (-3.0, 7.1, False), (1e-7, 0.3, True)])
-def test_scale_of_a_range_is_that_of_configspace(low: float, high: float, log: bool) -> None:
+def test_scale_of_a_range_equals_that_of_configspace(low: float, high: float, log: bool) -> None:
     parameter = Range(low, high, log=log)
     reference = UnitScaler(np.float64(low), np.float64(high), np.float64, log=log)
     positions = np.random.default_rng(0).random(200)

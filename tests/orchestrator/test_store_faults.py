@@ -103,7 +103,7 @@ def test_full_disk_is_reported_and_the_log_can_be_continued(store: EventStore, u
 def test_read_only_file_or_folder_is_reported_and_continued_after_repair(
     store: EventStore, url: str, tmp_path: Path, read_only: str
 ) -> None:
-    store.close()  # its log has been written back, there is nothing but the file
+    store.close()  # writes the WAL back and removes it, so that only the file is left
     for path in (tmp_path / "c.sqlite", *([tmp_path] if read_only == "folder" else [])):
         path.chmod(0o555)
     code = """

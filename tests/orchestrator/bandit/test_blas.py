@@ -49,8 +49,7 @@ def test_limit_restores_the_threads_after_callers_in_several_threads() -> None:
 
 
 def in_thread(function: Callable[[int], object], number: int) -> None:
-    """Call a function in a thread that ends, because a thread that lives keeps the right to set
-    limits."""
+    """Call a function in a thread that ends, because a live thread keeps the right to set limits."""
     thread = threading.Thread(target=function, args=(number,))
     thread.start()
     thread.join()
