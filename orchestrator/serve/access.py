@@ -9,6 +9,7 @@ machine (DNS rebinding) is rejected.
 """
 
 import asyncio
+import contextlib
 import hmac
 import os
 import re
@@ -80,11 +81,8 @@ def read_token() -> str:
     file = folder / "serve-token"
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        try:
+        with contextlib.suppress(FileExistsError):
             descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        except FileExistsError:
-            pass
-        else:
             with os.fdopen(descriptor, "w", encoding="ascii") as new:
                 new.write(secrets.token_urlsafe(24))
         if file.stat().st_mode & 0o077:

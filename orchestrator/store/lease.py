@@ -14,6 +14,7 @@ A process that takes over claims with the epoch that it found free, so only one 
 holder that was considered dead by mistake is fenced off at its next heartbeat or append.
 """
 
+import contextlib
 import json
 import os
 import socket
@@ -258,10 +259,8 @@ class Heartbeat:
         """
         self._is_over.set()
         self._thread.join(_JOIN_TIMEOUT_SECONDS)
-        try:
+        with contextlib.suppress(StoreError):
             self._writer.release()
-        except StoreError:
-            return
 
     def _live(self) -> None:
         while not self._is_over.wait(self._period_seconds):

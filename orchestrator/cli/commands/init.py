@@ -30,10 +30,10 @@ class Template(StrEnum):
     TABLE = "table"
 
 
-_COMPANIONS: Mapping[Template, tuple[str, str]] = {  # the example of the file, and its template
-    Template.FUNCTION: ("objective.py", "objective.py.jinja"),
-    Template.COMMAND: ("train.py", "train.py.jinja"),
-    Template.TABLE: ("results.csv", "results.csv.jinja"),
+_COMPANIONS: Mapping[Template, str] = {  # the example beside the file
+    Template.FUNCTION: "objective.py",
+    Template.COMMAND: "train.py",
+    Template.TABLE: "results.csv",
 }
 
 
@@ -53,10 +53,9 @@ def init(
         raise UserError(f"{file} exists already: name another file, or remove it")
     kind = template or _ask_for_template()
     values = {"name": _scalar(name_from(file.stem)), "evaluations": evaluations, "workers": workers, "schema": SCHEMA}
-    companion, source = _COMPANIONS[kind]
     console = SafeConsole()
     _write(console, file, _fill(f"{kind.value}.yaml.jinja", values))
-    _write(console, file.parent / companion, _fill(source, values))
+    _write(console, file.parent / _COMPANIONS[kind], _fill(f"{_COMPANIONS[kind]}.jinja", values))
     _write(console, file.parent / SCHEMA, json.dumps(schema(), indent=1) + "\n")
     named = shlex.quote(str(file))
     say(console, f"check it with: bbkb validate {named}; run it with: bbkb run {named}")
