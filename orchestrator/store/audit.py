@@ -81,13 +81,11 @@ class Audit:
         self._check_clock(row, event)
         self._apply(row, event, is_wrong=bool(broken))
 
-    def compare_head(self, extent: Extent) -> None:
-        """Check that the log ends with the event that was written last."""
+    def compare(self, extent: Extent) -> None:
+        """Check that the log ends with the event that was written last, and that `campaign.apply`
+        results in the same totals."""
         if extent.head is not None and not self.is_gap and self.previous != extent.head:
             self.problems.append("the log does not end with the event that was written last: its end was replaced")
-
-    def compare(self) -> None:
-        """Check that `campaign.apply` results in the same totals."""
         if self.state is None:
             self.notes.append("the counts of `status` were not compared: the log is damaged before its end")
         else:

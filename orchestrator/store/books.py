@@ -153,24 +153,21 @@ class Books:
         is_retried = isinstance(event, events.TrialFailed) and not event.is_final
         trial.state = "waiting" if is_retried else "finished"
 
-    def _reopen(self, event: events.TrialsReopened) -> Iterator[str]:
-        for reopened in event.trials:
-            trial = self.trials.get(reopened.trial)
-            if trial is None or not trial.has_ended or trial.has_succeeded or trial.is_stopped:
-                yield f"trial {reopened.trial} was reopened, and had not failed"
-            else:
-                yield from _same_attempt(trial, reopened, "reopened")
-                trial.state = "waiting"
-
-    def _continue(self, event: events.TrialsContinued) -> Iterator[str]:
-        for continued in event.trials:
-            trial = self.trials.get(continued.trial)
-            if trial is None or not trial.has_ended or trial.has_succeeded or not trial.is_stopped:
-                yield f"trial {continued.trial} was continued, and had not been stopped"
+    def _queue_again(self, event: events.TrialsReopened | events.TrialsContinued) -> Iterator[str]:
+        is_continued = isinstance(event, events.TrialsContinued)
+        verb = "continued" if is_continued else "reopened"
+        expected = (True, False, is_continued)  # whether it has ended, has succeeded, is stopped
+        for again in event.trials:
+            trial = self.trials.get(again.trial)
+            if trial is None or (trial.has_ended, trial.has_succeeded, trial.is_stopped) != expected:
+                before = "been stopped" if is_continued else "failed"
+                yield f"trial {again.trial} was {verb}, and had not {before}"
                 continue
-            yield from _same_attempt(trial, continued, "continued")
-            if trial.has_no_checkpoint:
-                yield f"trial {continued.trial} was continued after its checkpoint was removed"
+            if (again.arm, again.attempt) != (trial.arm, trial.attempt):
+                attempt = f"arm {again.arm}, attempt {again.attempt}"
+                yield f"trial {again.trial} was {verb} as {attempt}; it is another"
+            if is_continued and trial.has_no_checkpoint:
+                yield f"trial {again.trial} was continued after its checkpoint was removed"
             trial.state = "waiting"
             trial.is_stopped = False
 
@@ -215,18 +212,12 @@ _RECORDS: Mapping[type[events.Event], Callable[[Books, Any], Iterator[str]]] = {
     events.TrialSucceeded: Books._end,
     events.TrialStopped: Books._end,
     events.TrialFailed: Books._end,
-    events.TrialsReopened: Books._reopen,
-    events.TrialsContinued: Books._continue,
+    events.TrialsReopened: Books._queue_again,
+    events.TrialsContinued: Books._queue_again,
     events.CheckpointsRemoved: Books._remove_checkpoints,
     events.ModelRefreshed: Books._refresh,
     events.CandidatesGrown: Books._grow,
 }
-
-
-def _same_attempt(trial: _Trial, returned: Any, verb: str) -> Iterator[str]:
-    if (returned.arm, returned.attempt) != (trial.arm, trial.attempt):
-        attempt = f"arm {returned.arm}, attempt {returned.attempt}"
-        yield f"trial {returned.trial} was {verb} as {attempt}; it is another"
 
 
 def _counts_of(state: CampaignState) -> Mapping[str, object]:

@@ -66,8 +66,7 @@ class EventStore(EventLog):
             if not sa.inspect(connection).has_table(HOLDERS.name):
                 return Holding(row.epoch)  # a database of an older version
             query = sa.select(*(HOLDERS.c[name] for name in Holding.__slots__)).where(HOLDERS.c.campaign == campaign)
-            holder = connection.execute(query).one_or_none()
-        return Holding(row.epoch) if holder is None else Holding(*holder)
+            return Holding(*(connection.execute(query).one_or_none() or (row.epoch,)))
 
     def claimed_settings(self, campaign: str) -> str:
         """Return the campaign file of the newest claim as JSON; empty if the claim has none."""

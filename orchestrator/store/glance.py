@@ -133,6 +133,5 @@ def _notes(connection: sqlite3.Connection, campaign: str) -> tuple[Note, ...]:
 
 
 def _holding(connection: sqlite3.Connection, campaign: str) -> Holding:
-    columns = ", ".join(Holding.__slots__)
-    found = connection.execute(f"SELECT {columns} FROM bbkb_holders WHERE campaign = ?", (campaign,)).fetchone()
-    return Holding(0) if found is None else Holding(*found)
+    query = f"SELECT {', '.join(Holding.__slots__)} FROM bbkb_holders WHERE campaign = ?"
+    return Holding(*(connection.execute(query, (campaign,)).fetchone() or (0,)))

@@ -23,7 +23,11 @@ def verify(store: EventStore, campaign: str) -> Audit:
     """
     audit = Audit(store, campaign, store.holding(campaign).holder)
     problems = audit.problems
-    problems += [f"SQLite's own check: {line}" for line in _damages(store)]
+    try:
+        damages = store.damages()
+    except StoreError as error:
+        damages = [str(error)]
+    problems += [f"SQLite's own check: {line}" for line in damages]
     extent = _extent(store, campaign, problems)
     if extent.events != extent.length or extent.last + 1 != extent.length:
         problems.append(
@@ -38,8 +42,7 @@ def verify(store: EventStore, campaign: str) -> Audit:
         position = row.position + 1
     if position < extent.length:
         problems.append(_missing(position, extent.length - 1))
-    audit.compare_head(extent)
-    audit.compare()
+    audit.compare(extent)
     return audit
 
 
@@ -50,13 +53,6 @@ def _extent(store: EventStore, campaign: str, problems: list[str]) -> Extent:
     except StoreError as error:
         problems.append(f"events cannot be counted: {error}")
         return Extent(length, length, length - 1)
-
-
-def _damages(store: EventStore) -> list[str]:
-    try:
-        return store.damages()
-    except StoreError as error:
-        return [str(error)]
 
 
 def _missing(first: int, last: int) -> str:
