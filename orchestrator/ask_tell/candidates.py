@@ -22,13 +22,14 @@ from orchestrator.ask_tell.checks import (
 from orchestrator.ask_tell.learner import first_model
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.old_files import find_old_names, repeat_calls
-from orchestrator.ask_tell.older import accepts_options, warn
+from orchestrator.ask_tell.older import accepts_options
 from orchestrator.ask_tell.saving import Entry, Kind, build_arms, dump_arms, dump_named
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import AnyStrategy, never_waits
 from orchestrator.campaign.rules import Rules
+from orchestrator.errors import warn_of_older
 from orchestrator.version import __version__
 
 find_old_names()  # a pickle imports this module before it refers to a strategy
@@ -173,7 +174,7 @@ class CandidateOptimizer(AskTell):
         """
         results = check_results(indices, rewards, len(self._setup.arms))
         if any(result.value is None for result in results):
-            warn("tell(indices, None)", stacklevel=3)
+            warn_of_older("None is ambiguous: write fail(indices)", stacklevel=3)
         self._search.tell(results)
 
     @exclusive

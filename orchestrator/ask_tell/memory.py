@@ -131,10 +131,6 @@ class MemoryCampaign:
         trial = self.paused_trial(arm) if running is None else running
         return 0 if trial is None else self.state.trainings.step(trial)
 
-    def attempt(self, trial: int) -> int:
-        """Return the index of a running trial's attempt."""
-        return self.state.running[trial].attempt
-
     def choose(self, arms: Sequence[int], reason: str, **details: Any) -> None:
         """Queue new trials of `arms`. `details`: further fields of the event."""
         trials = itertools.count(self.state.totals.chosen)
@@ -196,7 +192,7 @@ class MemoryCampaign:
 
     def end(self, trial: int, result: ArmResult) -> None:
         """Record the result of a running trial."""
-        ended = {"trial": trial, "attempt": self.attempt(trial), **_ATTEMPT}
+        ended = {"trial": trial, "attempt": self.state.running[trial].attempt, **_ATTEMPT}
         if result.value is None:
             self.take(TrialFailed(**ended, **_FAILURE))
         else:
@@ -205,12 +201,11 @@ class MemoryCampaign:
     def stop(self, trial: int, cause: str) -> None:
         """Record that a running trial is stopped at the step of its last report."""
         curve = self.state.trainings.curves.get(trial)
-        has_reported = curve is not None and curve.steps
         self.take(
             TrialStopped(
                 trial=trial,
-                attempt=self.attempt(trial),
-                value=self.rules.sign * curve.rewards[-1] if curve and has_reported else None,
+                attempt=self.state.running[trial].attempt,
+                value=self.rules.sign * curve.rewards[-1] if curve and curve.steps else None,
                 step=self.state.trainings.step(trial),
                 cause=cause,
                 **_ATTEMPT,

@@ -13,26 +13,13 @@ from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.errors import warn_of_older
 
 P = ParamSpec("P")
-_SPELLINGS = {  # older spelling → its replacement
-    "expect": "expect is called mark_pending: write mark_pending(…)",
-    "reached": "reached is called last_step: write last_step(…)",
-    "best()": "best is a property: write best.parameters and best.value",
-    "front()": "front is a property: write parameters and metrics of its trials",
-    "pair": "a trial has attributes: write parameters and value",
-    "tell(configuration, None)": "None is ambiguous: write fail(configuration)",
-    "tell(indices, None)": "None is ambiguous: write fail(indices)",
-}
+_ATTRIBUTES = "a trial has attributes: write parameters and value"
 _RENAMED = {"expect": "mark_pending", "reached": "last_step"}
 _REFUSED = {
     "direction": "direction must be left out, because rewards are maximized; negate values to minimize",
     "existing": "existing must be left out with a space; pass earlier results to tell instead",
     "limit": "limit must be written candidate_limit; `limit` is an argument of ask",
 }
-
-
-def warn(spelling: str, stacklevel: int = 2) -> None:
-    """Warn, at the line that called the caller, that a spelling will be removed in the next version."""
-    warn_of_older(_SPELLINGS.get(spelling, spelling), stacklevel + 1)
 
 
 class Renamed:
@@ -43,7 +30,7 @@ class Renamed:
         new_name = _RENAMED.get(name, "")
         if not hasattr(type(self), new_name):
             return super().__getattribute__(name)  # raises the AttributeError again
-        warn(name)
+        warn_of_older(f"{name} is called {new_name}: write {new_name}(…)")
         return getattr(self, new_name)
 
 
@@ -71,7 +58,7 @@ def accepts_options(initialize: Callable[P, None]) -> Callable[P, None]:
         bound.arguments["strategy"] = named_strategy(choice, options, has_existing)
         maker = "BBKB.paper" if options.get("preset") == "paper" else "BBKB"
         shown = ", ".join(f"{name}=…" for name in options if name != "preset")
-        warn(f"options belong to the strategy: write strategy={maker}({shown}), from bbkb.strategies")
+        warn_of_older(f"options belong to the strategy: write strategy={maker}({shown}), from bbkb.strategies")
         return initialize(*bound.args, **bound.kwargs)
 
     return with_options
@@ -84,19 +71,19 @@ class SearchResult(TrialResult):
 
     def __call__(self) -> tuple[Any, float | None]:
         """Return the pair that `best()` returned in version 0.2."""
-        warn("best()")
+        warn_of_older("best is a property: write best.parameters and best.value")
         return self._pair[0], self.value
 
     def __getitem__(self, key: str | int) -> Any:
         """Return an item of the mapping or pair that version 0.2 returned."""
-        warn("pair")
+        warn_of_older(_ATTRIBUTES)
         if isinstance(key, int):
             return self._pair[key]
         return dict(zip(("configuration", "value", "candidate", "reward"), self._pair * 2, strict=True))[key]
 
     def __iter__(self) -> Iterator[Any]:
         """Iterate over the pair that version 0.2 returned."""
-        warn("pair")
+        warn_of_older(_ATTRIBUTES)
         return iter(self._pair)
 
     @property
@@ -113,5 +100,5 @@ class Front(tuple[TrialResult, ...]):
 
     def __call__(self) -> list[tuple[dict[str, Any], dict[str, float]]]:
         """Return pairs of a configuration and its values."""
-        warn("front()")
+        warn_of_older("front is a property: write parameters and metrics of its trials")
         return [(dict(trial.parameters), dict(trial.metrics)) for trial in self]

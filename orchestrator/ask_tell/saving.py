@@ -46,7 +46,6 @@ _SHOWN = 1000  # characters of an error's text, which may repeat a value of the 
 Kind = Literal["arms", "space"]  # the key that identifies a file of this kind
 _MOST_BYTES = 2_000_000_000  # of a saved file
 _CLASSES: Mapping[Kind, str] = {"arms": "CandidateOptimizer", "space": "Optimizer"}
-_OTHER: Mapping[Kind, Kind] = {"arms": "space", "space": "arms"}
 
 
 def write_saved(path: str | Path, saved: Mapping[str, object]) -> None:
@@ -69,8 +68,9 @@ def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, r
             raise ValueError(f"its format must be {FORMAT}")
         if _CHECKSUM in saved and saved.pop(_CHECKSUM) != _checksum(saved):
             raise ValueError("its checksum differs from its content; to load it anyway, remove `checksum`")
-        if (other_class := _OTHER[kind]) in saved:
-            raise ValueError(f"it was written by {_CLASSES[other_class]}; write {_CLASSES[other_class]}.load(path)")
+        for other, written_by in _CLASSES.items():
+            if other != kind and other in saved:
+                raise ValueError(f"it was written by {written_by}; write {written_by}.load(path)")
         if not runs_code:
             _refuse_import(saved)
         restore(saved)

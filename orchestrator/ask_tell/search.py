@@ -128,7 +128,7 @@ class Search:
     ) -> int:  # fmt: skip
         """Record the value and further metrics of the arm's trial at a step. Return the trial."""
         (trial,) = self.campaign.start([arm], PENDING)
-        report = StepReport(trial, self.campaign.attempt(trial), step, value)
+        report = StepReport(trial, self.campaign.state.running[trial].attempt, step, value)
         further = ((trial, step, dict(metrics)),) if metrics else ()
         self.take(ReportsArrived(time=0.0, reports=(report,), metrics=further))
         return trial

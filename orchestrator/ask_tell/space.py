@@ -23,7 +23,7 @@ from orchestrator.ask_tell.checks import (
     check_seed,
 )
 from orchestrator.ask_tell.memory import ArmResult
-from orchestrator.ask_tell.older import Front, accepts_options, warn
+from orchestrator.ask_tell.older import Front, accepts_options
 from orchestrator.ask_tell.saving import Kind
 from orchestrator.ask_tell.setup import (
     SearchSetup,
@@ -36,6 +36,7 @@ from orchestrator.ask_tell.setup import (
 )
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.strategy import never_waits
+from orchestrator.errors import warn_of_older
 
 Value = float | Mapping[str, float]  # several metrics by name
 Configurations = Sequence[Mapping[str, Scalar]] | Mapping[str, Scalar]
@@ -181,7 +182,7 @@ class Optimizer(AskTell):
         rows = [values] if is_alone and not is_listed else values
         results = check_metrics(rows, self.metrics, len(told))
         if None in results:
-            warn("tell(configuration, None)", stacklevel=3)
+            warn_of_older("None is ambiguous: write fail(configuration)", stacklevel=3)
         self._tell(told, results)
 
     @exclusive

@@ -141,8 +141,6 @@ class Durations:
 
     def after_success(self, seconds: float) -> "Durations":
         """Return the durations after one more successful evaluation."""
-        if not seconds:
-            return self
         return replace(
             self,
             evaluation_sum=self.evaluation_sum + seconds,
@@ -155,16 +153,12 @@ class Durations:
         `since` is None for the first outcome of a session.
         """
         mean = self.between_outcomes
-        if not since and not mean:
-            return self
         if since is None or not mean:
             return replace(self, between_outcomes=since or 0.0)
         return replace(self, between_outcomes=(1.0 - _RECENT) * mean + _RECENT * since)
 
     def after_choice(self, seconds: float, is_first: bool) -> "Durations":
         """Return the durations after a choice. `is_first`: whether it follows a refresh."""
-        if not (seconds or self.choosing or self.fitting):
-            return self
         return replace(self, choosing=seconds, fitting=seconds if is_first else self.fitting)
 
 

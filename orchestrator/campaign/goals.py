@@ -80,10 +80,7 @@ class CampaignGoals:
             )
             for section in settings.get("objectives", ())
         )
-        constraints = tuple(
-            ConstraintGoal(metric=section["metric"], at_most=section.get("at_most"), at_least=section.get("at_least"))
-            for section in settings.get("constraints", ())
-        )
+        constraints = tuple(ConstraintGoal(**section) for section in settings.get("constraints", ()))
         return CampaignGoals(named or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),), constraints)
 
     def plain(self) -> dict[str, Any]:

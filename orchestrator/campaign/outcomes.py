@@ -60,8 +60,7 @@ def _results_after(state: CampaignState, event: TrialSucceeded, run: RunningAtte
         count = state.totals.succeeded + 1
         ended = state.totals.ended + 1
         gains = results.gains.after_result(reward, count, ended, state.rules.stop_when)
-        is_same = best is results.best and gains is results.gains
-        return results if is_same else replace(results, best=best, gains=gains)
+        return replace(results, best=best, gains=gains)
     front = results.front.after(goals, event.trial, (event.value, event.metrics), run.parameters)
     return replace(results, best=best, front=front)
 
@@ -307,8 +306,6 @@ def _with_curves(
     state: CampaignState, trainings: Trainings, reports: Sequence[StepRewards]
 ) -> Trainings:  # fmt: skip
     """Return `trainings` with the reports of trials that are running in `state`."""
-    if not reports:
-        return trainings
     running = state.running
     arms = {report.trial: running[report.trial].arm for report in reports if report.trial in running}
     return trainings.after_reports(reports, arms)

@@ -139,16 +139,14 @@ def _compute(state: CampaignState, event: events.ComputingBegan) -> CampaignStat
 
 
 def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
-    attempts = tuple(
-        QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters)
-        for pick in event.picks
-    )  # fmt: skip
-    count = len(attempts)
+    count = len(event.picks)
     rule = state.rules.stop_when
     gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, rule)
     seconds = _computing_seconds(state, event)
     trainings = state.trainings
+    attempts: list[QueuedAttempt] = []
     for pick in event.picks:
+        attempts.append(QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters))
         if pick.copied is not None:
             trainings = trainings.after_copy(
                 pick.trial, pick.arm, pick.copied, state.rules.stopping, state.rules.steps is not None

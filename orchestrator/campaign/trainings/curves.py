@@ -212,8 +212,6 @@ class Trainings:
 
     def start_refresh(self) -> "Trainings":
         """Return a copy that stores the curves which the starting refresh will learn."""
-        if not self.curves and not self.learned.curves:
-            return self
         learned = LearnedCurves(tuple(self.curves.values()), tuple(sorted(self.paused)))
         return replace(self, learned=learned)
 

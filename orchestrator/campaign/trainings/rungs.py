@@ -130,8 +130,6 @@ class Rungs:
             for rung, there in self.contests.items()
             if trial in there
         }
-        if not contests:
-            return self
         return replace(self, contests=with_items(self.contests, contests))
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
@@ -157,11 +155,8 @@ class Rungs:
 
     def after_continuing(self, trials: Iterable[int]) -> "Rungs":
         """Return a copy in which these stopped trials continue to the rung after their last one."""
-        excused = {
-            trial: (self.last_rungs[trial][0], _EXCUSED) for trial in trials if trial in self.last_rungs
-        }  # fmt: skip
-        if not excused:
-            return self
+        known = [trial for trial in trials if trial in self.last_rungs]
+        excused = {trial: (self.last_rungs[trial][0], _EXCUSED) for trial in known}
         return replace(self, last_rungs=with_items(self.last_rungs, excused))
 
     def without(self, trial: int) -> "Rungs":
