@@ -7,7 +7,7 @@ from pathlib import Path
 from orchestrator import files
 from orchestrator.errors import UserError
 from orchestrator.history.fold import History
-from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values
+from orchestrator.report.figure import Figure, axis, label, layout, scatter
 from orchestrator.report.notebook import plotly_figure
 
 IMAGES = (".png", ".svg", ".pdf")
@@ -37,18 +37,8 @@ def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
 
 
 def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
-    curves = [(label(name), *best_steps(history)) for name, history in runs]
-    lines: list[Spec] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": x,
-            "y": round_values(y),
-            "line": {"width": 2.5, "shape": "hv"},
-        }
-        for name, x, y in curves
-    ]
+    line = {"width": 2.5, "shape": "hv"}
+    lines = [scatter("lines", *best_steps(history), name=label(name), line=line) for name, history in runs]
     xaxis = axis(_EVALUATIONS, rangemode="tozero")
     return Figure(
         name=f"best-{direction}",

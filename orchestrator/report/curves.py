@@ -135,8 +135,7 @@ def _bands(history: History, shown: list[TrialRow]) -> list[Spec]:
     bands = []
     for row in _rows_with_forecast(history, shown) if end is not None else []:
         forecast = history.campaign.trainings.forecasts[row.trial]
-        last = max(row.training.reports)
-        value = row.training.reports[last]
+        last, value = max(row.training.reports.items())
         bands.append(
             {
                 "type": "scatter",

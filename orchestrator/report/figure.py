@@ -89,6 +89,11 @@ def _round(value: float, digits: int) -> float:
     return rounded if math.isfinite(rounded) else value  # the largest floats would become infinite
 
 
+def scatter(mode: str, x: Iterable[object], y: Iterable[float], **options: object) -> Spec:
+    """Return points or lines (n,) with rounded heights; `options` are plotly's."""
+    return {"type": "scatter", "mode": mode, "x": list(x), "y": round_values(y), **options}
+
+
 def axis(title: str, **options: object) -> Spec:
     """Return an axis. The title contains the unit in brackets; `options` are plotly's."""
     colors = {"gridcolor": "--grid", "linecolor": "--line", "zeroline": False}

@@ -18,6 +18,7 @@ from orchestrator.report.figure import (
     layout,
     parameters_label,
     round_values,
+    scatter,
     sentences,
 )
 from orchestrator.report.progress import INFEASIBLE, step_figure
@@ -69,16 +70,15 @@ def _values(history: History, row: TrialRow) -> tuple[float, ...]:
 
 def _points(history: History, rows: list[TrialRow], pair: tuple[int, int], name: str, marker: Spec) -> Spec:
     values = [_values(history, row) for row in rows]
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "name": name,
-        "x": round_values(point[pair[0]] for point in values),
-        "y": round_values(point[pair[1]] for point in values),
-        "text": [f"trial {row.trial}<br>{parameters_label(row.parameters.items())}" for row in rows],
-        "hovertemplate": "<b>%{x}, %{y}</b><br>%{text}<extra></extra>",
-        "marker": marker,
-    }
+    return scatter(
+        "markers",
+        round_values(point[pair[0]] for point in values),
+        (point[pair[1]] for point in values),
+        name=name,
+        text=[f"trial {row.trial}<br>{parameters_label(row.parameters.items())}" for row in rows],
+        hovertemplate="<b>%{x}, %{y}</b><br>%{text}<extra></extra>",
+        marker=marker,
+    )
 
 
 def hypervolume_course(history: History) -> Figure | None:

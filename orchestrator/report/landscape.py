@@ -19,6 +19,7 @@ from orchestrator.report.figure import (
     layout,
     look,
     round_values,
+    scatter,
     sentences,
     visible_range,
 )
@@ -149,14 +150,7 @@ def _slice(surrogate: Surrogate, parameter: int, number: int) -> list[Spec]:
 
 def _scatter(mode: str, x: Floats, y: Floats, **options: object) -> Spec:
     """Return points or a line (n,) without hover text."""
-    return {
-        "type": "scatter",
-        "mode": mode,
-        "x": round_values(x),
-        "y": round_values(y),
-        "hoverinfo": "skip",
-        **options,
-    }
+    return scatter(mode, round_values(x), y, hoverinfo="skip", **options)
 
 
 def _panel(number: int, columns: int, lines: int, dimension: Dimension) -> Spec:

@@ -23,7 +23,7 @@ from orchestrator.report.figure import (
     label,
     layout,
     parameters_label,
-    round_values,
+    scatter,
     sentences,
     short,
     visible_range,
@@ -132,16 +132,16 @@ def _points(course: Course, points: Sequence[Point[TrialRow]], name: str) -> Spe
     count = len(course.points)
     few = count <= _FEW_POINTS * 5
     rows = [point.item for point in points]
-    return {
-        "type": "scatter" if count <= MANY_POINTS else "scattergl",
-        "mode": "markers",
-        "name": name,
-        "x": list(map(course.position, points)),
-        "y": round_values(row.value or 0.0 for row in rows),
-        "text": [f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
-        "hovertemplate": "<b>%{y}</b><br>%{text}<extra></extra>",
-        "marker": {"color": "--point", "size": 7 if few else 4, "opacity": 0.75 if few else 0.5},
-    }
+    return scatter(
+        "markers",
+        map(course.position, points),
+        (row.value or 0.0 for row in rows),
+        type="scatter" if count <= MANY_POINTS else "scattergl",
+        name=name,
+        text=[f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
+        hovertemplate="<b>%{y}</b><br>%{text}<extra></extra>",
+        marker={"color": "--point", "size": 7 if few else 4, "opacity": 0.75 if few else 0.5},
+    )
 
 
 def _best_line(course: Course, improvements: Sequence[Point[TrialRow]]) -> Spec:
@@ -149,17 +149,16 @@ def _best_line(course: Course, improvements: Sequence[Point[TrialRow]]) -> Spec:
     unit = "steps" if course.counts_steps else "evaluations"
     steps = [step for step in improvements if course.is_visible(step.item)] or improvements[-1:]
     values = [step.item.value or 0.0 for step in steps]
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": "best so far",
-        "x": [*map(course.position, steps), course.end],
-        "y": round_values([*values, values[-1]]),
-        "text": [*(f"trial {step.item.trial}" for step in steps), "so far"],
-        "hovertemplate": f"best after %{{x}} {unit}: <b>%{{y}}</b> (%{{text}})<extra></extra>",
-        "line": {"color": "--accent", "width": 2.5, "shape": "hv"},
-        "marker": {"size": [7] * len(steps) + [0], "color": "--accent"},
-    }
+    return scatter(
+        "lines+markers",
+        [*map(course.position, steps), course.end],
+        [*values, values[-1]],
+        name="best so far",
+        text=[*(f"trial {step.item.trial}" for step in steps), "so far"],
+        hovertemplate=f"best after %{{x}} {unit}: <b>%{{y}}</b> (%{{text}})<extra></extra>",
+        line={"color": "--accent", "width": 2.5, "shape": "hv"},
+        marker={"size": [7] * len(steps) + [0], "color": "--accent"},
+    )
 
 
 def regret_gaps(history: History) -> NDArray[np.float64]:
@@ -216,15 +215,14 @@ def _decades(values: NDArray[np.float64]) -> float:
 def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: Spec) -> Figure:
     """Return a step line of `values` (n,), one for each evaluation."""
     shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
-    trace = {
-        "type": "scatter",
-        "mode": "lines" if len(values) > 1 else "markers",
-        "x": (shown + 1).tolist(),
-        "y": round_values(values[shown]),
-        "hovertemplate": "after %{x} evaluations: <b>%{y}</b><extra></extra>",
-        "line": {"color": "--accent", "width": 2, "shape": "hv"},
-        "marker": {"color": "--accent"},
-    }
+    trace = scatter(
+        "lines" if len(values) > 1 else "markers",
+        (shown + 1).tolist(),
+        values[shown],
+        hovertemplate="after %{x} evaluations: <b>%{y}</b><extra></extra>",
+        line={"color": "--accent", "width": 2, "shape": "hv"},
+        marker={"color": "--accent"},
+    )
     xaxis = counting_axis("evaluations", len(values))
     return Figure(name=name, title=title, caption=caption, traces=[trace], layout=layout(xaxis, yaxis), is_wide=False)
 

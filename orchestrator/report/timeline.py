@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from orchestrator.history.fold import History
 from orchestrator.history.rows import AttemptRow
-from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, sentences, short
+from orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, scatter, sentences, short
 from orchestrator.wording import plural
 from workers.messages import FailureKind, Share
 
@@ -238,16 +238,15 @@ def utilization(history: History) -> Figure | None:
         running and f"{plural(len(running), 'running evaluation')} counted as busy.",
         len(clock.lengths) > 1 and "Evaluations that were lost with a session count as idle time.",
     )
-    trace = {
-        "type": "scatter",
-        "mode": "lines",
-        "x": round_values(edges / seconds),
-        "y": round_values(100 * np.r_[share, share[-1]], digits=4),
-        "hovertemplate": f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
-        "line": {"color": "--accent", "width": 1.5, "shape": "hv"},
-        "fill": "tozeroy",
-        "fillcolor": "--fill",
-    }
+    trace = scatter(
+        "lines",
+        round_values(edges / seconds),
+        100 * np.r_[share, share[-1]],
+        hovertemplate=f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
+        line={"color": "--accent", "width": 1.5, "shape": "hv"},
+        fill="tozeroy",
+        fillcolor="--fill",
+    )
     xaxis = axis(f"time in session ({unit})", range=[0, total / seconds])
     return Figure(
         name="utilization",
