@@ -114,7 +114,7 @@ class SearchSetup:
         return {
             "space": dump_space(self.space.parameters),
             "forbid": dump_forbid(self.space.forbid),
-            "direction": "maximize" if self.goals.objectives[0].is_maximized else "minimize",
+            "direction": self.goals.objectives[0].direction,
             **({} if self.goals.is_single else {"goals": self.goals.plain()}),
             "strategy": dump_strategy(self.strategy),
             "seed": self.seed,

@@ -145,11 +145,6 @@ class Rules:
     strategy: StrategyRules = StrategyRules()
 
     @property
-    def is_maximized(self) -> bool:
-        """Whether larger values of the first objective are better."""
-        return self.goals.objectives[0].is_maximized
-
-    @property
     def last_step(self) -> int | None:
         """The step at which a training ends; None if it is not given."""
         return None if self.training is None else self.training.last_step

@@ -251,7 +251,7 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
 def _best_status(state: CampaignState) -> BestStatus:
     best = state.best_known
     return BestStatus(
-        direction="maximized" if state.rules.is_maximized else "minimized",
+        direction=f"{state.rules.goals.objectives[0].direction}d",
         recommended=state.refresh.recommended,
         **({} if best is None else same_fields(best, BestStatus)),
     )

@@ -36,6 +36,7 @@ _RUNNING_SHOWN = 5
 _RESULTS_SHOWN = 3
 _FAILURES_SHOWN = 2
 _LINE = 110  # characters in the line about a trial
+_CALIBRATED = "of results within two standard deviations of the model's prediction"
 
 
 class View(ABC):
@@ -218,6 +219,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
     slots = status.workers.slots
     elapsed = duration(status.budget.elapsed_seconds)
     least = duration(status.workers.least_seconds)
+    share = status.model.calibration
     listed = [
         ("best", _best(status)),
         *((name, Text(text)) for name, text in search_facts(status)),
@@ -228,7 +230,7 @@ def rows(status: Status) -> list[tuple[str, Text]]:
         ("ended", Text(f"{status.trials.done}: {status.trials.outcomes}", style="red" if status.trials.failed else "")),
         ("existing", Text(_existing(status))),
         ("model", Text(_inducing(status))),
-        ("calibration", Text(_calibration(status))),
+        ("calibration", Text("" if share is None else f"{share:.0%} {_CALIBRATED}")),
         ("steps", Text(_reliability(status))),
         *(("warning", Text(remark, style="red")) for remark in status.remarks),
         ("set aside", Text(_set_aside(status), style="red")),
@@ -292,12 +294,6 @@ def _result(attempt: EndedAttempt) -> str:
     return one_line(
         f"trial {attempt.trial}: {ended} in {duration(attempt.seconds)}, {assignments(attempt.parameters)}", _LINE
     )
-
-
-def _calibration(status: Status) -> str:
-    if status.model.calibration is None:
-        return ""
-    return f"{status.model.calibration:.0%} of results within two standard deviations of the model's prediction"
 
 
 def _best(status: Status) -> Text:

@@ -35,7 +35,6 @@ def describe_trial(history: History, number: int) -> Plain | None:
     if not 0 <= number < len(history.trials):
         return None
     row = history.trials[number]
-    attempts = [attempt for attempt in history.attempts if attempt.trial == number]
     training = row.training
     reports = sorted(training.reports.items())[-MOST_REPORTS:]
     return {
@@ -63,7 +62,8 @@ def describe_trial(history: History, number: int) -> Plain | None:
                 "seconds": duration(max(0.0, attempt.finished - attempt.started)),
                 "worker": attempt.worker,
             }
-            for attempt in attempts
+            for attempt in history.attempts
+            if attempt.trial == number
         ],
         "notes": [note.text for note in history.notes if note.trial == number],
     }

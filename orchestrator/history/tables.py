@@ -60,7 +60,7 @@ class History:
     @property
     def is_maximized(self) -> bool:
         """Whether the first objective is maximized."""
-        return self.campaign.rules.is_maximized
+        return self.goals.objectives[0].is_maximized
 
     @property
     def sign(self) -> float:

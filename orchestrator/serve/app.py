@@ -13,7 +13,6 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from importlib import resources
 from pathlib import Path
 
 import plotly
@@ -22,6 +21,7 @@ from aiohttp import web
 from orchestrator.errors import BbkbError
 from orchestrator.history.fold import History
 from orchestrator.history.one_trial import Plain
+from orchestrator.report.figure import resource
 from orchestrator.serve import views
 from orchestrator.serve.access import HEADERS, Access, guard
 from orchestrator.serve.campaigns import READ_SECONDS, Campaigns
@@ -196,7 +196,7 @@ class Server:
 
 
 async def _send_page(file: str, _request: web.Request) -> web.Response:
-    return web.Response(text=_resource(file), content_type="text/html")
+    return web.Response(text=resource(file, "serve"), content_type="text/html")
 
 
 async def _send_static(request: web.Request) -> web.StreamResponse:
@@ -207,7 +207,7 @@ async def _send_static(request: web.Request) -> web.StreamResponse:
     if file not in _STATIC:
         raise web.HTTPNotFound
     package, kind = _STATIC[file]
-    return web.Response(text=_resource(file, package), content_type=kind)
+    return web.Response(text=resource(file, package), content_type=kind)
 
 
 def _draw(feed: Feed) -> tuple[int, bytes] | None:
@@ -245,7 +245,3 @@ def _to_json(value: object) -> str:
 def _visible(match: re.Match[str]) -> str:
     character = chr(int(match["code"], 16)) if match["code"] else ""
     return match[0] if printable(character) == character else f"\\{match[0]}"
-
-
-def _resource(name: str, package: str = "serve") -> str:
-    return resources.files(f"orchestrator.{package}").joinpath(name).read_text(encoding="utf-8")

@@ -81,8 +81,7 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
         yield f"the best value, {best.value:.6g}, is of the {best.origin}"
     objectives = state.rules.goals.objectives
     if len(objectives) == 1:
-        direction = "maximized" if objectives[0].is_maximized else "minimized"
-        text = status_of(run.name, state).best.text if taken is best else f"{taken}, {direction}"
+        text = status_of(run.name, state).best.text if taken is best else f"{taken}, {objectives[0].direction}d"
         yield f"value {text}"
     if taken is not best and best.parameters != taken.parameters:
         yield (
