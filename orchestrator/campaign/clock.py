@@ -1,7 +1,7 @@
 """The time of a campaign and of its workers. All times are on the executor's clock."""
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Literal
+from typing import Literal, Self
 
 Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end", "dispatch"]
 
@@ -100,17 +100,10 @@ class Clock:
             transit=self.transit.plus(before - computing, after, self.computing_seconds is not None),
         )
 
-    def advance(
-        self,
-        time: float,
-        workers: int,
-        free: int,
-        cause: Cause,
-        is_computing: bool,
-    ) -> "Clock":
+    def advance(self, time: float, slots: int, free: int, cause: Cause, is_computing: bool) -> Self:
         """Return the clock at `time`.
 
-        Until then, `cause` kept `free` of the `workers` idle. `is_computing`: the strategy was
+        Until then, `cause` kept `free` of the `slots` idle. `is_computing`: the strategy was
         computing.
         """
         seconds = time - self.last_time
@@ -121,7 +114,7 @@ class Clock:
             self,
             last_time=time,
             elapsed_seconds=self.elapsed_seconds + seconds,
-            capacity_seconds=self.capacity_seconds + seconds * workers,
+            capacity_seconds=self.capacity_seconds + seconds * slots,
             computing_seconds=computing,
             idle=self.idle.plus(cause, seconds * free),
         )

@@ -270,17 +270,11 @@ def _without_lost_workers(failures: Failures, arm: int) -> Failures:
     return replace(failures, workers_lost=without(failures.workers_lost, arm))
 
 
-def _with_finished(
-    state: CampaignState, trial: int, observation: Observation
-) -> ImmutableQueue[FinishedTrial]:  # fmt: skip
-    return as_queue(state.finished).with_last((FinishedTrial(trial, observation),))
+def _with_finished(state: CampaignState, trial: int, ended: Observation) -> Sequence[FinishedTrial]:
+    return as_queue(state.finished).with_last((FinishedTrial(trial, ended),))
 
 
-def _reports_of(
-    state: CampaignState, event: TrialSucceeded | TrialStopped
-) -> Sequence[StepRewards]:  # fmt: skip
-    if not event.reports:
-        return ()
+def _reports_of(state: CampaignState, event: TrialSucceeded | TrialStopped) -> list[StepRewards]:
     metrics = {(event.trial, step): numbers for step, numbers in event.report_metrics}
     reports = [StepReport(event.trial, event.attempt, *report) for report in event.reports]
     return _rewards_of(state, reports, metrics)
@@ -290,7 +284,7 @@ def _rewards_of(
     state: CampaignState,
     reports: Sequence[StepReport],
     metrics: Mapping[tuple[int, int], Mapping[str, float]],
-) -> Sequence[StepRewards]:
+) -> list[StepRewards]:
     """Return the rewards of `reports`. `metrics`: further numbers by trial and step."""
     goals = state.rules.goals
     if goals.is_single:
@@ -311,7 +305,5 @@ def _with_curves(
     return trainings.after_reports(reports, arms)
 
 
-def _at_rungs(
-    state: CampaignState, trainings: Trainings, reports: Sequence[StepRewards]
-) -> Trainings:  # fmt: skip
+def _at_rungs(state: CampaignState, trainings: Trainings, reports: list[StepRewards]) -> Trainings:
     return trainings.at_rungs(state.rules.stopping, reports, len(state.rules.goals.objectives))

@@ -160,12 +160,7 @@ class Rules:
         return self.goals.objectives[0].sign
 
 
-def needs_in_words(
-    cpus: float,
-    gpus: float | None,
-    memory_gb: float | None,
-    machines: int,
-) -> str:
+def needs_in_words(cpus: float, gpus: float | None, memory_gb: float | None, machines: int) -> str:
     """Return the resources of one evaluation, such as `2 machines with 3 CPUs and 1 GPU each`."""
     amounts = [f"{cpus:g} CPU{'s' * (cpus != 1)}"]
     if gpus:

@@ -8,7 +8,7 @@ last two rounds. A round has a choice for each worker, and at least `LEAST_ROUND
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from orchestrator.campaign.endings import StopReason
 
@@ -41,13 +41,7 @@ class Gains:
     noise: float | None = None  # the standard deviation of a value's noise
     calm: int = 0  # the number of choices in a row with a possible gain that was too small
 
-    def after_result(
-        self,
-        reward: float,
-        results: int,
-        ended: int,
-        rule: StopWhen | None,
-    ) -> "Gains":
+    def after_result(self, reward: float, results: int, ended: int, rule: StopWhen | None) -> Self:
         """Return a copy after the `results`-th result, which ended the `ended`-th trial."""
         if self.best is not None and reward <= self.best:
             return self

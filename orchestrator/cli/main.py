@@ -64,10 +64,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "if values are noisy, else the one with the best value. Notes on standard error say if another one has the "
         "best single value, or if it comes from existing data.",
     ),
-    "list": (
-        "results:list_",
-        "List the runs in a folder: start, progress, best value and tags.",
-    ),
+    "list": ("results:list_", "List the runs in a folder: start, progress, best value and tags."),
     "compare": (
         "compare:compare",
         "Compare runs: strategy, evaluations, best value and its origin, the recommended configuration if values "

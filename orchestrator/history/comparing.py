@@ -114,14 +114,11 @@ def _different_settings(histories: Sequence[History]) -> list[Row]:
     ]
 
 
-def _comparable_keys(
-    settings: Sequence[Mapping[str, object]],
-    is_one_strategy: bool,
-) -> Iterator[str]:
+def _comparable_keys(runs: Sequence[Mapping[str, object]], is_one_strategy: bool) -> Iterator[str]:
     """Yield the keys of all runs. An option that only one of several strategies has is omitted."""
-    for key in dict.fromkeys(key for of_run in settings for key in of_run):
+    for key in dict.fromkeys(key for of_run in runs for key in of_run):
         is_option = key.startswith("strategy.") and not is_one_strategy
         if key.partition(".")[0] in _STORAGE:
             continue
-        if not is_option or all(key in of_run for of_run in settings):
+        if not is_option or all(key in of_run for of_run in runs):
             yield key

@@ -55,10 +55,7 @@ def importance(surrogate: Surrogate, alone: Floats, total: Floats) -> Figure:
     inside them bars with the first-order index."""
     rising = np.argsort(total, kind="stable")
     names = [label(surrogate.dimensions[index].name, 28) for index in rising]
-    looks = (
-        ("with others", total, "--point", 0.8),
-        ("alone", alone, "--accent", 0.4),
-    )
+    looks = (("with others", total, "--point", 0.8), ("alone", alone, "--accent", 0.4))
     traces = [
         {
             "type": "bar",

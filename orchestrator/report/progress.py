@@ -119,10 +119,7 @@ def best_so_far(history: History) -> Figure | None:
     return Figure(
         name="best",
         title="Best so far",
-        caption=sentences(
-            course.caption,
-            every and f"{every}, the best and the worst are drawn.",
-        ),
+        caption=sentences(course.caption, every and f"{every}, the best and the worst are drawn."),
         traces=traces,
         layout=layout(xaxis, yaxis, height=380, showlegend=True),
     )

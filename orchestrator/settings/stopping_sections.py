@@ -80,10 +80,7 @@ def _with_rule(section: object) -> object:
 
 
 StoppingSettings = Annotated[
-    Annotated[
-        AshaSettings | MedianSettings | ModelStoppingSettings,
-        Field(discriminator="rule"),
-    ],
+    Annotated[AshaSettings | MedianSettings | ModelStoppingSettings, Field(discriminator="rule")],
     BeforeValidator(_with_rule),
 ]
 

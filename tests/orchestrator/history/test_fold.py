@@ -184,7 +184,8 @@ def test_recorded_settings_need_no_import_and_ignore_removed_keys() -> None:
     tree["budget"]["abandoned_key"] = 3
     read, rules = read_recorded(tree), rules_of_version_2(tree, slots=1)
     assert (read.objective, read.strategy) == ("no_such_module:f", "no_such_module:Strategy")
-    assert (rules.is_maximized, rules.strategy.is_asynchronous, read.budget.evaluations) == (False, True, 80)
+    assert not rules.goals.objectives[0].is_maximized
+    assert (rules.strategy.is_asynchronous, read.budget.evaluations) == (True, 80)
 
 
 def test_recorded_settings_hide_the_webhook() -> None:
