@@ -99,7 +99,7 @@ _CALLS: Mapping[str, Callable[[Search, Any, Mapping[str, Any]], object]] = {
         Appended(columns, tuple(int(arm) for arm in entry["retired"]))
     ),
     "told": _told,
-    "reported": lambda search, report, _: search.record(int(report[0]), int(report[1]), float(report[2])),
+    "reported": lambda search, report, _: search.record(int(report[0]), int(report[1]), float(report[2]), {}),
     "stopped": _stopped,
     "record": _learned,
 }

@@ -8,7 +8,6 @@ and forecast, so a loaded search continues exactly as the saved one would have.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
 
 from objectives.conditions import Scalar
 from objectives.objective import Candidates, ObjectiveError
@@ -123,9 +122,7 @@ class Search:
             self.campaign.stop(trial, cause)
         return cause is None
 
-    def record(
-        self, arm: int, step: int, value: float, metrics: Mapping[str, float] = MappingProxyType({})
-    ) -> int:  # fmt: skip
+    def record(self, arm: int, step: int, value: float, metrics: Mapping[str, float]) -> int:
         """Record the value and further metrics of the arm's trial at a step. Return the trial."""
         (trial,) = self.campaign.start([arm], PENDING)
         report = StepReport(trial, self.campaign.state.running[trial].attempt, step, value)

@@ -296,13 +296,11 @@ def _rewards_of(
     ]
 
 
-def _with_curves(
-    state: CampaignState, trainings: Trainings, reports: Sequence[StepRewards]
-) -> Trainings:  # fmt: skip
-    """Return `trainings` with the reports of trials that are running in `state`."""
+def _with_curves(state: CampaignState, before: Trainings, reports: list[StepRewards]) -> Trainings:
+    """Return the trainings with the reports of trials that are running in `state`."""
     running = state.running
     arms = {report.trial: running[report.trial].arm for report in reports if report.trial in running}
-    return trainings.after_reports(reports, arms)
+    return before.after_reports(reports, arms)
 
 
 def _at_rungs(state: CampaignState, trainings: Trainings, reports: list[StepRewards]) -> Trainings:

@@ -211,7 +211,7 @@ def _learn(state: CampaignState) -> commands.Command:
     """
     rule = state.rules.training
     if rule is not None and rule.has_checkpoints:
-        unlearned = (finished.trial for finished in state.finished)
+        unlearned = {finished.trial for finished in state.finished}
         if trials := state.trainings.superfluous(rule.keep_checkpoints, state.hopes, unlearned):
             return commands.RemoveCheckpoints(trials)
     return commands.Tell(tuple(state.finished))

@@ -119,7 +119,6 @@ def _succeed(history: History, event: events.TrialSucceeded) -> None:
     row.status = "succeeded"
     row.error = ""
     row.is_feasible = history.goals.feasibility(event.value, event.metrics)
-    _add_last_reports(history, row, event)
     history.succeeded.append(row)
     history.trace.add(history.sign * event.value, row, row.is_feasible is not False)
 
@@ -131,7 +130,6 @@ def _stop(history: History, event: events.TrialStopped) -> None:
     training = row.own_training()
     training.stopped_at = event.step
     training.stop_cause = event.cause
-    _add_last_reports(history, row, event)
 
 
 def _fail(history: History, event: events.TrialFailed) -> None:
@@ -150,18 +148,10 @@ def _end_attempt(history: History, event: events.AttemptEnded) -> TrialRow:
     if isinstance(event, events.TrialStopped):
         attempt = attempt._replace(stop=stop_words(event.cause)[0])
     history.attempts.append(attempt)
-    return row
-
-
-def _add_last_reports(
-    history: History,
-    row: TrialRow,
-    event: events.TrialSucceeded | events.TrialStopped,
-) -> None:
-    """Add the reports that reached the log together with the attempt's end."""
-    if event.reports:
+    if not isinstance(event, events.TrialFailed) and event.reports:  # those that arrived with the end
         _add_reports(history, row, event.reports)
         row.own_training().metrics.update(event.report_metrics)
+    return row
 
 
 def _keep_existing(history: History, event: events.ExistingTaken) -> None:

@@ -1,6 +1,6 @@
 """The campaign file's sections `objective` and `candidates`, and the checks between them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, ValidationInfo, model_validator
@@ -9,7 +9,7 @@ from objectives.command import ShellCommand
 from objectives.datasets import DataSource
 from objectives.names import KnowsParameters
 from objectives.objective import Objective, ObjectiveError
-from objectives.parameters import Parameter
+from objectives.parameters import Space
 from objectives.sampling import Sampler
 from objectives.space import LARGEST_SIZE
 from objectives.tabular import Duplicates
@@ -76,7 +76,7 @@ class ObjectiveSettings(Section):
         """Return the objective with its data; None if it is a table. Raises ObjectiveError."""
         return self.options if isinstance(self.options, External | None) else self.options.load(source)
 
-    def own_space(self) -> Mapping[str, Parameter] | None:
+    def own_space(self) -> Space | None:
         """Return a listed objective's space; None if it is not listed or has its own candidates."""
         return None if isinstance(self.options, External | None) else self.options.default_space()
 
@@ -128,10 +128,7 @@ def objective_problems(
         yield Refusal(("objective",), f"must have exactly one of name, callable and command, got {got}")
 
 
-def parameter_problems(
-    objective: ObjectiveSettings,
-    space: Mapping[str, Parameter],
-) -> Iterable[Refusal]:
+def parameter_problems(objective: ObjectiveSettings, space: Space) -> Iterable[Refusal]:
     """Return mistakes in the parameters that the objective uses."""
     options: object = objective.options
     try:
@@ -148,7 +145,7 @@ def parameter_problems(
 def candidate_problems(
     objective: ObjectiveSettings,
     candidates: CandidateSettings,
-    space: Mapping[str, Parameter],
+    space: Space,
 ) -> Iterator[Refusal]:
     """Yield a mistake unless exactly one of objective, space and table provides the candidates."""
     is_table = candidates.table is not None

@@ -269,15 +269,13 @@ class Trainings:
         forecast = self.forecasts.get(trial)
         return forecast is not None and hopes.are_lost(forecast)
 
-    def superfluous(
-        self, keep: int | None, hopes: Hopes, unlearned: Iterable[int]
-    ) -> tuple[int, ...]:  # fmt: skip
+    def superfluous(self, keep: int | None, hopes: Hopes, unlearned: Set[int]) -> tuple[int, ...]:
         """Return the stopped trials whose checkpoints can be removed: all but the `keep` (None: all)
         with the most promising forecasts. Those of `unlearned` trials, which ended after the newest
         refresh and have no new forecast yet, are kept."""
         if keep is None or not self.forecasts:
             return ()
-        judged = set(self.learned.paused).intersection(self.paused).difference(unlearned)
+        judged = set(self.learned.paused).intersection(self.paused) - unlearned
         known = judged.intersection(self.forecasts)
         promises = {trial: hopes.optimistic_promise(self.forecasts[trial]) for trial in known}
         worst_first = sorted(judged, key=lambda trial: (promises.get(trial, ()), trial))

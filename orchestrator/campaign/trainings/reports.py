@@ -52,9 +52,7 @@ class Forecast:
     further: tuple[Band, ...] = ()
 
 
-def forecast_of(
-    trial: int, bands: Sequence[tuple[float, float, float]], goals: CampaignGoals
-) -> Forecast:  # fmt: skip
+def forecast_of(trial: int, bands: Sequence[Sequence[float]], goals: CampaignGoals) -> Forecast:
     """Return the forecast of `trial` on the user's scale. `bands`: mean, low and high reward of each
     objective, then of the margins of the constraints."""
     signs = [*(goal.sign for goal in goals.objectives), *(1.0 for _ in goals.constraints)]
