@@ -1,13 +1,12 @@
 """Calls a function for each trial that has ended. It follows the campaign's log, and therefore also
 works for remote campaigns."""
 
-import functools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
-from orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
+from orchestrator.campaign.events import Event, TrialFailed, TrialStopped, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.transitions import apply
 from orchestrator.campaign.trial_result import TrialResult, trial_result
@@ -33,10 +32,24 @@ def delivering(run: Run, on_result: OnResult | None) -> Iterator[None]:
         return
     with run.store() as store:
         earlier = store.length(run.name)
-        position, state = snapshots.load(store, run.name)
+        snapshot = snapshots.load(store, run.name)
     ended = threading.Event()
     outcome: Future[None] = Future()
-    follow = functools.partial(_follow, run, on_result, ended, earlier, position, state)
+
+    def follow() -> None:
+        """Deliver the results after the first `earlier` events until the session has `ended`."""
+        position, state = snapshot
+        is_over = False
+        with run.store() as store:
+            while not is_over:
+                # after the end, the last read delivers the remaining results
+                is_over = ended.wait(_LOOK_SECONDS)
+                for event in store.read(run.name, after=position):
+                    position += 1
+                    if position > earlier and (result := _result(event, state)) is not None:
+                        on_result(result)
+                    state = apply(state, event)
+
     thread = threading.Thread(target=settle, args=(outcome, follow), name="bbkb results", daemon=True)
     thread.start()
     try:
@@ -47,38 +60,20 @@ def delivering(run: Run, on_result: OnResult | None) -> Iterator[None]:
     outcome.result()
 
 
-def _follow(
-    run: Run, on_result: OnResult, ended: threading.Event, earlier: int, position: int, state: CampaignState
-) -> None:
-    """Deliver the results after the first `earlier` events until the session has `ended`. `state`
-    is the one after `position` events."""
-    with run.store() as store:
-        is_over = False
-        while not is_over:
-            # after the end, the last read delivers the remaining results
-            is_over = ended.wait(_LOOK_SECONDS)
-            for event in store.read(run.name, after=position):
-                position += 1
-                if position > earlier and isinstance(event, AttemptEnded):
-                    result = _result(event, state)
-                    if result is not None:
-                        on_result(result)
-                state = apply(state, event)
-
-
-def _result(event: AttemptEnded, state: CampaignState) -> TrialResult | None:
-    """Return the trial that ended with this event, the next after `state`; None if it gets another
-    attempt."""
+def _result(event: Event, state: CampaignState) -> TrialResult | None:
+    """Return the trial that ended with this event, the next after `state`; None if none did."""
     goals = state.rules.goals
-    others: dict[str, object] = {"seconds": event.finished - event.started}
+    others: dict[str, object]
     match event:
         case TrialSucceeded():
             is_feasible = goals.feasibility(event.value, event.metrics)
-            others |= {"status": "succeeded", "is_feasible": is_feasible}
+            others = {"status": "succeeded", "is_feasible": is_feasible}
         case TrialStopped():
-            others["status"] = "stopped"
-        case TrialFailed():
-            if not event.is_final:
-                return None
-            others |= {"status": "failed", "error": f"{event.failure}: {event.message}"}
-    return trial_result(event, goals, parameters=state.running[event.trial].parameters, **others)
+            others = {"status": "stopped"}
+        case TrialFailed(is_final=True):
+            others = {"status": "failed", "error": f"{event.failure}: {event.message}"}
+        case _:
+            return None
+    parameters = state.running[event.trial].parameters
+    seconds = event.finished - event.started
+    return trial_result(event, goals, parameters=parameters, seconds=seconds, **others)

@@ -23,6 +23,7 @@ from orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from orchestrator.campaign.rules import RetryRules, Rules, StrategyRules
+from orchestrator.campaign.same_fields import same_fields
 from orchestrator.campaign.state import CampaignState, Session
 from orchestrator.campaign.transitions import apply
 from workers.messages import FailureKind
@@ -169,12 +170,7 @@ class MemoryCampaign:
         """Continue the paused ones of `trials`, and start the queued ones. Return `trials`."""
         paused = self.state.trainings.paused
         continued = tuple(
-            ContinuedTrial(
-                trial=trial,
-                arm=paused[trial].arm,
-                attempt=paused[trial].attempt,
-                parameters={},
-            )
+            ContinuedTrial(trial=trial, **same_fields(paused[trial], ContinuedTrial))
             for trial in trials
             if trial in paused
         )

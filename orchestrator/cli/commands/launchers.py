@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from orchestrator import files
 from orchestrator.cli.arguments import CampaignFile, Overrides, RunName, overrides
 from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_file
@@ -131,7 +132,7 @@ def kuberay(
     text = file.read_text(encoding="utf-8")
     manifests = kubernetes.manifests_for(requested, settings, text, run, kubernetes.new_token())
     path = (output or Path(f"{run}.kuberay.yaml")).resolve()
-    write_file(path, lambda target: _write_private(target, kubernetes.as_yaml(manifests)))
+    write_file(path, lambda target: files.write_text(target, kubernetes.as_yaml(manifests)))
     _explain(console, kubernetes.reasons(requested, settings, run))
     say(console, f"manifests {path}, which hold the cluster's token: mode 0600")
     say(console, f"to start it: {shlex.join(['kubectl', 'apply', '-f', str(path)])}")
@@ -145,12 +146,6 @@ def _image(container: str) -> str:
     if not path.exists():
         raise UserError(f"--container must be an image that every node sees, or a URI such as docker://…, got {path}")
     return str(path)
-
-
-def _write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.chmod(0o600)
-    path.write_text(text, encoding="utf-8")
 
 
 def _explain(console: Console, settings: Iterable[Setting]) -> None:
