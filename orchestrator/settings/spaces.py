@@ -148,10 +148,9 @@ def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
 def enqueue_problems(enqueue: Sequence[Configuration], budget: BudgetSettings) -> Iterator[Refusal]:
     """Yield a mistake if more configurations are enqueued than there may be evaluations."""
     most = budget.evaluations
-    count = len(enqueue)
-    if count > most:
-        rule = f"must hold at most budget.evaluations, {most}, configurations, got {count}"
-        yield Refusal(("enqueue",), rule)
+    if len(enqueue) > most:
+        rule = f"must hold at most budget.evaluations, {most}, configurations"
+        yield Refusal(("enqueue",), rule, str(len(enqueue)))
 
 
 def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -> list[Refusal]:

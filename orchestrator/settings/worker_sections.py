@@ -113,8 +113,7 @@ class WorkerSettings(Section):
         """Yield mistakes between the keys of the section."""
         if not self.traits.on_ray:
             if self.machines > 1:
-                rule = f"must be 1 without workers.executor ray, got {self.machines}"
-                yield Refusal(("machines",), rule)
+                yield Refusal(("machines",), "must be 1 without workers.executor ray", str(self.machines))
             gangs = {"machines_from": self.machines_from is not None, "ray_train": self.ray_train}
             for key in (key for key, is_given in gangs.items() if is_given):
                 yield Refusal((key,), "needs workers.executor ray", self.executor)

@@ -288,15 +288,12 @@ class Trainings:
         Trials are ordered by their forecasts, or by their latest values before the first forecast.
         Trials that have diverged are excluded, because their forecasts may predate the divergence.
         """
-        curves = self.curves
-        candidates = {
-            trial
-            for trial in (*self.paused, *open_trials)
-            if trial not in curves or not curves[trial].has_diverged
-        }  # fmt: skip
+        diverged = {trial for trial, curve in self.curves.items() if curve.has_diverged}
+        candidates = {*self.paused, *open_trials} - diverged
         forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in candidates]
         if forecasts:
             hopeful = [forecast for forecast in forecasts if hopes.are_left(forecast)]
             return [forecast.trial for forecast in sorted(hopeful, key=hopes.promise, reverse=True)]
-        reported = [curve for trial, curve in curves.items() if trial in candidates and curve.steps]
+        curves = self.curves.values()
+        reported = [curve for curve in curves if curve.trial in candidates and curve.steps]
         return [curve.trial for curve in sorted(reported, key=lambda curve: -curve.rewards[-1])]

@@ -143,9 +143,8 @@ def _reserved(remaining: Remaining, trials: Sequence[int]) -> EndOfBudget:
     if trials:
         return Completes(tuple(trials))
     left = remaining.steps_left
-    return Hopeless(
-        frozenset(trial for trial in remaining.running if remaining.steps_to_end(trial) > left)
-    )  # fmt: skip
+    beyond = (trial for trial in remaining.running if remaining.steps_to_end(trial) > left)
+    return Hopeless(frozenset(beyond))
 
 
 def _first(remaining: Remaining, best_first: Sequence[int]) -> Sequence[int]:
