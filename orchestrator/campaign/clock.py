@@ -1,20 +1,23 @@
 """The time of a campaign and of its workers. All times are on the executor's clock."""
 
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal, Self
+
+from orchestrator.campaign.immutable import no_items, with_items
 
 Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end", "dispatch"]
 
 LABELS = {
-    "start_up": "start-up",
-    "drift_budget": "the strategy waits for results",
-    "batch_end": "end of a batch",
-    "refit": "waiting for the strategy",
-    "campaign_end": "end of campaign",
-    "dispatch": "dispatch",
-    "worker_start": "starting workers",
-    "sending": "sending trials",
-    "recording": "recording and deciding",
+    "start_up": "start-up",  # until the first evaluation of a session was dispatched
+    "drift_budget": "the strategy waits for results",  # it allows no further pull before
+    "batch_end": "end of a batch",  # waiting for the other trials of a batch, in batch mode
+    "refit": "waiting for the strategy",  # it was computing, and the backlog was empty
+    "campaign_end": "end of campaign",  # nothing was left to dispatch
+    "dispatch": "dispatch",  # the driver was busy with other work
+    "worker_start": "starting workers",  # the trial waited for its worker process to start
+    "sending": "sending trials",  # the trial was on its way to a worker
+    "recording": "recording and deciding",  # the driver recorded the outcome, or decided
     "other": "other",
 }
 # a trial that waits longer than this is assumed to wait for a worker process to start
@@ -22,49 +25,10 @@ _PROCESS_START_SECONDS = 0.5
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
 
 
-@dataclass(frozen=True, slots=True)
-class IdleSeconds:
-    """Worker-seconds without an evaluation, by cause."""
-
-    start_up: float = 0.0  # until the first evaluation of a session was dispatched
-    drift_budget: float = 0.0  # the strategy allows no further pull before results arrive
-    batch_end: float = 0.0  # waiting for the other trials of a batch, in batch mode
-    refit: float = 0.0  # the strategy was choosing or refreshing, and the backlog was empty
-    campaign_end: float = 0.0  # nothing was left to dispatch
-    dispatch: float = 0.0  # the driver was busy with other work
-
-    def plus(self, cause: Cause, seconds: float) -> "IdleSeconds":
-        """Add the worker-seconds of an interval."""
-        return replace(self, **{cause: getattr(self, cause) + seconds}) if seconds > 0.0 else self
-
-    @property
-    def total(self) -> float:
-        """The worker-seconds of all causes together."""
-        return self.start_up + self.drift_budget + self.batch_end + self.refit + self.campaign_end + self.dispatch
-
-    def by_cause(self) -> dict[str, float]:
-        """Return cause → worker-seconds, without causes that did not occur."""
-        return {cause: seconds for cause, seconds in asdict(self).items() if seconds > 0.0}
-
-
-@dataclass(frozen=True, slots=True)
-class TransitSeconds:
-    """Worker-seconds of dispatched trials that were not being evaluated, by cause."""
-
-    worker_start: float = 0.0  # the trial waited for its worker process to start
-    sending: float = 0.0  # the trial was on its way to a worker
-    recording: float = 0.0  # the driver recorded the outcome, or decided about the next trial
-
-    def plus(self, before: float, after: float, is_in_loop: bool) -> "TransitSeconds":
-        """Add the seconds before and after an evaluation, which are below 0 if the clocks of two
-        machines differ. `is_in_loop`: the driver's thread evaluates, so an evaluation only waits for
-        the driver."""
-        waited = max(0.0, before)
-        recorded = max(0.0, after)
-        if is_in_loop:
-            return replace(self, recording=self.recording + (recorded + waited))
-        cause = "worker_start" if waited > _PROCESS_START_SECONDS else "sending"
-        return replace(self, **{cause: getattr(self, cause) + waited}, recording=self.recording + recorded)
+def plus(by_cause: Mapping[str, float], cause: str, seconds: float) -> Mapping[str, float]:
+    """Add seconds. They do not count if they are below 0, as between two machines' clocks."""
+    seconds = max(0.0, seconds)
+    return with_items(by_cause, {cause: by_cause.get(cause, 0.0) + seconds}) if seconds else by_cause
 
 
 @dataclass(frozen=True)
@@ -79,8 +43,9 @@ class Clock:
     # of the strategy since the last outcome, while a dispatched trial waited; None unless the
     # driver's thread evaluates, because evaluations otherwise continue during computations
     computing_seconds: float | None = None
-    idle: IdleSeconds = field(default_factory=IdleSeconds)
-    transit: TransitSeconds = field(default_factory=TransitSeconds)
+    # worker-seconds by cause (`LABELS`): without an attempt, and of attempts outside an evaluation
+    idle: Mapping[str, float] = field(default_factory=no_items)
+    transit: Mapping[str, float] = field(default_factory=no_items)
 
     def after_attempt(self, waited_from: float, started: float, finished: float) -> "Clock":
         """Return the clock after an attempt whose outcome has just been recorded.
@@ -91,13 +56,17 @@ class Clock:
             return self
         before = started - max(waited_from, self.opened)
         computing = max(0.0, min(before, self.computing_seconds or 0.0))
-        after = self.last_time - max(finished, self.opened)
+        waited = before - computing
+        cause = "worker_start" if waited > _PROCESS_START_SECONDS else "sending"
+        if self.computing_seconds is not None:  # the driver's thread evaluates
+            cause = "recording"
+        transit = plus(self.transit, cause, waited)
         return replace(
             self,
             busy_seconds=self.busy_seconds + finished - started,
             computing_seconds=None if self.computing_seconds is None else 0.0,
-            idle=self.idle.plus("refit", computing),
-            transit=self.transit.plus(before - computing, after, self.computing_seconds is not None),
+            idle=plus(self.idle, "refit", computing),
+            transit=plus(transit, "recording", self.last_time - max(finished, self.opened)),
         )
 
     def advance(self, time: float, slots: int, free: int, cause: Cause, is_computing: bool) -> Self:
@@ -116,7 +85,7 @@ class Clock:
             elapsed_seconds=self.elapsed_seconds + seconds,
             capacity_seconds=self.capacity_seconds + seconds * slots,
             computing_seconds=computing,
-            idle=self.idle.plus(cause, seconds * free),
+            idle=plus(self.idle, cause, seconds * free),
         )
 
 

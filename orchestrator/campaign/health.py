@@ -126,7 +126,7 @@ def _mark(state: CampaignState, since: float) -> Mark:
     now = clock.last_time + since
     capacity = clock.capacity_seconds + since * state.session.slots
     under_way = sum(max(0.0, now - run.since) for run in state.running.values())
-    idle = clock.idle.total + since * state.free
+    idle = sum(clock.idle.values()) + since * state.free
     return Mark(now, capacity, max(0.0, capacity - clock.busy_seconds - under_way - idle))
 
 

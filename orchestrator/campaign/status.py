@@ -2,9 +2,10 @@
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 
 from orchestrator.campaign.attempts import EndedAttempt
+from orchestrator.campaign.clock import plus
 from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.health import warnings, warnings_of_trainings
 from orchestrator.campaign.same_fields import same_fields
@@ -355,8 +356,8 @@ def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:
 def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
     """Return idle worker-seconds by cause, `since` seconds after an event; not negligible ones."""
     capacity, busy = _work_seconds(state, since)
-    by_cause = state.clock.idle.plus(idle_cause(state), since * state.free).by_cause()
-    known = {**by_cause, **asdict(state.clock.transit)}
+    idle = plus(state.clock.idle, idle_cause(state), since * state.free)
+    known = {**idle, **state.clock.transit}
     causes = {**known, "other": capacity - busy - sum(known.values())}
     return {cause: seconds for cause, seconds in causes.items() if seconds > 0.001 * capacity}
 

@@ -137,11 +137,11 @@ def test_idle_seconds_are_assigned_to_their_cause() -> None:
     events += [success(0, time=3.0), ComputingBegan(time=3.0, what="choosing")]
     events += [batch(2, [], time=3.5, limit=1)]  # half a second with one worker idle
     state = asynchronous(*events, success(1, time=7.0), evaluations=20)  # 3.5 s more, for the drift budget
-    assert state.clock.idle.by_cause() == {"start_up": 2.0, "refit": 0.5, "drift_budget": 3.5}
+    assert state.clock.idle == {"start_up": 2.0, "refit": 0.5, "drift_budget": 3.5}
     last = asynchronous(*events[:2], success(0, time=3.0), success(1, time=7.0), evaluations=2)
-    assert last.clock.idle.by_cause() == {"start_up": 2.0, "campaign_end": 4.0}
+    assert last.clock.idle == {"start_up": 2.0, "campaign_end": 4.0}
     learning: list[Event] = [success(0, time=3.0), success(1, time=4.0), ComputingBegan(time=4.0, what="refreshing")]
     last = asynchronous(*events[:2], *learning, refresh(0, 1, time=9.0), evaluations=2)
-    assert last.clock.idle.by_cause() == {"start_up": 2.0, "campaign_end": 1.0, "refit": 10.0}
+    assert last.clock.idle == {"start_up": 2.0, "campaign_end": 1.0, "refit": 10.0}
     in_batches = fold(session(slots=2), *events[:2], success(0, time=3.0), success(1, time=7.0))
-    assert in_batches.clock.idle.by_cause() == {"start_up": 2.0, "batch_end": 4.0}
+    assert in_batches.clock.idle == {"start_up": 2.0, "batch_end": 4.0}
