@@ -25,10 +25,10 @@ _PROCESS_START_SECONDS = 0.5
 _RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
 
 
-def plus(by_cause: Mapping[str, float], cause: str, seconds: float) -> Mapping[str, float]:
+def plus(known: Mapping[str, float], cause: str, seconds: float) -> Mapping[str, float]:
     """Add seconds. They do not count if they are below 0, as between two machines' clocks."""
     seconds = max(0.0, seconds)
-    return with_items(by_cause, {cause: by_cause.get(cause, 0.0) + seconds}) if seconds else by_cause
+    return with_items(known, {cause: known.get(cause, 0.0) + seconds}) if seconds else known
 
 
 @dataclass(frozen=True)

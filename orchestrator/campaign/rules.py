@@ -6,9 +6,11 @@ of older versions are translated in `store.versions`. Fields at their defaults a
 a default must never change.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from orchestrator.campaign.goals import CampaignGoals
+from orchestrator.campaign.immutable import no_items, with_items
 from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
@@ -24,6 +26,8 @@ CANCELLATIONS_OF_A_TRIAL = 10
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
 _RETRIES_WITH_MORE_MEMORY = 2
+# These have their own limits. Lost workers are counted by arm.
+_NOT_CHARGED = (FailureKind.WORKER_LOST, FailureKind.NODE_LOST, FailureKind.CANCELLED)
 # The number of successful evaluations before a time-out is derived from their durations.
 DURATIONS_TO_LEARN_FROM = 5
 
@@ -34,32 +38,25 @@ _ONE_OBJECTIVE = CampaignGoals()  # the objective's value, maximized
 class AttemptFailures:
     """The failed attempts of an open trial, counted by kind."""
 
-    charged: int = 0  # count against the trial's retries, including those that ran out of memory
-    out_of_memory: int = 0
-    nodes: int = 0  # ended because a machine was lost
-    cancelled: int = 0
-    total: int = 0  # the number of retries, of all kinds
+    counts: Mapping[FailureKind, int] = field(default_factory=no_items)
+
+    def of(self, kind: FailureKind) -> int:
+        """Return the number of failed attempts of this kind."""
+        return self.counts.get(kind, 0)
 
     def after(self, kind: FailureKind) -> "AttemptFailures":
         """Return a copy with one more failed attempt of this kind."""
-        after = replace(self, total=self.total + 1)
-        match kind:
-            case FailureKind.WORKER_LOST:
-                return after  # lost workers are counted by arm
-            case FailureKind.CANCELLED:
-                return replace(after, cancelled=self.cancelled + 1)
-            case FailureKind.NODE_LOST:
-                return replace(after, nodes=self.nodes + 1)
-            case FailureKind.OUT_OF_MEMORY:
-                more = self.out_of_memory + 1
-                return replace(after, out_of_memory=more, charged=self.charged + 1)
-            case _:
-                return replace(after, charged=self.charged + 1)
+        return AttemptFailures(with_items(self.counts, {kind: self.of(kind) + 1}))
+
+    @property
+    def charged(self) -> int:
+        """The number of attempts that count against the trial's retries."""
+        return sum(count for kind, count in self.counts.items() if kind not in _NOT_CHARGED)
 
     @property
     def pause_seconds(self) -> float:
         """The seconds before the trial's next attempt: 0 after one failure, then 1, 2, 4, …, 60."""
-        doublings = min(self.total - 2, 10)
+        doublings = min(sum(self.counts.values()) - 2, 10)
         return 0.0 if doublings < 0 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
 
 
@@ -77,11 +74,11 @@ class RetryRules:
         the workers that its arm has killed in a row, include this one."""
         match kind:
             case FailureKind.CANCELLED:
-                return failures.cancelled < CANCELLATIONS_OF_A_TRIAL
+                return failures.of(kind) < CANCELLATIONS_OF_A_TRIAL
             case FailureKind.WORKER_LOST:
                 return workers_lost < WORKERS_AN_ARM_MAY_COST
             case FailureKind.NODE_LOST:
-                return failures.nodes < NODES_A_TRIAL_MAY_COST
+                return failures.of(kind) < NODES_A_TRIAL_MAY_COST
             case FailureKind.INVALID_VALUE:
                 return False  # the same parameters and seed would give the same value
             case _:

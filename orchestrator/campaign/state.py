@@ -266,7 +266,8 @@ class CampaignState:
     def memory_factor(self, trial: int) -> float:
         """Return the factor on the usual memory for the next attempt of `trial`."""
         factor = self.rules.retries.memory_factor
-        return 1.0 if factor is None else float(factor ** self.failures.of_trial(trial).out_of_memory)
+        count = self.failures.of_trial(trial).of(FailureKind.OUT_OF_MEMORY)
+        return 1.0 if factor is None else float(factor**count)
 
     @property
     def existing_observations(self) -> tuple[Observation, ...]:

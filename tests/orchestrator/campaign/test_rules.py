@@ -70,7 +70,7 @@ def test_retries_of_0_hold_for_timeouts_and_memory_too(kind: FailureKind) -> Non
 def test_lost_worker_does_not_use_up_the_retries() -> None:
     rules, lost = RetryRules(after_errors=1), AttemptFailures().after(FailureKind.WORKER_LOST)
     assert rules.allow(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
-    assert not rules.allow(FailureKind.ERROR, AttemptFailures(charged=2), workers_lost=0)
+    assert not rules.allow(FailureKind.ERROR, AttemptFailures({FailureKind.ERROR: 2}), workers_lost=0)
 
 
 def test_cancelled_attempt_does_not_use_up_the_retries() -> None:
