@@ -47,13 +47,7 @@ from orchestrator.store.runs import Run, make_folder
 class Campaign:
     """One campaign, ready to run.
 
-    Arguments: see `tune`, which creates a campaign and runs it.
-
-    Raises:
-        ValueError: if an argument has a wrong type, or a function is given without a direction.
-        ConfigError: if a setting is wrong.
-        ObjectiveError: if the function cannot be pickled or cannot be called with the parameters.
-        RunError: if the function cannot be written into the folder `runs`.
+    Arguments and errors: see `tune`, which creates a campaign and runs it.
     """
 
     @checks_arguments

@@ -232,14 +232,12 @@ def _grow(state: CampaignState, _event: events.CandidatesGrown) -> CampaignState
 def _dispatch(state: CampaignState, event: events.TrialsDispatched) -> CampaignState:
     sent = dict(event.attempts)
     backlog = as_queue(state.backlog)
-    front = list(backlog[: len(sent)])
+    front: list[QueuedAttempt] = []
     passed: list[QueuedAttempt] = []  # they wait before a retry, and stay first in the queue
-    if not all(attempt.trial in sent for attempt in front):
-        front = []
-        for attempt in backlog:
-            if len(front) == len(sent):
-                break
-            (front if attempt.trial in sent else passed).append(attempt)
+    for attempt in backlog:
+        if len(front) == len(sent):
+            break
+        (front if attempt.trial in sent else passed).append(attempt)
     started = {
         attempt.trial: RunningAttempt(
             attempt.arm, sent[attempt.trial], event.time, attempt.parameters
