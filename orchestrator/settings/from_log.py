@@ -7,20 +7,17 @@ that a section no longer has are dropped. A session builds `Settings` instead.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from objectives.parameters import Parameter
 from orchestrator.credentials import hide_address
 from orchestrator.settings.file import Document, Tree
 from orchestrator.settings.mistakes import config_error, describe, failure
 from orchestrator.settings.options import OBJECTIVE_KEYS
-from orchestrator.settings.sections import BudgetSettings, without_implied
+from orchestrator.settings.sections import without_implied
 from orchestrator.settings.spaces import build_space
 from orchestrator.settings.worker_sections import WorkerSettings
-
-Section = TypeVar("Section", bound=BaseModel)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +27,6 @@ class RecordedSettings:
     objective: str  # name, callable, function or command; empty if a table is the objective
     strategy: str
     space: Mapping[str, Parameter]  # empty if the candidates are a table's rows
-    budget: BudgetSettings
     workers: WorkerSettings
     plain: Tree
     tags: tuple[str, ...] = ()
@@ -57,8 +53,7 @@ def read_recorded(tree: Tree) -> RecordedSettings:
             objective=_objective_name(tree),
             strategy=str(tree.get("strategy", {}).get("name", "")),
             space=build_space(tree.get("space", {})),
-            budget=_section(BudgetSettings, tree, "budget"),
-            workers=_section(WorkerSettings, tree, "workers"),
+            workers=_workers(tree.get("workers", {})),
             plain=tree,
             tags=tuple(tree.get("tags", ())),
             note=str(tree.get("note", "")),
@@ -76,9 +71,10 @@ def _objective_name(tree: Tree) -> str:
     return next((str(source) for key in OBJECTIVE_KEYS if (source := sources.get(key))), "")
 
 
-def _section(model: type[Section], tree: Tree, name: str) -> Section:
-    values = {key: value for key, value in tree.get(name, {}).items() if key in model.model_fields}
+def _workers(section: Tree) -> WorkerSettings:
+    known = {key: value for key, value in section.items() if key in WorkerSettings.model_fields}
     try:
-        return model.model_validate(values)
+        return WorkerSettings.model_validate(known)
     except ValidationError as error:
-        raise failure([problem.below(name) for problem in describe(error, values, model)]) from error
+        problems = describe(error, known, WorkerSettings)
+        raise failure([problem.below("workers") for problem in problems]) from error

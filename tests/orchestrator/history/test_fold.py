@@ -181,11 +181,11 @@ def test_recorded_settings_need_no_import_and_ignore_removed_keys() -> None:
     tree: dict[str, Any] = SyntheticLog().settings()
     tree["objective"] = {"callable": "no_such_module:f", "direction": "minimize", "options": {}}
     tree["strategy"] = {"name": "no_such_module:Strategy", "mode": "async"}
-    tree["budget"]["abandoned_key"] = 3
+    tree["workers"]["abandoned_key"] = 3
     read, rules = read_recorded(tree), rules_of_version_2(tree, slots=1)
     assert (read.objective, read.strategy) == ("no_such_module:f", "no_such_module:Strategy")
     assert not rules.goals.objectives[0].is_maximized
-    assert (rules.strategy.is_asynchronous, read.budget.evaluations) == (True, 80)
+    assert rules.strategy.is_asynchronous
 
 
 def test_recorded_settings_hide_the_webhook() -> None:
@@ -199,8 +199,8 @@ def test_recorded_settings_hide_the_webhook() -> None:
 
 
 def test_recorded_settings_name_the_mistake_in_a_damaged_campaign_file() -> None:
-    with pytest.raises(ConfigError, match=r"budget\.evaluations must be"):
-        read_recorded({"budget": {"evaluations": "many"}})
+    with pytest.raises(ConfigError, match=r"workers\.count must be"):
+        read_recorded({"workers": {"count": "many"}})
 
 
 @pytest.mark.parametrize("error", [ConfigError("model.kernel must be …"), MemoryError()])
