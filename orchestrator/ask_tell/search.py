@@ -83,7 +83,7 @@ class Search:
                     self.campaign.dispatch(each.trial for each in assignments[:limit])
                     return [each.arm for each in assignments[:limit]]
                 case Begin() | Tell():
-                    self._learn()
+                    self.take(self.learner.learn(self.pool))
                 case Grow(pending):
                     self._grow(pending)
                 case Ask(pending, count):
@@ -101,7 +101,7 @@ class Search:
     def know(self, existing: Sequence[ArmResult]) -> None:
         """Learn results known before the search: at least one, all with rewards."""
         self.take(existing_event(existing))
-        self._learn()
+        self.take(self.learner.learn(self.pool))
 
     def mark_pending(self, arms: Sequence[int]) -> None:
         """Start trials of `arms`, which `ask` did not return; the paused trial of an arm continues."""
@@ -185,9 +185,6 @@ class Search:
         if isinstance(event, ModelRefreshed):
             self.learner.restore(event.record)
         self.take(event)
-
-    def _learn(self) -> None:
-        self.take(self.learner.learn(self.pool))
 
     def _grow(self, pending: Sequence[int]) -> None:
         """Append the candidates that the model requests."""

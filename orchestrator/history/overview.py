@@ -12,7 +12,6 @@ from orchestrator.campaign.endings import RunState
 from orchestrator.campaign.events import CampaignCreated
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status, status_of
-from orchestrator.history.status_text import trials_text
 from orchestrator.settings.file import Tree
 from orchestrator.store import snapshots
 from orchestrator.store.notes import Note
@@ -32,11 +31,6 @@ class Overview:
     best: str
     tags: tuple[str, ...]
     strategy: str
-
-    @property
-    def trials(self) -> str:
-        """The numbers of trials, as text."""
-        return trials_text(self.status)
 
 
 def read_overview(run: Run, store: "EventStore") -> Overview:

@@ -80,11 +80,6 @@ class ObjectiveSettings(Section):
         """Return a listed objective's space; None if it is not listed or has its own candidates."""
         return None if isinstance(self.options, External | None) else self.options.default_space()
 
-    @property
-    def has_candidates(self) -> bool:
-        """Whether the objective has its own candidates, as a table does."""
-        return self.sources == ["name"] and self.own_space() is None
-
 
 class CandidateSettings(Section):
     """The finite set of arms: points drawn from the space, or the rows of a table."""
@@ -151,7 +146,7 @@ def candidate_problems(
     is_table = candidates.table is not None
     if candidates.target is None and len(objective.sources) != 1:
         return  # the intended objective is unknown
-    if objective.has_candidates:
+    if objective.sources == ["name"] and objective.own_space() is None:
         given = {("space",): bool(space), ("candidates", "table"): is_table}
         rule = f"must not be given: {objective.name} brings its own candidates"
         yield from (Refusal(keys, rule) for keys, is_given in given.items() if is_given)

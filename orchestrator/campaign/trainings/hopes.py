@@ -42,7 +42,7 @@ class Hopes:
         objectives = len(self.goals.objectives)
         further = forecast.further
         is_feasible = float(all(band.mean >= 0.0 for band in further[objectives - 1 :]))
-        first = self._sign * forecast.mean
+        first = self.goals.objectives[0].sign * forecast.mean
         if objectives == 1:
             return (is_feasible, first)
         values = (forecast.mean, *(band.mean for band in further[: objectives - 1]))
@@ -55,14 +55,10 @@ class Hopes:
         return self._optimistic(forecast) if self.goals.is_single else self.promise(forecast)
 
     @property
-    def _sign(self) -> float:
-        return self.goals.objectives[0].sign
-
-    @property
     def _best_rewards(self) -> list[Point]:
         if len(self.goals.objectives) > 1:
             return [member.rewards for member in self.front.members]
-        return [] if self.best is None else [(self._sign * self.best,)]
+        return [] if self.best is None else [(self.goals.objectives[0].sign * self.best,)]
 
     def _is_infeasible(self, forecast: Forecast) -> bool:
         return any(band.high < 0.0 for band in forecast.further[len(self.goals.objectives) - 1 :])

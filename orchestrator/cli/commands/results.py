@@ -21,6 +21,7 @@ from orchestrator.display.console import SafeConsole
 from orchestrator.display.terminal import say, write_output
 from orchestrator.errors import RunError, UserError
 from orchestrator.history.overview import Overview, overview_of, read_overview
+from orchestrator.history.status_text import trials_text
 from orchestrator.store import limited
 from orchestrator.store.glance import current_state, glance
 from orchestrator.store.limited import looks_like_run, reason_of
@@ -81,8 +82,8 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
         yield f"the best value, {best.value:.6g}, is of the {best.origin}"
     objectives = state.rules.goals.objectives
     if len(objectives) == 1:
-        text = status_of(run.name, state).best.text if taken is best else f"{taken}, {objectives[0].direction}d"
-        yield f"value {text}"
+        text = f"{taken}, {objectives[0].direction}d"
+        yield f"value {status_of(run.name, state).best.text if taken is best else text}"
     if taken is not best and best.parameters != taken.parameters:
         yield (
             f"the best single value, {best.value:.6g}, belongs to another configuration (see `bbkb status`), and may "
@@ -120,7 +121,8 @@ def list_(
     rows = [("run", "began (UTC)", "state", "trials", "best", "tags")]
     for path, found in listed:
         began = moment(found.began)[:_TO_THE_MINUTE]
-        rows.append((path.name, began, found.state, found.trials, found.best, " ".join(found.tags)))
+        trials = trials_text(found.status)
+        rows.append((path.name, began, found.state, trials, found.best, " ".join(found.tags)))
     rows += [(name, "", "unreadable", "", "", "") for name in unreadable]
     console.print(_aligned(rows), soft_wrap=True)
 
