@@ -202,7 +202,7 @@ def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
     if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
         # JSON, the format of stored settings and parameters, cannot represent them
         return "must hold finite numbers only"
-    if kind is Range and any(isinstance(fields.get(key), bool) for key in ("low", "high")):
+    if kind is Range and bool in map(type, (fields.get("low"), fields.get("high"))):
         return "must have numbers as low and high, or choices: [false, true]"
     if kind in (Choice, Ordered) and any(isinstance(level, Mapping | list | tuple) for level in levels):
         return "must hold texts, numbers, true, false or null: name each one, and let the objective look up the name"
