@@ -84,6 +84,7 @@ def rules_of_version_2(settings: Section, slots: int) -> Rules:
     """
     budget: Section = settings["budget"]
     workers: Section = settings.get("workers", {})
+    strategy: Section = settings.get("strategy", {})
     stopping: Section | None = settings.get("early_stopping")
     hours = budget.get("hours")
     stop_when = budget.get("stop_when")
@@ -105,29 +106,21 @@ def rules_of_version_2(settings: Section, slots: int) -> Rules:
             seconds=workers.get("timeout_seconds"),
             factor=None if workers.get("timeout_seconds") else workers.get("timeout_factor"),
         ),
-        workers=_workers(workers),
-        strategy=_strategy(settings.get("strategy", {})),
-    )
-
-
-def _workers(workers: Section) -> WorkerRules:
-    return WorkerRules(
-        count=workers.get("count") if workers.get("executor", "ray") == "ray" else None,
-        needs=needs_in_words(
-            workers.get("cpus", 1.0),
-            workers.get("gpus"),
-            workers.get("memory_gb"),
-            workers.get("machines", 1),
+        workers=WorkerRules(
+            count=workers.get("count") if workers.get("executor", "ray") == "ray" else None,
+            needs=needs_in_words(
+                workers.get("cpus", 1.0),
+                workers.get("gpus"),
+                workers.get("memory_gb"),
+                workers.get("machines", 1),
+            ),
         ),
-    )
-
-
-def _strategy(strategy: Section) -> StrategyRules:
-    return StrategyRules(
-        is_asynchronous=strategy.get("mode") == "async",
-        is_users_own=":" in strategy.get("name", ""),
-        refresh_overhead=strategy.get("refresh_overhead", 0.0),
-        refresh_growth=strategy.get("refresh_growth", 0.0),
+        strategy=StrategyRules(
+            is_asynchronous=strategy.get("mode") == "async",
+            is_users_own=":" in strategy.get("name", ""),
+            refresh_overhead=strategy.get("refresh_overhead", 0.0),
+            refresh_growth=strategy.get("refresh_growth", 0.0),
+        ),
     )
 
 
