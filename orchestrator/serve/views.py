@@ -189,7 +189,7 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
     best = history.trace.improvements[-300:]
     course = Course(history)
     whole = {
-        "improvements": [[course.position(step), _number(step.item.value)] for step in best],
+        "improvements": [[course.position(step), _short(step.item.value)] for step in best],
         "count": len(history.succeeded),
         "axis": course.title,
         "end": course.end,
@@ -206,11 +206,7 @@ def _results(feed: Feed, history: History, cursor: int | None) -> Plain:
 
 
 def _point(place: int, row: TrialRow) -> list[object]:
-    return [place, _number(row.value), row.trial, row.is_feasible is not False]
-
-
-def _number(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.6g}")
+    return [place, _short(row.value), row.trial, row.is_feasible is not False]
 
 
 def pictures(history: History) -> Plain:
