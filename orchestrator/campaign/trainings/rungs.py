@@ -50,12 +50,8 @@ class StoppingRule:
     @classmethod
     def asha(cls, reduction: float, first_step: int) -> Self:
         """Return asynchronous successive halving."""
-        return cls(
-            first_step=first_step,
-            growth=reduction,
-            share=1.0 / reduction,
-            least=math.ceil(reduction),
-        )
+        least = math.ceil(reduction)
+        return cls(first_step=first_step, growth=reduction, share=1.0 / reduction, least=least)
 
     @classmethod
     def median(cls, after: int) -> Self:
