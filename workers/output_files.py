@@ -159,7 +159,9 @@ def _whole_lines(end: bytes) -> bytes:
 def tail_of(output: bytes) -> str:
     """Return the last lines of an output, short enough for the message of a failure."""
     lines = output.decode("utf-8", errors="replace").replace("\0", "\\x00").strip().splitlines()
-    return "\n".join(lines[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+    text = "\n".join(lines[-TAIL_LINES:])
+    end = text[-TAIL_CHARACTERS - 1 :]
+    return text if len(text) <= TAIL_CHARACTERS else end.partition("\n")[2] or end[1:]
 
 
 class OutputFile:

@@ -67,7 +67,8 @@ def view(console: Console) -> View:
         return JsonView(console)
     if console.is_jupyter and not console.quiet:
         return NotebookView()
-    return TerminalView(console) if console.is_terminal else PlainView(console)
+    is_animated = console.is_terminal and not console.is_dumb_terminal
+    return TerminalView(console) if is_animated else PlainView(console)
 
 
 class _Clock:

@@ -144,3 +144,6 @@ def test_tail_has_the_last_lines_and_no_nul() -> None:
     tail = tail_of(b"".join(b"line %d\n" % number for number in range(100)) + b"a\0b\n\n")
     assert tail.splitlines()[-2:] == ["line 99", "a\\x00b"]
     assert len(tail.splitlines()) == 20
+    assert tail_of(b"cut\n" + b"x" * 999 + b"\n" + b"y" * 1000) == "x" * 999 + "\n" + "y" * 1000
+    assert tail_of(b"z" * 999 + b"\n" + b"x" * 500 + b"\n" + b"y" * 600) == "x" * 500 + "\n" + "y" * 600
+    assert tail_of(b"x" * 3000) == "x" * 2000

@@ -106,6 +106,11 @@ def test_terminal_view_shows_a_clock_during_a_wait(monkeypatch: pytest.MonkeyPat
     assert "starting Ray on this machine (7 s)" in written(console)
 
 
+def test_view_of_a_terminal_without_control_sequences_prints_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(view(SafeConsole(file=io.StringIO(), force_terminal=True)), PlainView)
+
+
 def test_terminal_view_removes_the_block_only_at_the_end_of_a_session() -> None:
     for is_closed in (True, False):
         console = Console(file=io.StringIO(), force_terminal=True, width=100)
