@@ -13,6 +13,7 @@ from objectives.conditions import Scalar
 from objectives.objective import Candidates, ObjectiveError
 from orchestrator.ask_tell.learner import GROW, Learner
 from orchestrator.ask_tell.memory import ENQUEUED, PENDING, TOLD, ArmResult, MemoryCampaign
+from orchestrator.bandit.checks import check_decision
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState, refresh_growth
 from orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
@@ -199,7 +200,8 @@ class Search:
     def _choose(self, pending: Sequence[int], limit: int, skip: int) -> list[int] | None:
         """Let the strategy choose, and start its trials except the first `skip`. Return their arms;
         None if the strategy waits for results."""
-        decision = self.strategy.ask(self.learner.model, pending, limit)
+        model = self.learner.model
+        decision = check_decision(self.strategy.ask(model, pending, limit), len(model.pulls.counts))
         reason = decision.reason or _NO_CHOICE
         if not (isinstance(decision, Choose) and decision.picks):
             self.campaign.choose((), reason, limit=limit)

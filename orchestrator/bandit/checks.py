@@ -1,13 +1,14 @@
 """Checks shared by strategies: of hyperparameters, classes, and whether an arm may be chosen."""
 
+import operator
 from collections.abc import Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Any, Protocol
 
 from orchestrator.bandit.arrays import Indices
 from orchestrator.bandit.options import excerpt
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategy import Wait
+from orchestrator.bandit.strategy import Choose, Decision, Pick, Wait
 
 # the methods that a campaign requires of a strategy
 CAMPAIGN_METHODS = ("init", "ask", "tell", "recorded", "restore")
@@ -58,3 +59,29 @@ def refusal(state: HasArms, limit: int) -> Wait | None:
 def sequential_refusal(state: HasArms, pending: Sequence[int], limit: int) -> Wait | None:
     """Check like `refusal`, for strategies that pull one arm and wait for its reward."""
     return refusal(state, limit) or (Wait("one pull at a time: the last reward has not arrived") if pending else None)
+
+
+def check_decision(decision: object, arms: int) -> Decision:
+    """Return the result of a strategy's `ask`, with Python's numbers instead of NumPy's.
+
+    Raises ValueError if it is neither Choose nor Wait, or if it chooses anything but one of the
+    `arms`.
+    """
+    if not isinstance(decision, Choose | Wait):
+        raise ValueError(f"ask must return Choose or Wait, got {excerpt(decision)}")
+    reason = str(decision.reason or "")
+    if isinstance(decision, Wait):
+        return Wait(reason)
+    return replace(decision, picks=tuple(_check_pick(pick, arms) for pick in decision.picks), reason=reason)
+
+
+def _check_pick(pick: object, arms: int) -> Pick:
+    try:
+        if isinstance(pick, Pick):
+            arm = operator.index(pick.arm)
+            if pick.trial is not None or 0 <= arm < arms:
+                mean, width, variance = map(float, (pick.mean, pick.width, pick.variance))
+                return replace(pick, arm=arm, mean=mean, width=width, variance=variance)
+    except (TypeError, ValueError):  # the same message for numbers of a wrong type
+        pass
+    raise ValueError(f"ask must pick candidates from 0 to {arms - 1}, got {excerpt(pick)}")

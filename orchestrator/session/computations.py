@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
+from orchestrator.bandit.checks import check_decision
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, Decision, Pick, StrategyState, begin
 from orchestrator.campaign.commands import Ask, Begin, Grow, Tell
@@ -61,8 +62,9 @@ class Choice:
     command: Ask
 
     def run(self, campaign: CampaignState) -> Decision:
-        """Return the strategy's decision."""
-        return self.search.problem.strategy.ask(self.search.model, self.command.pending, self.command.limit)
+        """Return the strategy's decision. Raises ValueError if it is invalid."""
+        decision = self.search.problem.strategy.ask(self.search.model, self.command.pending, self.command.limit)
+        return check_decision(decision, len(self.search.pool.candidates))
 
     def conclude(
         self, result: Decision, campaign: CampaignState, now: float, seconds: float

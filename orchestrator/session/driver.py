@@ -30,6 +30,7 @@ from orchestrator.session.recorder import Recorder, Span
 from orchestrator.store.event_store import Writer
 from workers.checkpoints import remove_checkpoints, remove_saved
 from workers.executor import Executor
+from workers.results import printable
 
 _LOGGER = logging.getLogger("bbkb.session")
 
@@ -107,7 +108,7 @@ class Driver:
         except (UserError, CampaignError):
             raise
         except Exception as error:
-            reason = f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}"
+            reason = printable(f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}")
             _LOGGER.error("%s", reason, exc_info=error)
             if self._campaign.session.is_open:
                 self._recorder.record(
@@ -115,7 +116,7 @@ class Driver:
                 )
             self._evaluations.commit()
             remedy = "No finished result is lost; `bbkb resume` continues from here"
-            raise CampaignError(f"{reason}. {remedy}\n{trace_of(error)}") from error
+            raise CampaignError(f"{reason}. {remedy}\n{printable(trace_of(error))}") from error
         finally:
             # the process that takes over the campaign may adopt the running evaluations
             self._executor.close(leave_running)

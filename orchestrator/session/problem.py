@@ -21,7 +21,7 @@ from orchestrator.campaign.stops import turn_of_stopped_trials
 from orchestrator.campaign.trainings.reports import Forecast, forecast_of
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.candidates.pool import Appended, Pool, arms_of
-from orchestrator.errors import CampaignError
+from orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
 from orchestrator.session.resources import Resources
 
 # Random streams derived from the campaign's seed. The numbers of streams must never change; stream
@@ -110,8 +110,18 @@ def recommendation_of(
 
 
 def begin_progress(problem: Problem) -> Progress:
-    """Return the states of the campaign and the strategy before the first event."""
-    return Progress(CampaignState(), problem.strategy.init(problem.arms(), problem.rng(INIT)), problem.pool)
+    """Return the states of the campaign and the strategy before the first event.
+
+    Raises CampaignError if the strategy raises an error.
+    """
+    try:
+        model = problem.strategy.init(problem.arms(), problem.rng(INIT))
+    except BbkbError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__} in starting the strategy: {error}{place_of(error)}"
+        raise CampaignError(f"{reason}\n{trace_of(error)}") from error
+    return Progress(CampaignState(), model, problem.pool)
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:

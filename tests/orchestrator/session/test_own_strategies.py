@@ -4,6 +4,7 @@ chooses nothing."""
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pytest
@@ -25,11 +26,29 @@ class Crash(Uniform):
 
 
 @dataclass(frozen=True)
+class NoStart(Uniform):
+    """Raises in `init`."""
+
+    def init(self, arms: Any, rng: Any) -> Any:
+        raise RuntimeError("my strategy cannot start")
+
+
+@dataclass(frozen=True)
 class Nothing(Uniform):
     """Chooses nothing."""
 
     def ask(self, state: strategy.ModelFreeState, pending: Sequence[int], limit: int) -> strategy.Decision:
         return strategy.Choose((), "nothing to do")
+
+
+@dataclass(frozen=True)
+class Odd(Uniform):
+    """Returns `decisions[0]`."""
+
+    decisions: ClassVar[list[Any]] = []
+
+    def ask(self, state: strategy.ModelFreeState, pending: Sequence[int], limit: int) -> strategy.Decision:
+        return cast("strategy.Decision", self.decisions[0])
 
 
 def run(folder: Path, name: str) -> Result:
@@ -49,10 +68,44 @@ def test_error_in_a_strategy_is_shown_and_logged_with_its_file_and_line(tmp_path
     assert "test_own_strategies.py" in log
 
 
+def test_error_in_the_first_step_of_a_strategy_names_its_file_and_line(tmp_path: Path) -> None:
+    with pytest.raises(CampaignError, match=r"starting the strategy: my strategy cannot start \(.*:\d+, in init\)"):
+        run(tmp_path, "NoStart")
+
+
 def test_strategy_without_a_choice_is_named_as_the_cause(tmp_path: Path) -> None:
     result = run(tmp_path, "Nothing")
     assert result.outcome == "failed"
     assert "the strategy must choose at least one candidate" in history_of(load(result.folder)).sessions[-1].reason
+
+
+@pytest.mark.parametrize(
+    ("decision", "rule"),
+    [
+        (None, "ask must return Choose or Wait, got None"),
+        (strategy.Choose((strategy.Pick(-1),), "limit"), r"from 0 to \d+, got Pick\(arm=-1"),
+        (strategy.Choose((strategy.Pick(10**9),), "limit"), r"from 0 to \d+, got Pick\(arm=1000000000"),
+        (strategy.Choose((strategy.Pick(cast("int", 0.5)),), "limit"), r"from 0 to \d+, got Pick\(arm=0.5"),
+        (strategy.Choose((cast("strategy.Pick", 3),), "limit"), r"from 0 to \d+, got 3"),
+    ],
+)
+def test_invalid_decision_is_refused_before_it_is_recorded(tmp_path: Path, decision: Any, rule: str) -> None:
+    Odd.decisions[:] = [decision]
+    with pytest.raises(CampaignError, match=rule):
+        tune_here(
+            tmp_path / "runs", lambda x: float(x), evaluations=4, settings={"strategy": {"name": f"{__name__}:Odd"}}
+        )
+    with pytest.raises(ValueError, match=rule):
+        Optimizer({"x": Range(0.0, 1.0)}, "maximize", strategy=Odd()).ask()
+
+
+def test_numbers_of_numpy_and_a_missing_reason_are_recorded(tmp_path: Path) -> None:
+    pick = strategy.Pick(cast("int", np.int64(3)), mean=cast("float", np.float32(0.5)))
+    Odd.decisions[:] = [strategy.Choose((pick,), cast("str", None))]
+    result = tune_here(
+        tmp_path / "runs", lambda x: float(x), evaluations=2, settings={"strategy": {"name": f"{__name__}:Odd"}}
+    )
+    assert [trial.status for trial in load(result.folder).trials] == ["succeeded", "succeeded"]
 
 
 def test_strategy_of_a_module_is_explained_and_used_by_the_optimizer() -> None:
