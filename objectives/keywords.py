@@ -30,7 +30,7 @@ _MEANT = {
     **dict.fromkeys(("search_space", "parameters", "config", "param_space"), ("space",)),
     **dict.fromkeys(("callback", "callbacks"), ("on_result",)),
     **dict.fromkeys(("verbose", "show_progress_bar"), ("progress",)),
-    **dict.fromkeys(("enqueue", "forbid", "store", "tags", "gpus", "cpus", "retries"), ("settings",)),
+    **dict.fromkeys(("enqueue", "forbid", "store", "tags", "target", "gpus", "cpus", "retries"), ("settings",)),
 }
 
 

@@ -85,7 +85,7 @@ def unenforced_limits(settings: Settings) -> str:
     limits = [f"workers.{key}" for key in workers.traits.unenforced if getattr(workers, key)]
     if limits:
         verb = "is" if len(limits) == 1 else "are"
-        return f"{' and '.join(limits)} {verb} not enforced with workers.executor {workers.executor}, but with ray"
+        return f"{' and '.join(limits)} {verb} not enforced by workers.executor {workers.executor}, only by ray"
     asks_for_several = "count" in workers.model_fields_set and workers.count > 1
     if workers.traits.one_at_a_time and asks_for_several:
         return (

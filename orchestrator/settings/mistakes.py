@@ -62,6 +62,7 @@ _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_4
 # the ending of a key that holds a duration → its unit in seconds
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 _QUOTED = re.compile("'([^']*)'")
+_MEANT_KEY = re.compile("is not a known key; did you mean '([^']*)'")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -100,7 +101,16 @@ def failure(problems: Iterable[Refusal]) -> ValidationError:
 def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
     """Return the mistakes in `tree` that pydantic found. `model` defines the valid keys."""
     candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
-    return _without_union_noise(candidates)
+    problems = _without_union_noise(candidates)
+    suggested = [
+        (*problem.keys[:-1], *meant[1].split(".")) for problem in problems if (meant := _MEANT_KEY.search(problem.rule))
+    ]
+    # a misspelled key is not reported as missing, too
+    return [
+        problem
+        for problem in problems
+        if problem.rule != "is required" or all(keys[: len(problem.keys)] != problem.keys for keys in suggested)
+    ]
 
 
 def config_error(document: Document, problems: Iterable[Refusal]) -> ConfigError:

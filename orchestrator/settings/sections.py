@@ -192,8 +192,8 @@ class BudgetSettings(Section):
         """Return the section with as many evaluations as steps if only `steps` is given: there can
         be no more trials, because each counts as at least one step."""
         steps = _whole(tree.get("steps")) if isinstance(tree, Mapping) else None
-        if isinstance(steps, int) and "evaluations" not in tree:
-            return {**tree, "evaluations": _most_trials(steps)}
+        if steps is not None and "evaluations" not in tree:  # wrong steps are reported alone
+            return {**tree, "evaluations": _most_trials(steps) if isinstance(steps, int) else 1}
         return tree
 
 

@@ -143,6 +143,8 @@ strategy: {name: gp_ucb}
 computing: {shards: 2}
 workers: {executor: inline}
 => 4: computing.shards must be 1 without workers.executor ray, got 2
+budget: {steps: 10.5} => 3: budget.steps must be a whole number, got 10.5
+budget: {trials: 5} => 3: budget.trials is not a known key; did you mean 'evaluations'?
 budget: {steps: 0} => 3: budget.steps must be >= 1, got 0
 budget: {evaluations: 5, stop_when: {no_gain_of: 0.1}}
 => 3: budget.stop_when must have in too, such as {no_gain_of: 0.001, in: 64}
@@ -202,6 +204,8 @@ def test_mistake_is_reported_with_its_position_in_plain_words(error_lines: Error
 
 def test_missing_section_is_reported(error_lines: ErrorLines) -> None:
     assert error_lines("name: x\nobjective: {name: branin}\n") == ["x.yaml: budget is required"]
+    (line,) = error_lines("name: x\nobjective: {name: branin}\nn_trials: 5\n")
+    assert line == "x.yaml:3: n_trials is not a known key; did you mean 'budget.evaluations'?"
     (line,) = error_lines("name: x\nbudget: {evaluations: 5}\n")
     assert line == "x.yaml: objective must have exactly one of name, callable and command, got none of them"
 
