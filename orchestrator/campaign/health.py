@@ -31,31 +31,20 @@ def marks_after(state: CampaignState) -> tuple[Mark, ...]:
     return (*marks[1 - _WINDOW_MARKS :], _mark(state, 0.0))
 
 
-def warnings(state: CampaignState, since: float) -> dict[str, str]:
-    """Return the warnings about workers and trainings by kind, `since` seconds after an event."""
-    by_kind = {
-        "places": _few_places(state),
-        "late": _late(state, since),
-        "old": _not_ended(state, since),
-    }
-    return {kind: text for kind, text in by_kind.items() if text} | warnings_of_trainings(state)
-
-
-def warnings_of_trainings(state: CampaignState) -> dict[str, str]:
-    """Return the warnings about trainings that early stopping cannot judge, by kind.
-
-    Either the reports do not fit the settings or the returned values, or the trainings do not
-    continue from their checkpoints.
-    """
-    if state.rules.stopping is None:
-        return {}
-    by_kind = {
-        "silent": _no_reports(state),
-        "last step": _other_last_step(state),
-        "unlike": _unlike_ends(state),
-        "restarted": _restarts(state),
-        "unreported": _unreported_objectives(state),
-    }
+def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
+    """Return the warnings about workers and trainings by kind, `since` seconds after an event; only
+    those about trainings if it is None, because no session is open."""
+    by_kind: dict[str, str] = {}
+    if since is not None:
+        by_kind["places"] = _few_places(state)
+        by_kind["late"] = _late(state, since)
+        by_kind["old"] = _not_ended(state, since)
+    if state.rules.stopping is not None:
+        by_kind["silent"] = _no_reports(state)
+        by_kind["last step"] = _other_last_step(state)
+        by_kind["unlike"] = _unlike_ends(state)
+        by_kind["restarted"] = _restarts(state)
+        by_kind["unreported"] = _unreported_objectives(state)
     return {kind: text for kind, text in by_kind.items() if text}
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.clock import plus
 from orchestrator.campaign.events import Recommendation
-from orchestrator.campaign.health import warnings, warnings_of_trainings
+from orchestrator.campaign.health import warnings
 from orchestrator.campaign.same_fields import same_fields
 from orchestrator.campaign.state import CampaignState, idle_cause
 from orchestrator.campaign.trainings.reports import Forecast
@@ -203,7 +203,7 @@ def status_of(
         activity=activity,
         outcome=session.outcome or "",
         reason=session.close_reason or session.stop_reason or "",
-        remarks=_remarks(state, since, session.is_open),
+        remarks=_remarks(state, since if session.is_open else None),
         last_time=state.clock.last_time,
         trials=_trials_status(state, since),
         best=_best_status(state),
@@ -302,10 +302,9 @@ def _model_status(state: CampaignState) -> ModelStatus:
     )
 
 
-def _remarks(state: CampaignState, since: float, is_open: bool) -> tuple[str, ...]:
+def _remarks(state: CampaignState, since: float | None) -> tuple[str, ...]:
     on_model = () if state.refresh.learned is None else state.refresh.learned.remarks
-    further = warnings(state, since) if is_open else warnings_of_trainings(state)
-    return (*state.notes.remarks, *on_model, *further.values())
+    return (*state.notes.remarks, *on_model, *warnings(state, since).values())
 
 
 def _goals_status(state: CampaignState) -> GoalsStatus | None:

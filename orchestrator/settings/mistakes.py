@@ -180,12 +180,8 @@ def excerpt(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A problem, and the path of the union whose members pydantic tried, if there is one."""
-
-    problem: Refusal
-    union: Keys | None = None
+# a problem, and the path of the union whose members pydantic tried, if there is one
+_Found = tuple[Refusal, Keys | None]
 
 
 def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
@@ -195,13 +191,13 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind == CUSTOM:
         # the complete path in a dataclass's message is only known now
         rule = ctx["rule"]
-        return _Found(align(keys, rule[2:]) if rule.startswith(": ") else Refusal(keys, rule, ctx["got"]))
+        return align(keys, rule[2:]) if rule.startswith(": ") else Refusal(keys, rule, ctx["got"]), None
     if kind in ("value_error", "assertion_error"):
-        return _Found(align(keys, str(ctx["error"]), details["input"]), union)
+        return align(keys, str(ctx["error"]), details["input"]), union
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _Found(_wrong_tag(keys, ctx))
+        return _wrong_tag(keys, ctx), None
     if kind in _UNKNOWN:
-        return _Found(_unknown(details["loc"], keys, model), union)
+        return _unknown(details["loc"], keys, model), union
     got = "" if kind == "missing" else excerpt(details["input"])
     if keys and kind in ("float_type", "float_parsing", "int_type"):
         got += _duration_hint(str(keys[-1]), details["input"])
@@ -212,7 +208,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if kind in ("model_type", "model_attributes_type") and existing:
         ending = ["…"] * (len(existing) > _NAMED_KEYS)
         rule += f" with keys such as {', '.join([*existing[:_NAMED_KEYS], *ending])}"
-    return _Found(Refusal(keys, rule, got), union)
+    return Refusal(keys, rule, got), union
 
 
 def _wrong_tag(keys: Keys, ctx: Mapping[str, Any]) -> Refusal:
@@ -293,12 +289,12 @@ def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:
     """Keep only the mistakes of the union's member that was validated furthest. Members that got
     equally far become `must be A or B`."""
     problems: dict[tuple[Keys, str | None], Refusal] = {}
-    for item in candidates:
-        rivals = [rival.problem.keys for rival in candidates if item.union is not None and rival.union == item.union]
-        if rivals and len(item.problem.keys) < max(map(len, rivals)):
+    for problem, union in candidates:
+        rivals = [rival.keys for rival, other in candidates if union is not None and other == union]
+        if rivals and len(problem.keys) < max(map(len, rivals)):
             continue
-        key = (item.problem.keys, item.problem.rule if item.union is None else None)
-        problems[key] = _either(problems[key], item.problem) if key in problems else item.problem
+        key = (problem.keys, problem.rule if union is None else None)
+        problems[key] = _either(problems[key], problem) if key in problems else problem
     return list(problems.values())
 
 

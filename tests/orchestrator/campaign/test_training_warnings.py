@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.campaign.events import Event, ReportsArrived
-from orchestrator.campaign.health import warnings, warnings_of_trainings
+from orchestrator.campaign.health import warnings
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.trainings.reports import StepReport
@@ -15,6 +15,10 @@ from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, openin
 
 MODEL = {"rule": "model", "after": 3, "finish": 2, "continues": False, "last_step": 4}
 RISING = (0.1, 0.5, 0.7, 0.8)
+
+
+def warnings_of_trainings(state: CampaignState) -> dict[str, str]:
+    return warnings(state, None)
 
 
 def trained(*trials: tuple[Sequence[float], float], rule: dict[str, Any] | None = MODEL) -> CampaignState:
