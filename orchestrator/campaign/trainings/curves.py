@@ -224,18 +224,15 @@ class Trainings:
         """
         pauses = (trial for trial in trials if trial in self.paused and self.step(trial))
         saved = {trial: (self.paused[trial].step, self.curves[trial].rewards[-1]) for trial in pauses}
-        ended = {trial for trial in trials if trial not in self.paused and not self._is_open(trial)}
+        continued = self.continued.intersection(trials, self.curves)
+        unfinished = {trial for trial in continued if not self.curves[trial].is_finished}
+        ended = set(trials) - self.paused.keys() - unfinished
         return replace(
             self,
             curves=without(self.curves, *ended),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
             population=self.population.after_pauses(saved if is_population else {}),
         )
-
-    def _is_open(self, trial: int) -> bool:
-        """Return whether `trial` was continued and has not finished."""
-        is_continued = trial in self.continued and trial in self.curves
-        return is_continued and not self.curves[trial].is_finished
 
     @property
     def learns_removal(self) -> bool:
