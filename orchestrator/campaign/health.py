@@ -168,8 +168,7 @@ def _unlike_ends(state: CampaignState) -> str:
 def _restarts(state: CampaignState) -> str:
     """Return a warning about continued trials that restarted although they have checkpoints."""
     trials = sorted(state.trainings.without_checkpoint)
-    rule = state.rules.training
-    if not trials or rule is None or not rule.has_checkpoints:
+    if not trials or not state.rules.has_checkpoints:
         return ""
     return (
         f"{plural(len(trials), 'continued trial')} ({_first_of(trials)}) restarted at the first step: the "

@@ -173,8 +173,7 @@ def after_continuing(state: CampaignState, event: TrialsContinued) -> CampaignSt
     trials = {continued.trial for continued in event.trials}
     steps = state.trainings.steps
     paused = state.trainings.paused
-    rule = state.rules.training
-    if state.rules.steps is not None and rule is not None and rule.has_checkpoints:
+    if state.rules.steps is not None and state.rules.has_checkpoints:
         steps = steps.after_continuing({trial: paused[trial].step for trial in sorted(trials)})
     trainings = state.trainings.after_continuing(sorted(trials), event.reason == "finish")
     return replace(

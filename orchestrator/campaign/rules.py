@@ -147,6 +147,11 @@ class Rules:
         return None if self.training is None else self.training.last_step
 
     @property
+    def has_checkpoints(self) -> bool:
+        """Whether stopped trials continue from their checkpoints."""
+        return self.training is not None and self.training.has_checkpoints
+
+    @property
     def is_population(self) -> bool:
         """Whether the trials are members of a population."""
         return self.training is not None and self.training.is_population

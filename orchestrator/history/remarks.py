@@ -40,7 +40,7 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
         yield str(row.pick.copied)
     if count:
         yield "continued once" if count == 1 else f"continued {plural(count, 'time')}"
-    if training.has_restarted and _has_checkpoints(history):
+    if training.has_restarted and history.campaign.rules.has_checkpoints:
         yield "it restarted at the first step when it was continued"
     if is_stopped:
         word, cause = stop_words(training.stop_cause)
@@ -54,8 +54,3 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
 def _is_witness(history: History, row: TrialRow) -> bool:
     rule = history.campaign.rules.training
     return rule is not None and rule.is_witness(row.trial)
-
-
-def _has_checkpoints(history: History) -> bool:
-    rule = history.campaign.rules.training
-    return rule is not None and rule.has_checkpoints
