@@ -125,9 +125,8 @@ class SessionRow:
 
     def extend(self, time: float) -> None:
         """Extend the session to `time`, with the current number of slots."""
-        seconds = max(0.0, time - self.ended)
-        self.ended += seconds
-        self.worker_seconds += self.slots * seconds
+        self.worker_seconds += self.slots * max(0.0, time - self.ended)
+        self.ended = max(self.ended, time)
 
     @property
     def seconds(self) -> float:
