@@ -47,7 +47,7 @@ from orchestrator.store.runs import Run, make_folder
 class Campaign:
     """One campaign, ready to run.
 
-    Arguments and errors: see `tune`, which creates a campaign and runs it.
+    Arguments: see `tune`, which creates a campaign, runs it, and lists the errors.
     """
 
     @checks_arguments
