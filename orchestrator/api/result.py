@@ -93,7 +93,7 @@ class Result:
 
     @property
     def best_observed(self) -> TrialResult:
-        """The best single value, of a trial or of existing data (`trial` is then None).
+        """The best single value, of a trial or of known results (`trial` is then None).
 
         With constraints, it is the best value among the results that satisfy all of them. With
         several objectives, it is the member of the `front` with the best first objective.

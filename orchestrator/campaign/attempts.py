@@ -36,7 +36,7 @@ class Best:
     @property
     def origin(self) -> str:
         """The source of the value, for display."""
-        return f"existing data: {self.source}" if self.trial is None else f"trial {self.trial}"
+        return f"known results: {self.source}" if self.trial is None else f"trial {self.trial}"
 
 
 class EndedAttempt(NamedTuple):

@@ -80,7 +80,7 @@ class BestStatus:
     parameters: Mapping[str, object] = field(default_factory=dict)
     # the metrics of the other objectives and of constraints
     metrics: Mapping[str, float] = field(default_factory=dict)
-    origin: str = ""  # "trial 12", or "existing data: earlier.csv"; then `trial` is None
+    origin: str = ""  # "trial 12", or "known results: earlier.csv"; then `trial` is None
     recommended: Recommendation | None = None  # set if the best value may be due to noise
 
     @property

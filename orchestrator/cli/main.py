@@ -62,7 +62,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "results:best",
         "Print the best configuration of a run, for scripts: the one that the strategy recommends "
         "if values are noisy, else the one with the best value. Notes on standard error say if another one has the "
-        "best single value, or if it comes from existing data.",
+        "best single value, or if it comes from known results.",
     ),
     "list": ("results:list_", "List the runs in a folder: start, progress, best value and tags."),
     "compare": (

@@ -65,7 +65,7 @@ def say_remarks(console: Console, settings: Settings, parts: Parts, existing_res
     for warning in warnings(settings, parts):
         say(console, f"warning: {warning}")
     if existing_results is not None:
-        say(console, f"existing data: {existing_results}")
+        say(console, f"known results: {existing_results}")
     for source in of_kind(settings.known_results, BestOf):
         names = ", ".join(Path(run).name for run in source.best_of)
         say(console, f"earlier runs: the first {len(source.first or ())} configurations are of {names}")

@@ -40,7 +40,7 @@ def summarize(
         *search_facts(now),
         ("evaluations", f"{now.trials.done}: {now.trials.outcomes}"),
         ("configurations", f"{history.distinct} distinct"),
-        ("existing data", "" if history.existing is None else str(history.existing)),
+        ("known results", "" if history.existing is None else str(history.existing)),
         *_time_facts(history, waited_seconds),
         *(("warning", remark) for remark in now.remarks),
         ("report", str(run_.report_file)),

@@ -74,7 +74,7 @@ class Course:
         stopped = self._history.campaign.totals.stopped
         return sentences(
             self._legend(any(row.is_feasible is False for row in rows)),
-            self._history.existing and "Existing data are not drawn.",
+            self._history.existing and "Known results are not drawn.",
             stopped and f"Excludes the {plural(stopped, 'trial')} that stopped early or paused.",
             hidden and f"{hidden} {outliers} outside: double-click to see all.",
         )

@@ -146,12 +146,12 @@ def goal_cards(history: History) -> list[Card]:
 
 
 def existing_cards(history: History) -> list[Card]:
-    """Return a card for existing data, which no figure shows."""
+    """Return a card for known results, which no figure shows."""
     existing = history.existing
     if existing is None:
         return []
     left_out = f", {existing.unmatched:,} more match no candidate" if existing.unmatched else ""
-    return [Card("Existing data", f"{len(existing.arms):,}", f"results of {existing.source}{left_out}")]
+    return [Card("Known results", f"{len(existing.arms):,}", f"results of {existing.source}{left_out}")]
 
 
 def best_parameters(history: History) -> list[tuple[str, str]]:
@@ -164,7 +164,7 @@ def best_parameters(history: History) -> list[tuple[str, str]]:
 
 
 def best_origin(history: History) -> str:
-    """Return the trial, candidate and batch of the best value, or the source of existing data."""
+    """Return the trial, candidate and batch of the best value, or the source of known results."""
     best = history.best_known
     if best is None:
         return ""

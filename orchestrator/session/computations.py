@@ -161,7 +161,7 @@ def _first_refresh(search: Search, command: Begin) -> Refresh:
         model: StrategyState = begin(problem.strategy, search.model, command.existing, problem.rng(BEGIN))
         return model
 
-    return Refresh(search, (), "learning existing data", learn)
+    return Refresh(search, (), "learning known results", learn)
 
 
 def _refresh(search: Search, command: Tell, campaign: CampaignState) -> Refresh:

@@ -62,7 +62,7 @@ def _text(event: events.Event) -> str:
             adopted = f", {len(event.adopted)} running evaluations adopted" * bool(event.adopted)
             return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
         case events.ExistingTaken():
-            return f"existing data: {event}"
+            return f"known results: {event}"
         case events.BatchChosen():
             chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
             copies = "".join(f"; trial {pick.trial} {pick.copied}" for pick in event.picks if pick.copied)

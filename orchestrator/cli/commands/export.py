@@ -51,7 +51,7 @@ def export(
             "database for mlflow, default: MLFLOW_TRACKING_URI; a database URL or a journal file for optuna."
         ),
     ] = None,
-    existing: Annotated[bool, typer.Option("--existing", help="Write the run's existing data instead.")] = False,
+    existing: Annotated[bool, typer.Option("--existing", help="Write the run's known results instead.")] = False,
     reports: Annotated[
         bool, typer.Option("--reports", help="Write one row for each reported step of a trial instead.")
     ] = False,

@@ -56,7 +56,7 @@ def best(
 ) -> None:
     """Print the best configuration of a run, for scripts: the one that the strategy recommends if
     values are noisy, else the one with the best value. Notes on standard error say if another one
-    has the best single value, or if it comes from existing data.
+    has the best single value, or if it comes from known results.
 
     With several objectives, print the front as a list, sorted by the first objective: the values of
     the objectives and the parameters of each configuration. With --format args, one line for each
@@ -79,7 +79,7 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
     """Return the value of the printed configuration `taken`, and how it relates to the `best`
     single value."""
     if taken is best and best.trial is None:
-        yield f"the best value, {best.value:.6g}, is of the {best.origin}"
+        yield f"the best value, {best.value:.6g}, comes from {best.origin}"
     objectives = state.rules.goals.objectives
     if len(objectives) == 1:
         text = f"{taken}, {objectives[0].direction}d"

@@ -322,7 +322,7 @@ def test_campaign_starts_with_existing_data_and_continues_without_their_file(bbk
     for command in ("validate", "run"):
         done = bbkb(tmp_path, command, "campaign.yaml", "--set", "workers.executor=simulated")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"existing data: {existing}" in done.stdout
+        assert f"known results: {existing}" in done.stdout
     run = str(run_of(tmp_path))
     (tmp_path / "known.csv").unlink()
     done = bbkb(tmp_path, "resume", run, "--set", "budget.evaluations=28", "--workers", "3")
@@ -333,7 +333,7 @@ def test_campaign_starts_with_existing_data_and_continues_without_their_file(bbk
     assert (status["succeeded"], status["existing"], status["existing_unmatched"]) == (28, 3, 1)
     assert "3 results known before, 1 more match no candidate" in bbkb(tmp_path, "status", run).stdout
     assert bbkb(tmp_path, "export", run, "--existing").stdout.split() == ["arm,reward", "3,0.5", "150,0.75", "150,0.7"]
-    assert "Existing data" in (tmp_path / run / "report.html").read_text()
+    assert "Known results" in (tmp_path / run / "report.html").read_text()
 
 
 READ_ONLY = """

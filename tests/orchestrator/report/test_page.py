@@ -215,9 +215,9 @@ def test_report_shows_existing_data_separately() -> None:
         time=0.0, source="<t>.csv", arms=(4, 2), values=(99.0, 98.0), unmatched=1, first_unmatched="x"
     )
     history = fold([events[0], existing, *events[1:]])
-    assert Course(history).caption.endswith("Existing data are not drawn.")
+    assert Course(history).caption.endswith("Known results are not drawn.")
     cards = {card.name: card for card in summary_cards(history)}
-    assert cards["Existing data"] == Card("Existing data", "2", "results of <t>.csv, 1 more match no candidate")
+    assert cards["Known results"] == Card("Known results", "2", "results of <t>.csv, 1 more match no candidate")
     without = {card.name: card for card in summary_cards(fold(events))}
     assert {name for name in without if cards[name] != without[name]} == {"Best value", "Since the last gain"}
     assert cards["Since the last gain"].value == "9 results"  # none of the campaign's results is better

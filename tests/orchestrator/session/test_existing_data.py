@@ -283,15 +283,15 @@ def test_best_trial_may_be_existing_data_and_is_marked_so(tmp_path: Path, direct
     (tmp_path / "earlier.csv").write_text("x,reward\n2,-20\n3,30\n1,5\n")
     (tmp_path / "c.yaml").write_text(BEST_KNOWN.format(folder=tmp_path, direction=direction))
     run = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--run", "r"], env={"COLUMNS": "200"})
-    assert f"{value:g}, {direction}d (existing data: {tmp_path}" in run.output
+    assert f"{value:g}, {direction}d (known results: {tmp_path}" in run.output
     folder = str(tmp_path / "runs" / "r")
     status = json.loads(CliRunner().invoke(app, ["status", folder, "--json"]).stdout)
     assert (status["best_value"], status["best_trial"], status["best_parameters"]) == (value, None, {"x": x})
-    assert status["best_origin"].startswith(f"existing data: {tmp_path}")
+    assert status["best_origin"].startswith(f"known results: {tmp_path}")
     best = CliRunner().invoke(app, ["best", folder, "--format", "json"], env={"COLUMNS": "200"})
     assert json.loads(best.stdout) == {"x": x}
-    assert f"the best value, {value:g}, is of the existing data" in best.stderr
+    assert f"the best value, {value:g}, comes from known results" in best.stderr
     result = load(folder).best
     assert (result.trial, result.value, result.status, result.parameters) == (None, value, "existing", {"x": x})
-    assert f"existing data: {tmp_path}" in CliRunner().invoke(app, ["compare", folder], env={"COLUMNS": "200"}).output
-    assert f"existing data: {tmp_path}" in Path(folder, "report.html").read_text()
+    assert f"known results: {tmp_path}" in CliRunner().invoke(app, ["compare", folder], env={"COLUMNS": "200"}).output
+    assert f"known results: {tmp_path}" in Path(folder, "report.html").read_text()

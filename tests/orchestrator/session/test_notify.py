@@ -192,4 +192,4 @@ def test_campaign_notifies_of_its_end(tmp_path: Path) -> None:
     tune_here(tmp_path, lambda x: x, evaluations=2, name="noted", settings=settings)
     notice = json.loads((tmp_path / "notices").read_text())
     assert notice["event"] == "ended"
-    assert ": finished: budget spent; 2/2 done, best 9 (existing data: " in notice["text"]
+    assert ": finished: budget spent; 2/2 done, best 9 (known results: " in notice["text"]
