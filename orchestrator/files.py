@@ -35,11 +35,13 @@ def write_parts(path: Path, parts: Iterable[bytes], *, is_private: bool = True) 
     `is_private`, only the owner can read the file; otherwise the umask applies. Raises OSError if
     the file cannot be written; the old content is then unchanged, and no draft remains.
     """
-    target = Path(os.path.realpath(path))
-    if _is_special(target):
-        with target.open("wb") as file:
+    if _is_special(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe without a reader must not block
+        with open(descriptor, "wb") as file:
+            os.set_blocking(descriptor, True)
             file.writelines(parts)
         return
+    target = Path(os.path.realpath(path))
     draft = target.with_name(f".{target.name[:100]}.{uuid.uuid4().hex}.draft")
     mode = PRIVATE_FILE if is_private else _ORDINARY_FILE
     try:

@@ -61,6 +61,17 @@ def test_link_keeps_pointing_and_a_device_stays_a_device(tmp_path: Path) -> None
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
+def test_pipe_is_written_if_it_has_a_reader_and_refused_otherwise(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device"):
+        files.write_text(tmp_path / "pipe", "results")
+    reading, writing = os.pipe()
+    files.write_text(Path(f"/proc/self/fd/{writing}"), "results")
+    os.close(writing)
+    with open(reading, encoding="utf-8") as pipe:
+        assert pipe.read() == "results"
+
+
 def test_make_private_keeps_an_existing_file(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("content")
     files.make_private(tmp_path / "there")
