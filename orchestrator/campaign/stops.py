@@ -168,7 +168,7 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     if rule is None:
         return Turn.BY_BOUND
     steps = state.trainings.steps.total
-    used = state.totals.chosen * _first_pause(state)
+    used = state.totals.chosen * _steps_before_pauses(state)
     if rule.restarts or 0 < used < SHARE_OF_STARTS * steps:
         return Turn.NEW_FIRST
     is_unreliable = _unreliable_steps(state) > 0
@@ -186,6 +186,13 @@ def _first_pause(state: CampaignState) -> int:
     if not (rules.steps and rules.stopping and rule.last_step and learned.steps):
         return 0
     return first_reliable_pause(rules.stopping, rule.last_step, dict(learned.steps))
+
+
+def _steps_before_pauses(state: CampaignState) -> int:
+    """Return the number of steps of a new trial on the way to its first reliable pause, which takes
+    effect at the next report; 0 if all pauses count as reliable."""
+    before = _first_pause(state) - 1
+    return before + state.trainings.steps.until_next_report(before) if before >= 0 else 0
 
 
 def _unreliable_steps(state: CampaignState) -> int:

@@ -1,5 +1,6 @@
 """Tests of orchestrator/campaign/stops.py: stops, step limits, and the turn of stopped trials."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -209,6 +210,15 @@ def test_new_trials_and_then_stopped_ones_come_first_until_they_have_used_their_
     assert turn_of_stopped_trials(state) == Turn.BY_BOUND  # nothing is learned yet
     state = replace(state, totals=replace(state.totals, chosen=chosen))
     assert turn_of_stopped_trials(with_reliability(state, correlation, **rule)) == turn
+
+
+@pytest.mark.parametrize(("reported", "turn"), [((1, 2, 3, 4), Turn.NEW_FIRST), ((1, END - 1), Turn.BY_BOUND)])
+def test_new_trials_use_steps_up_to_the_report_at_which_they_pause(reported: Sequence[int], turn: Turn) -> None:
+    state = with_reliability(paused(0.5, steps=500), 0.9)
+    steps = replace(state.trainings.steps, distinct=frozenset(reported))
+    trainings = replace(state.trainings, steps=steps)
+    state = replace(state, totals=replace(state.totals, chosen=20), trainings=trainings)
+    assert turn_of_stopped_trials(state) == turn
 
 
 def test_stopped_trials_without_checkpoints_do_not_compete() -> None:
