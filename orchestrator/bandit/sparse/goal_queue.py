@@ -26,6 +26,7 @@ from orchestrator.bandit.sparse.state import SparseState
 # objective
 REACH = 0.1
 LEAST_RANGE = 0.1  # in standard deviations of the scores
+ABOVE_ALL = 1.0  # in standard deviations of the scores
 FIRST_SEEN = 32  # the number of arms that are evaluated first
 FIRST_LOOK = 2  # the number of arms that are evaluated next; doubled each time
 
@@ -60,10 +61,14 @@ def _of(output: Pulls, numbers: Floats, arms: Indices) -> Floats:
 
 
 def _limit(constraint: Pulls, outputs: Outputs) -> float:
-    """Return the score of a margin of 0; −∞ if no margin is known."""
+    """Return the score of a margin of 0; −∞ if no margin is known. If all margins are below 0 and
+    do not determine a scale, the score is `ABOVE_ALL` above that of the largest one."""
     if not len(constraint.arms):
         return -np.inf
-    return float(Scale(mean_rewards(constraint), outputs).scores(np.zeros(1))[0])
+    margins = mean_rewards(constraint)
+    scale = Scale(margins, outputs)
+    above = ABOVE_ALL if margins.max() < 0.0 and scale.slope <= 0.0 else 0.0
+    return float(scale.scores(np.zeros(1))[0]) + above
 
 
 def _least_score(objective: Pulls, outputs: Outputs) -> float:

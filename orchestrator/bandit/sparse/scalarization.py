@@ -60,7 +60,7 @@ class Scalarizing:
         holds = (cautious >= self.limits[:, None]).all(axis=0)
         missing = (self.limits[:, None] - hopes).max(axis=0)
         # positive and increasing, even above the limits
-        missing = np.where(missing < 0.0, 1.0 / (1.0 - missing), 1.0 + missing)
+        missing = np.where(missing < 0.0, 1.0 / (1.0 - np.minimum(missing, 0.0)), 1.0 + missing)
         return np.where(holds, scores, INFEASIBLE * missing)
 
 

@@ -16,6 +16,7 @@ from typing_extensions import Doc
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.arrays import Floats, Indices, read_only
 from orchestrator.bandit.model.model import Model
+from orchestrator.bandit.model.outputs import mean_rewards
 from orchestrator.bandit.options import Options
 from orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
 from orchestrator.bandit.sparse.posterior import SparseModel
@@ -30,7 +31,7 @@ S = TypeVar("S", bound=SparseState)
 SHORTEST = 8
 LONGEST = 10
 IF_ARMS_REPEAT = 16
-RESTART = 64  # the largest number of random arms added to a failed warm start
+RESTART = 64  # the largest number of random arms added at once to a failed warm start
 
 PullsOption = Annotated[int, Ge(1), Doc("The number of arms to pull first, ≥ 1.")]
 
@@ -127,14 +128,23 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
 
 
 def extend_failed_start(state: S, rng: np.random.Generator) -> S:
-    """Return the state after a `tell`. If the whole warm start failed, it is extended by as many
-    uniformly drawn arms as have failed, at most `RESTART`, so that every worker has a trial. Other
-    states are returned unchanged, without a draw."""
-    if state.pulls.total or state.remaining_start() or not len(state.available):
+    """Return the state after a `tell`. If the whole warm start failed, or all its results violate a
+    constraint to the same extent, it is extended by as many uniformly drawn arms as it has, at most
+    `RESTART`, so that every worker has a trial. Other states are returned unchanged, without a
+    draw."""
+    is_uninformed = not state.pulls.total or _has_equal_violations(state)
+    if not is_uninformed or state.remaining_start() or not len(state.available):
         return state
     count = min(len(state.initial) or 1, RESTART, len(state.available))
     further: list[int] = rng.choice(state.available, size=count, replace=False).tolist()
     return replace(state, initial=(*state.initial, *further))
+
+
+def _has_equal_violations(state: SparseState) -> bool:
+    """Return whether a constraint is violated by all results, with equal margins. The model cannot
+    learn from them where the constraint is satisfied."""
+    margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
+    return any(len(one) > 0 and one.max() < 0.0 and one.min() == one.max() for one in margins)
 
 
 def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:

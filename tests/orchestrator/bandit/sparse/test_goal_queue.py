@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.model.outputs import Scale, mean_rewards
-from orchestrator.bandit.sparse.goal_queue import GoalQueue, leaders, potentials
+from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
+from orchestrator.bandit.sparse.goal_queue import GoalQueue, floors_and_limits, leaders, potentials
 from orchestrator.bandit.sparse.picking import Picking
 from orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -173,6 +173,28 @@ def test_pulls_concentrate_where_the_constraint_holds() -> None:
     assert np.mean(late) > 0.8
     best = max(outputs(arm, goals)[0] for arm in range(160) if outputs(arm, goals)[1] >= 0)
     assert max(outputs(arm, goals)[0] for arm in pulled if outputs(arm, goals)[1] >= 0) == best
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_search_satisfies_a_constraint_that_all_first_results_violate_equally(seed: int) -> None:
+    points = np.random.default_rng(seed).random((600, 2))
+    is_feasible = np.sum((points - [0.6, 0.4]) ** 2, axis=1) < 0.02
+    bbkb = strategy()
+    state = bbkb.init(Arms.of(points, repeats=False).with_goals(Goals(1, 1)), np.random.default_rng(seed))
+    for number in range(80):
+        (arm,) = arms_of(bbkb.ask(state, [], 1))
+        told = Observation(arm, -float(points[arm, 0]), (float(is_feasible[arm]) - 1.0,))
+        state = bbkb.tell(state, [told], np.random.default_rng([seed, number]))
+    assert is_feasible[state.pulls.arms].any()
+
+
+def test_constraint_is_not_considered_satisfied_if_two_violations_are_known() -> None:
+    goals = Goals(1, 1)
+    state = strategy().init(Arms.of(POINTS).with_goals(goals), np.random.default_rng(0))
+    told = [Observation(arm, float(arm), (-1.0 - arm % 2,)) for arm in range(20)]
+    pulls = strategy().tell(state, told, np.random.default_rng(0)).pulls
+    _, (limit,) = floors_and_limits(pulls, goals, Outputs.HALF_RANK)
+    assert limit > scores_of(mean_rewards(pulls.outputs[1]), Outputs.HALF_RANK).max()
 
 
 def test_leaders_are_pulled_arms_along_the_front_and_worth_counts_every_objective() -> None:
