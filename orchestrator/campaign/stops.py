@@ -191,8 +191,9 @@ def _first_pause(state: CampaignState) -> int:
 def _steps_before_pauses(state: CampaignState) -> int:
     """Return the number of steps of a new trial on the way to its first reliable pause, which takes
     effect at the next report; 0 if all pauses count as reliable."""
-    before = _first_pause(state) - 1
-    return before + state.trainings.steps.until_next_report(before) if before >= 0 else 0
+    pause = _first_pause(state)
+    later = [step for step in state.trainings.steps.distinct if step >= pause]
+    return min(later, default=pause) if pause else 0
 
 
 def _unreliable_steps(state: CampaignState) -> int:
