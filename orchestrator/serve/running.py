@@ -3,6 +3,7 @@ run --serve`."""
 
 import asyncio
 import getpass
+import logging
 import os
 import socket
 import threading
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 from urllib.parse import quote
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from orchestrator.errors import UserError
 from orchestrator.serve.access import Access, read_token
@@ -18,6 +20,8 @@ from orchestrator.serve.app import Server
 from orchestrator.serve.connections import BACKLOG, Connections, CountedProtocol, SparseLog, most_connections
 from orchestrator.serve.sources import Sources, check_place
 from orchestrator.store.limited import looks_like_run
+
+_LOGGER = logging.getLogger("bbkb.serve.requests")
 
 LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
 EVERYWHERE = frozenset({"0.0.0.0", "::"})
@@ -111,6 +115,11 @@ def _access(listening: socket.socket, host: str) -> Access:
     return Access(read_token(), LOCAL | {host} | named, listening.getsockname()[1])
 
 
+def _is_error_of_server(record: logging.LogRecord) -> bool:
+    """Return False for a malformed request, which anybody may send, as often as they like."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], HttpProcessingError)
+
+
 async def run_until(
     server: Server, access: Access, listening: socket.socket, stop: asyncio.Event, most: int | None = None
 ) -> None:
@@ -122,7 +131,8 @@ async def run_until(
     connections = Connections(most or most_connections())
     loop.set_exception_handler(SparseLog())
     application = server.application(access, connections.trust)
-    runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
+    _LOGGER.addFilter(_is_error_of_server)
+    runner = web.AppRunner(application, shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None, logger=_LOGGER)
     await runner.setup()
     assert runner.server is not None
     handler = runner.server

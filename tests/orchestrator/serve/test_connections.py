@@ -97,6 +97,14 @@ def test_flood_leaves_the_process_its_descriptors_and_its_log(
     assert len(caplog.text) + len("".join(capfd.readouterr())) < 5_000
 
 
+def test_malformed_requests_are_not_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with running_server(str(tmp_path)) as address, held(address, 1, b"GET / HTTP/1.1\nHost: a\n\n") as (connection,):
+        assert connection.recv(100).startswith(b"HTTP/1.0 400")
+    assert caplog.text + "".join(capfd.readouterr()) == ""
+
+
 @pytest.mark.parametrize(("soft", "most"), [(64, 8), (256, 32), (1024, 128), (10**6, MOST_CONNECTIONS)])
 def test_number_of_connections_follows_the_limit_of_descriptors(
     soft: int, most: int, monkeypatch: pytest.MonkeyPatch
