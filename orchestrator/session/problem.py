@@ -139,16 +139,14 @@ def advance(problem: Problem, progress: Progress, event: Event) -> Progress:
 
 def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignState) -> StrategyState:
     """Return the strategy's state with the learning curves for the refresh in progress."""
-    learned = campaign.trainings.learned
-    if not learned.curves or not isinstance(problem.strategy, LearnsCurves):
+    trainings = campaign.trainings
+    if not trainings.learned_curves or not isinstance(problem.strategy, LearnsCurves):
         return model
-    rule = campaign.rules.training
-    last_step = None if rule is None else rule.last_step
     state: StrategyState = problem.strategy.with_curves(
         model,
-        learned.curves,
-        learned.paused,
-        last_step,
+        trainings.learned_curves,
+        trainings.learned_paused,
+        campaign.rules.last_step,
         compete=turn_of_stopped_trials(campaign),
     )
     return state
@@ -158,7 +156,7 @@ def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState
     """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials
     that can be continued."""
     trainings = campaign.trainings
-    if not trainings.learned.curves or not isinstance(problem.strategy, LearnsCurves):
+    if not trainings.learned_curves or not isinstance(problem.strategy, LearnsCurves):
         return ()
     paused = set(trainings.paused)
     trials = sorted(paused.union(trial for trial in campaign.running if trial in trainings.curves))

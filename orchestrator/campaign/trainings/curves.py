@@ -79,14 +79,6 @@ class WholeTrainings:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class LearnedCurves:
-    """The input of a refresh of the model, recorded when the refresh begins."""
-
-    curves: tuple[TrialCurve, ...] = ()
-    paused: tuple[int, ...] = ()  # trials, ascending
-
-
 @dataclass(frozen=True)
 class Trainings:
     """The facts about all trainings of a campaign or of an optimizer."""
@@ -98,7 +90,8 @@ class Trainings:
     # the forecasts of running and paused trials, from the newest refresh
     forecasts: Mapping[int, Forecast] = field(default_factory=no_items)
     # the curves that the current or newest refresh learns
-    learned: LearnedCurves = field(default_factory=LearnedCurves)
+    learned_curves: tuple[TrialCurve, ...] = ()
+    learned_paused: tuple[int, ...] = ()  # the trials that were paused when it began, ascending
     continued: frozenset[int] = frozenset()  # trials that were continued at least once
     completing: frozenset[int] = frozenset()  # trials continued with the last part of the budget
     removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
@@ -212,8 +205,8 @@ class Trainings:
 
     def start_refresh(self) -> "Trainings":
         """Return a copy that stores the curves which the starting refresh will learn."""
-        learned = LearnedCurves(tuple(self.curves.values()), tuple(sorted(self.paused)))
-        return replace(self, learned=learned)
+        curves = tuple(self.curves.values())
+        return replace(self, learned_curves=curves, learned_paused=tuple(sorted(self.paused)))
 
     def after_refresh(
         self, trials: Sequence[int], forecasts: Iterable[Forecast], is_population: bool = False
@@ -237,7 +230,7 @@ class Trainings:
     @property
     def learns_removal(self) -> bool:
         """Whether the strategy has yet to learn that a checkpoint was removed."""
-        return bool(self.removed) and not self.removed.isdisjoint(self.learned.paused)
+        return bool(self.removed) and not self.removed.isdisjoint(self.learned_paused)
 
     def step(self, trial: int) -> int:
         """Return the latest step of `trial`; 0 before its first report."""
@@ -272,7 +265,7 @@ class Trainings:
         refresh and have no new forecast yet, are kept."""
         if keep is None or not self.forecasts:
             return ()
-        judged = set(self.learned.paused).intersection(self.paused) - unlearned
+        judged = set(self.learned_paused).intersection(self.paused) - unlearned
         known = judged.intersection(self.forecasts)
         promises = {trial: hopes.optimistic_promise(self.forecasts[trial]) for trial in known}
         worst_first = sorted(judged, key=lambda trial: (promises.get(trial, ()), trial))

@@ -24,13 +24,13 @@ class Hopes:
         """
         optimistic = self._optimistic(forecast)
         best = (one for one in self._best_rewards if one != optimistic)
-        return self._is_infeasible(forecast) or any(is_as_good(one, optimistic) for one in best)
+        margins = forecast.further[len(self.goals.objectives) - 1 :]
+        is_infeasible = any(band.high < 0.0 for band in margins)
+        return is_infeasible or any(is_as_good(one, optimistic) for one in best)
 
     def are_left(self, forecast: Forecast) -> bool:
         """Return whether a trial may improve the results."""
-        optimistic = self._optimistic(forecast)
-        is_known = any(is_as_good(one, optimistic) for one in self._best_rewards)
-        return not (self._is_infeasible(forecast) or is_known)
+        return not self.are_lost(forecast) and self._optimistic(forecast) not in self._best_rewards
 
     def promise(self, forecast: Forecast) -> Point:
         """Return numbers by which the most promising trial is the largest one.
@@ -59,9 +59,6 @@ class Hopes:
         if len(self.goals.objectives) > 1:
             return [member.rewards for member in self.front.members]
         return [] if self.best is None else [(self.goals.objectives[0].sign * self.best,)]
-
-    def _is_infeasible(self, forecast: Forecast) -> bool:
-        return any(band.high < 0.0 for band in forecast.further[len(self.goals.objectives) - 1 :])
 
     def _optimistic(self, forecast: Forecast) -> Point:
         """Return the rewards at the optimistic end of the forecast."""
