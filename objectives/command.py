@@ -25,7 +25,7 @@ from typing_extensions import Doc
 
 from objectives.keywords import did_you_mean
 from objectives.machines import END_SECONDS, PLACEHOLDERS, Machine, gives_value, machine_of, single_machine
-from objectives.objective import Evaluation, HasFolder, HasOutput, InvalidValueError, ObjectiveError, Parameters, Report
+from objectives.objective import Evaluation, InvalidValueError, ObjectiveError, Parameters, Report, folder_of
 from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
 from objectives.shell_text import places
@@ -143,8 +143,8 @@ class ShellCommand:
                 "BBKB_SEED": str(seed),
                 "BBKB_RESULT": str(result),
             }
-            if isinstance(report, HasFolder) and report.folder is not None:
-                supplied["BBKB_FOLDER"] = str(report.folder)
+            if (trial_folder := folder_of(report)) is not None:
+                supplied["BBKB_FOLDER"] = str(trial_folder)
             machine = machine_of(report)
             if machine is not None:
                 supplied |= machine.environment() | {"BBKB_HOSTFILE": str(machine.write_hostfile(Path(folder)))}
@@ -218,7 +218,7 @@ class ShellCommand:
             start_new_session=True,
         )
         reports = ReportLines(report, process.pid)
-        keep = report.write_output if isinstance(report, HasOutput) else None
+        keep = getattr(report, "write_output", None)
         output = _Tail(process.stdout, reports.take, keep)
         errors = _Tail(process.stderr, keep)
         try:

@@ -15,7 +15,7 @@ from typing_extensions import Doc
 
 from objectives.keywords import did_you_mean
 from objectives.machines import gives_value, machine_of, single_machine
-from objectives.objective import Evaluation, HasFolder, ObjectiveError, Parameters, Report
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report, folder_of
 from objectives.reference import import_reference
 from objectives.returned import as_evaluation
 
@@ -84,8 +84,7 @@ def call_with(
     `origin` names the function in messages. Raises the function's errors, and InvalidValueError if
     it does not return a number.
     """
-    folder = report.folder if isinstance(report, HasFolder) else None
-    supplied = {"seed": seed, "report": report, "folder": folder}
+    supplied = {"seed": seed, "report": report, "folder": folder_of(report)}
     named = _named_arguments(function)
     arguments = {name: value for name, value in supplied.items() if name in named}
     if "machine" in named:

@@ -4,7 +4,6 @@ processes on them."""
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 # variables with the rank of a process in a training: torchrun, Open MPI, MPICH
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -68,18 +67,9 @@ class Machine:
 PLACEHOLDERS = ("machine", "machines", "address", "port")
 
 
-@runtime_checkable
-class HasMachine(Protocol):
-    """A `Report` with the machines of its evaluation."""
-
-    @property
-    def machine(self) -> Machine | None:
-        """The machine of this process; None if an evaluation takes one machine."""
-
-
 def machine_of(report: object) -> Machine | None:
     """Return the machine of the evaluation with this `report`; None if it takes one machine."""
-    return report.machine if isinstance(report, HasMachine) else None
+    return getattr(report, "machine", None)
 
 
 def gives_value(report: object) -> bool:

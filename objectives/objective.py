@@ -5,7 +5,7 @@ can evaluate. Nothing here depends on workers, Ray or the bandit: features are p
 parameters are plain mappings.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -62,24 +62,14 @@ class TakesMetrics(Protocol):
     value_name: str  # the metric that is the value; `value` unless the first objective names one
 
 
-@runtime_checkable
-class HasFolder(Protocol):
-    """A `Report` with the trial's own folder."""
+def folder_of(report: object) -> Path | None:
+    """Return the trial's folder for checkpoints and artifacts, shared by all its attempts; None
+    unless the campaign file has `workers.trial_folders: true`.
 
-    @property
-    def folder(self) -> Path | None:
-        """The folder for checkpoints and artifacts, shared by all attempts of the trial. None
-        unless the campaign file has `workers.trial_folders: true`."""
-
-
-@runtime_checkable
-class HasOutput(Protocol):
-    """A `Report` of an attempt whose output is saved."""
-
-    @property
-    def write_output(self) -> Callable[[bytes], None] | None:
-        """A function that appends bytes to the attempt's output, from any thread; None if no output
-        is saved."""
+    Args:
+        report: the evaluation's `report`.
+    """
+    return getattr(report, "folder", None)
 
 
 @dataclass(frozen=True, slots=True)

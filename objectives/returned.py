@@ -95,10 +95,11 @@ def remedy_for(value: object) -> str:
     return "; return one of its numbers, such as its mean" if hasattr(value, "__len__") else ""
 
 
-def _short(value: object, length: int = 80) -> str:
-    """Return a short representation, even of integers that Python refuses to print."""
+def _short(value: object) -> str:
+    """Return at most 80 characters of a representation, even of integers that Python refuses to
+    print."""
     try:
-        text = repr(value[: length + 1] if isinstance(value, str | bytes) else value)
+        text = repr(value[:81] if isinstance(value, str | bytes) else value)
     except Exception:
         return "that cannot be shown"
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return text if len(text) <= 80 else text[:79] + "…"

@@ -97,8 +97,13 @@ class Table:
 
     def optimum(self, maximize: bool) -> float:
         """Return the largest (or smallest) mean over repeats in the table."""
-        means = np.nanmean(self.target, axis=1)
-        return float(means.max() if maximize else means.min())
+        return best_mean(self.target, maximize)
+
+
+def best_mean(target: NDArray[np.float64], maximize: bool) -> float:
+    """Return the largest (or smallest) mean of the rows of `target` (A, repeats)."""
+    means = np.nanmean(target, axis=1)
+    return float(means.max() if maximize else means.min())
 
 
 def recorded_evaluation(repeats: NDArray[np.float64], rng: np.random.Generator) -> Evaluation:

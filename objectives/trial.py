@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from objectives.machines import RANK_VARIABLES, gives_value
-from objectives.objective import MOST_METRICS, NAME_CHARACTERS, EvaluationStopped, HasFolder, Report
+from objectives.objective import MOST_METRICS, NAME_CHARACTERS, EvaluationStopped, Report
 from objectives.report_lines import ARGUMENTS
 from objectives.returned import number_of
 
@@ -38,7 +38,7 @@ class Trial:
                 none), or else the one in the variable BBKB_FOLDER.
         """
         if folder is None:
-            folder = _folder_of(report)
+            folder = getattr(report, "folder", os.environ.get("BBKB_FOLDER") or None)
         self._report = report or _print_report
         self.is_first = gives_value(report) and not _has_higher_rank()
         self.folder = None if folder is None else Path(folder)
@@ -97,10 +97,6 @@ class Trial:
         replaced = [before] if before is not None and before != complete else []
         for path in [*replaced, *self.folder.glob("draft-*")]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _folder_of(report: Report | None) -> str | os.PathLike[str] | None:
-    return report.folder if isinstance(report, HasFolder) else os.environ.get("BBKB_FOLDER") or None
 
 
 def _has_higher_rank() -> bool:

@@ -40,7 +40,7 @@ from workers.limits import (
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from workers.output import keep_output
 from workers.reporting import Publish, Reports
-from workers.results import CheckedResult, check_result, printable
+from workers.results import CheckedResult, check_result, printable, shorten
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -259,7 +259,7 @@ def summary_of(error: BaseException) -> str:
     """Return `Type: message` for any exception, even a broken one; at most 500 characters."""
     text = _text_of(error)
     name = "MemoryError" if isinstance(error, MemoryError) else _QUALNAME(type(error))
-    return _shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
+    return shorten(printable(f"{name}: {text}" if text else name), _SUMMARY_CHARACTERS)
 
 
 def _text_of(error: BaseException) -> str:
@@ -267,10 +267,6 @@ def _text_of(error: BaseException) -> str:
         return printable(str(error))
     except BaseException:  # the exception's own code runs, and may raise anything
         return "(its message cannot be printed)"
-
-
-def _shorten(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def is_out_of_descriptors(outcome: Outcome) -> bool:

@@ -50,37 +50,30 @@ def missed_deadline(timeout_seconds: float | None) -> str:
 
 
 @contextlib.contextmanager
-def host_interrupts() -> Iterator[None]:
-    """Make Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""
-    is_default = (
-        threading.current_thread() is threading.main_thread()
-        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )
-    if not is_default:
-        yield
-        return
-    signal.signal(signal.SIGINT, _interrupt_host)
+def handling(number: signal.Signals, handler: "signal._HANDLER") -> Iterator[None]:
+    """Handle a signal with `handler` inside. Must be called in the main thread."""
+    before = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        # None: the handler was not set by Python
+        signal.signal(number, signal.SIG_DFL if before is None else before)
 
 
-def _interrupt_host(signum: int, frame: object) -> None:
-    raise HostInterruptError
+@contextlib.contextmanager
+def host_interrupts() -> Iterator[None]:
+    """Make Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""
+
+    def interrupt(_signum: int, _frame: object) -> None:
+        raise HostInterruptError
+
+    is_main = threading.current_thread() is threading.main_thread()
+    is_default = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with handling(signal.SIGINT, interrupt) if is_default else contextlib.nullcontext():
+        yield
 
 
-class _Alarm:
-    """Handler of SIGALRM that raises in the evaluation until the evaluation has ended."""
-
-    is_over = False
-
-    def __call__(self, signum: int, frame: object) -> None:
-        if not self.is_over:
-            raise DeadlineReached
-
-
-def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds: float = 1.0) -> T:
+def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds: float) -> T:
     """Return the result of `call()`, in which DeadlineReached is raised after `seconds`.
 
     The exception is raised again every `again_seconds` while the call continues, because Python
@@ -88,7 +81,12 @@ def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds:
     """
     if seconds is None or threading.current_thread() is not threading.main_thread():
         return call()
-    alarm = _Alarm()
+    is_over = False
+
+    def alarm(_signum: int, _frame: object) -> None:
+        if not is_over:
+            raise DeadlineReached
+
     host_handler = signal.getsignal(signal.SIGALRM)
     host_timer = signal.getitimer(signal.ITIMER_REAL)
     began = time.monotonic()
@@ -97,7 +95,7 @@ def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds:
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-6), again_seconds)
         return call()
     finally:
-        alarm.is_over = True  # atomic, so that no alarm is raised afterwards
+        is_over = True  # atomic, so that no alarm is raised afterwards
         _restore_alarm(host_handler, host_timer, time.monotonic() - began)
 
 
@@ -141,12 +139,11 @@ def _end_by_signal() -> Iterator[None]:
             is_over = True
             raise EndedWithOthersError
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        is_over = True
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+    with handling(signal.SIGTERM, end):
+        try:
+            yield
+        finally:
+            is_over = True
 
 
 @contextlib.contextmanager

@@ -53,8 +53,7 @@ def _metric(name: str, metric: object) -> float:
 
 
 def _entry(name: str, why: str) -> str:
-    short = name if len(name) <= NAME_CHARACTERS // 2 else name[: NAME_CHARACTERS // 2 - 1] + "…"
-    return f"{short} ({why})"
+    return f"{shorten(name, NAME_CHARACTERS // 2)} ({why})"
 
 
 def _remark(left_out: list[str]) -> str:
@@ -62,6 +61,11 @@ def _remark(left_out: list[str]) -> str:
         return ""
     ending = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
     return f"metrics left out: {', '.join(left_out[:_NAMED])}{ending}"
+
+
+def shorten(text: str, length: int) -> str:
+    """Return `text`, cut to at most `length` characters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def printable(text: object) -> str:

@@ -26,7 +26,7 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.trainings import STEPS, Rows, load_rows
 from benchmarks.tables import Cell, Table, write
 from objectives.datasets import DataSource
-from objectives.objective import Candidates, Evaluation, HasFolder, Parameters, Report
+from objectives.objective import Candidates, Evaluation, Parameters, Report, folder_of
 from orchestrator.history.reading import read_history
 from orchestrator.store.runs import open_run
 
@@ -72,7 +72,8 @@ class Training:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """The last value. The file `step` in the trial's folder is the checkpoint: the steps before
         it are trained again, but not reported again."""
-        checkpoint = report.folder / "step" if isinstance(report, HasFolder) and report.folder else None
+        folder = folder_of(report)
+        checkpoint = None if folder is None else folder / "step"
         first = int(checkpoint.read_text()) if checkpoint and checkpoint.exists() else 0
         value = math.nan
         for step, value in enumerate(self._values(parameters), start=1):

@@ -26,7 +26,7 @@ from objectives.parameters import Choice, Ordered, Space
 from objectives.problems.cell_features import Encoding, encode_cells
 from objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
 from objectives.problems.datasets import check_archive
-from objectives.tabular import Table, recorded_evaluation
+from objectives.tabular import Table, best_mean, recorded_evaluation
 
 Arrays = Mapping[str, NDArray[Any]]  # the arrays of a NumPy archive, by name
 
@@ -95,8 +95,7 @@ class RecordedGrid:
 
     def optimum(self, maximize: bool) -> float:
         """Return the largest (or smallest) mean over repeats in the table."""
-        means = np.nanmean(self.target, axis=1)
-        return float(means.max() if maximize else means.min())
+        return best_mean(self.target, maximize)
 
 
 class _GridOptions:

@@ -15,16 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from objectives.datasets import FOLDER_VARIABLE, DataSource
 from objectives.objective import ObjectiveError
-
-if TYPE_CHECKING:
-    from sklearn.utils import Bunch
 
 T = TypeVar("T")
 
@@ -55,7 +52,7 @@ def load_mnist(source: DataSource) -> LabeledImages:
     """Return MNIST's 60000 training images in the original order. Raises ObjectiveError."""
     name = "mnist/mnist.npz"
     if path := source.file(name):
-        pixels, labels = _read(path, _read_images)
+        pixels, labels = _read(path, partial(read_images, part="train"))
         return LabeledImages(pixels, labels, 255, f"MNIST's training images from {path}")
     bunch = _download(source, "MNIST", name, partial(_fetch_openml, "mnist_784"))
     pixels = np.asarray(bunch.data)[:60000]  # the test images come after
@@ -129,11 +126,12 @@ def check_archive(path: Path) -> None:
         raise ValueError("the file is damaged, or it is not a NumPy archive (.npz)")
 
 
-def _read_images(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+def read_images(path: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.intp]]:
+    """Return the pixels (n, d) and the classes (n,) of a part of MNIST, `train` or `test`."""
     check_archive(path)
     with path.open("rb") as file, np.load(file) as arrays:  # numpy would not close a damaged file
-        images = arrays["x_train"]
-        labels = arrays["y_train"]
+        images = arrays[f"x_{part}"]
+        labels = arrays[f"y_{part}"]
     return images.reshape(len(images), -1).astype(np.uint8, copy=False), labels.astype(np.intp)
 
 
@@ -163,15 +161,13 @@ def _download(source: DataSource, title: str, name: str, fetch: Callable[[], T])
         raise ObjectiveError(f"{title} could not be downloaded: {error!r} ({looked}); {remedy}") from error
 
 
-def _fetch_openml(name: str) -> "Bunch":
+def _fetch_openml(name: str) -> Any:
     from sklearn.datasets import fetch_openml
 
-    bunch: Bunch = fetch_openml(name, version=1, as_frame=False, parser="liac-arff")
-    return bunch
+    return fetch_openml(name, version=1, as_frame=False, parser="liac-arff")
 
 
-def _fetch_housing() -> "Bunch":
+def _fetch_housing() -> Any:
     from sklearn.datasets import fetch_california_housing
 
-    bunch: Bunch = fetch_california_housing()
-    return bunch
+    return fetch_california_housing()

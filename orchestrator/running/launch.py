@@ -21,7 +21,7 @@ from orchestrator.session.build import Parts
 from orchestrator.session.open import open_session
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run
-from workers.limits import HostInterruptError
+from workers.limits import HostInterruptError, handling
 
 if TYPE_CHECKING:  # it imports Ray
     from orchestrator.running.coordinator.cluster import Cluster
@@ -32,7 +32,6 @@ _LOGGER = logging.getLogger("bbkb.cluster")
 _REDRAW_SECONDS = 0.25
 # time between two snapshots, whose cost grows with the number of running evaluations
 _SHOW_SECONDS = 0.1
-_STARTING = "starting Ray on this machine"
 _PATIENCE_SECONDS = 10.0  # the time that an immediate stop may take
 
 Outcome = tuple[str, str]  # finished, failed or interrupted; and the reason
@@ -92,7 +91,7 @@ def _cluster(
 ) -> "Cluster":
     """Return the cluster of the session, after waiting for it."""
     joined = named_cluster(address)
-    starting = "starting Ray on this machine: further campaigns of this process use it" if keeps_ray else _STARTING
+    starting = "starting Ray on this machine" + ": further campaigns of this process use it" * keeps_ray
     shown.wait_for(starting if joined is None else f"joining the Ray cluster at {joined}")
     cluster = connect_for(settings, address, name) if ray is None else ray.result()
     _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
@@ -139,7 +138,9 @@ def watch(session: "RemoteSession", shown: View, dashboard: "LateDashboard | Non
             if (status := session.status()) is not None:
                 shown.update(status)
                 if dashboard is not None:
-                    _advance(dashboard, shown)
+                    dashboard.start()  # once
+                    for line in dashboard.news():
+                        shown.say(line)
                 if status.trials.done and report.ident is None:
                     report.start()
             if time.monotonic() > deadline:
@@ -158,13 +159,6 @@ def _import_report() -> None:
     import orchestrator.report.page  # noqa: F401
 
 
-def _advance(dashboard: "LateDashboard", shown: View) -> None:
-    """Start the dashboard once, and show its new messages."""
-    dashboard.start()
-    for line in dashboard.news():
-        shown.say(line)
-
-
 @contextmanager
 def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
     """Make Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that."""
@@ -180,9 +174,5 @@ def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
         # them
         yield
         return
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with handling(signal.SIGINT, interrupt), handling(signal.SIGTERM, interrupt):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -27,7 +27,7 @@ from objectives.machines import END_SECONDS, Machine, free_port
 from workers.evaluate import evaluate, with_saved_checkpoint, worker_name
 from workers.gangs.causes import cause_of
 from workers.gangs.groups import GroupCrew
-from workers.limits import HARD_END_SECONDS
+from workers.limits import HARD_END_SECONDS, handling
 from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Share, Stopped, Success
 from workers.on_ray.crews import Crew, refuse_trainers
 from workers.on_ray.failures import describe_error, kind_of
@@ -117,15 +117,14 @@ def _end_when(
                     os._exit(1)
                 return
 
-    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
     watcher = threading.Thread(target=watch, daemon=True, name="other machines")
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+    with handling(signal.SIGTERM, signal.SIG_IGN):
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
 
 
 @dataclass(slots=True)

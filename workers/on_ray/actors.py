@@ -11,9 +11,9 @@ import contextlib
 import itertools
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import ray
 
@@ -27,6 +27,9 @@ from workers.on_ray.processes import end_actor, process_of
 from workers.on_ray.worker_actor import WorkerActor
 
 _LOGGER = logging.getLogger("bbkb.executor")
+
+# a running attempt of an earlier session: reference, trial, attempt, start on the worker's clock
+Adopted: TypeAlias = tuple[Reference, int, int, float]
 
 IDLE_SECONDS = 60.0
 # for a new worker to start, before an idle one is killed to make room for it
@@ -124,15 +127,6 @@ def title_of(campaign: str) -> str:
     return f"bbkb {campaign} worker "
 
 
-@dataclass(frozen=True, slots=True)
-class AdoptedAttempt:
-    """A running attempt of an earlier session; `started` is on the worker's wall clock."""
-
-    trial: int
-    attempt: int
-    started: float
-
-
 class WorkerPool:
     """The worker actors of one campaign. The executor limits the number of busy ones to its slots.
 
@@ -215,56 +209,41 @@ class WorkerPool:
         """Kill the worker of an attempt. The worker may hang or be dead already."""
         self._end(self._busy.pop(reference), may_hang=True)
 
-    def adopt(
-        self,
-        attempts: Mapping[int, int],
-    ) -> tuple[list[Outcome], dict[Reference, AdoptedAttempt]]:
-        """Take over the workers of an earlier session.
+    def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], list[Adopted]]:
+        """Take over the workers of an earlier session: those with one of `attempts`, by trial.
 
-        Workers that hold none of these attempts are killed unless this pool created them.
-
-        Args:
-            attempts: the attempts to look for, by trial.
-
-        Returns:
-            The outcomes of ended attempts, and references to the outcomes of the others.
+        Its other workers are killed, unless this pool created them. Return the outcomes of ended
+        attempts, and the attempts that are running.
         """
-        entries = {key: self._ledger.read(*key) for key in attempts.items()}
         finished: list[Outcome] = []
-        held: dict[str, tuple[tuple[int, int], HeldAttempt]] = {}  # by worker
-        for key, entry in entries.items():
+        held: dict[str, tuple[tuple[int, int], float]] = {}  # by worker: the attempt and its start
+        for key in attempts.items():
+            entry = self._ledger.read(*key)
             if isinstance(entry, Success | Failure | Stopped):
                 finished.append(entry)
                 self._entries[key] = None
-            elif isinstance(entry, HeldAttempt):
+            elif isinstance(entry, HeldAttempt) and entry.started >= held.get(entry.worker, (key, 0.0))[1]:
                 # if two successive workers have the same name, only the later one can be running
-                other = held.get(entry.worker)
-                if other is None or other[1].started <= entry.started:
-                    held[entry.worker] = (key, entry)
-        return finished, self._take_over(held)
+                held[entry.worker] = (key, entry.started)
+        return finished, list(self._take_over(held))
 
-    def _take_over(
-        self,
-        held: Mapping[str, tuple[tuple[int, int], HeldAttempt]],
-    ) -> dict[Reference, AdoptedAttempt]:
+    def _take_over(self, held: Mapping[str, tuple[tuple[int, int], float]]) -> Iterator[Adopted]:
         """Adopt the workers with these attempts, and kill the campaign's other workers."""
         actors = self._factory.find()
         created = {worker.name for worker in self._idle}
         in_use = created | (actors.keys() & held.keys())
         self._placement.crew.release_unused(self._factory.title, in_use)
-        adopted = {}
         for name, actor in actors.items():
             if name in held:
-                key, entry = held[name]
+                key, started = held[name]
                 # its resources are unknown, so it is replaced for any demand
                 worker = Worker(name, actor, memory=0, has_begun=True)
                 reference: Reference = actor.outcome.remote(*key)
                 self._busy[reference] = worker
                 self._entries[key] = worker
-                adopted[reference] = AdoptedAttempt(*key, entry.started)
+                yield reference, *key, started
             elif name not in created:
                 end_actor(actor, reaches_other_nodes=True)
-        return adopted
 
     def acknowledge(self, attempts: Iterable[tuple[int, int]]) -> None:
         """Remove the entries of these attempts: by the next call of their worker, or now if the

@@ -99,16 +99,11 @@ class RayExecutor:
         finished, running = self._pool.adopt(attempts)
         self._outcomes += finished
         if finished or running:
-            counts = len(finished), len(running)
-            _LOGGER.info("adopted %d finished and %d running evaluations", *counts)
-        for reference, adopted in sorted(running.items(), key=lambda item: item[1].started):
-            age = max(0.0, time.time() - adopted.started)
+            _LOGGER.info("adopted %d finished and %d running evaluations", len(finished), len(running))
+        for reference, trial, number, started in sorted(running, key=lambda adopted: adopted[3]):
+            submitted = time.monotonic() - max(0.0, time.time() - started)
             attempt = RunningAttempt(
-                trial=adopted.trial,
-                attempt=adopted.attempt,
-                runner=self._pool,
-                submitted=time.monotonic() - age,
-                started=adopted.started,
+                trial=trial, attempt=number, runner=self._pool, submitted=submitted, started=started
             )
             self._in_flight.add(reference, attempt)
         return frozenset([*self._in_flight.by_trial(), *(outcome.trial for outcome in finished)])

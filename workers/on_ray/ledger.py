@@ -58,11 +58,6 @@ class Ledger:
         entry: Entry = pickle.loads(stored)
         return entry
 
-    def node_of(self, trial: int, attempt: int) -> str | None:
-        """Return Ray's id of the node that runs this attempt; None if no worker actor runs it."""
-        entry = self.read(trial, attempt)
-        return entry.node if isinstance(entry, HeldAttempt) else None
-
     def forget(self, trial: int, attempt: int) -> None:
         """Remove the entry of this attempt."""
         _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)

@@ -18,7 +18,7 @@ from workers.limits import grace_seconds, missed_deadline
 from workers.messages import FailureKind, Limits
 from workers.on_ray.actors import WorkerPool
 from workers.on_ray.in_flight import InFlight, Loss, RunningAttempt
-from workers.on_ray.ledger import Ledger
+from workers.on_ray.ledger import HeldAttempt
 from workers.on_ray.objective import Reference
 from workers.on_ray.places import Placement
 
@@ -43,7 +43,6 @@ class Watch:
 
     def __init__(self, limits: Limits, placement: Placement, pool: WorkerPool) -> None:
         self._timeout = limits.timeout_seconds
-        self._ledger = Ledger(placement.campaign)
         self._pool = pool
         self._further_seconds = placement.crew.further_seconds
         self._dead_nodes = _dead_nodes()
@@ -98,7 +97,8 @@ class Watch:
         after the death of a node."""
         now = time.monotonic()
         if newly_dead and not attempt.is_task:
-            if self._ledger.node_of(attempt.trial, attempt.attempt) not in newly_dead:
+            entry = self._pool.last_entry(attempt.trial, attempt.attempt)
+            if not isinstance(entry, HeldAttempt) or entry.node not in newly_dead:
                 return None
             message = "the node that it ran on has died"
             return Loss(reference, FailureKind.NODE_LOST, message)

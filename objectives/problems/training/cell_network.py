@@ -17,7 +17,7 @@ Importing this module imports PyTorch.
 import torch
 from torch import Tensor, nn
 
-from objectives.problems.cells import CONVOLUTION, POOLING, PROJECTION, Cell
+from objectives.problems.cells import CONVOLUTION, POOLING, Cell
 
 LARGEST_SIDE = 16  # the largest side of the first cell's input, in pixels
 
@@ -83,14 +83,9 @@ def build_cell_network(cell: Cell, side: int, classes: int, channels: int, stack
 
 
 def _operation(name: str, channels: int) -> nn.Module:
-    match name:
-        case _ if name == CONVOLUTION:
-            return _convolution(channels, channels, 3)
-        case _ if name == PROJECTION:
-            return _convolution(channels, channels, 1)
-        case _ if name == POOLING:
-            return nn.MaxPool2d(3, stride=1, padding=1)
-    raise ValueError(f"no operation is called {name!r}")
+    if name == POOLING:
+        return nn.MaxPool2d(3, stride=1, padding=1)
+    return _convolution(channels, channels, 3 if name == CONVOLUTION else 1)
 
 
 def _convolution(before: int, after: int, kernel: int, stride: int = 1) -> nn.Sequential:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from objectives.machines import gives_value
-from objectives.objective import HasFolder, Report
+from objectives.objective import Report, folder_of
 from objectives.trial import Trial
 
 
@@ -46,7 +46,7 @@ def train_in_epochs(
         advance: trains for one epoch, and returns False if the training has diverged.
         epochs: the number of the last epoch, >= 1.
     """
-    trial = Trial(report) if isinstance(report, HasFolder) and report.folder is not None else None
+    trial = None if folder_of(report) is None else Trial(report)
     training = None
     if trial is not None:
         # the training runs only in this process; any ranks in its environment belong to the

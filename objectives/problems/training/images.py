@@ -13,7 +13,7 @@ from typing_extensions import Doc
 
 from objectives.datasets import DataSource
 from objectives.objective import ObjectiveError, Parameters
-from objectives.problems.datasets import LabeledImages, load_digits, load_mnist
+from objectives.problems.datasets import LabeledImages, load_digits, load_mnist, read_images
 
 Floats = NDArray[np.float32]
 Hyper = TypeVar("Hyper")
@@ -151,10 +151,7 @@ def mnist_test_rows(path: Path) -> Rows:
     """Return MNIST's 10000 test images in the original order. Raises ObjectiveError if they are not
     available."""
     try:
-        with path.open("rb") as file, np.load(file) as arrays:
-            images = arrays["x_test"]
-            labels = arrays["y_test"]
-        return Rows(images.reshape(len(images), -1).astype(np.uint8), labels.astype(np.intp), 1 / 255)
+        return Rows(*read_images(path, "test"), 1 / 255)
     except Exception as error:  # a damaged file makes numpy raise many types
         raise ObjectiveError(f"{path} must hold x_test and y_test: {error!r}; replace it") from error
 

@@ -12,7 +12,7 @@ PyTorch is an extra and is imported when an evaluation needs it.
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
@@ -34,9 +34,6 @@ from objectives.problems.training.images import (
     split_rows,
 )
 from objectives.problems.training.torch_training import Training, require_torch, seed_torch, tensors, train
-
-if TYPE_CHECKING:
-    from torch.nn import Sequential
 
 CELL = "cell"  # the parameter with an arm's cell
 MOST_CELLS = 100_000
@@ -73,7 +70,14 @@ class CellNetwork:
     threads: ThreadsOption = 1
 
     def __post_init__(self) -> None:
-        _check_operations(self.operations)
+        names = self.operations
+        if len(set(names)) < len(names) or CONVOLUTION not in names or len(names) < 2:
+            raise ValueError(
+                f"operations must be {CONVOLUTION} and others of {', '.join(OPERATIONS)}, got {', '.join(names)}"
+            )
+        for name in names:
+            if name not in OPERATIONS:
+                raise ValueError(f"operations must be some of {', '.join(OPERATIONS)}, got {name!r}")
 
     def default_space(self) -> Space | None:
         """Return None, because the cells are the candidates."""
@@ -93,16 +97,6 @@ class CellNetwork:
             description=f"networks of stacked cells on {images.source}, {len(train)} rows to train on, "
             f"{len(validation)} to validate, {self.epochs} epochs{note}",
         )
-
-
-def _check_operations(operations: tuple[str, ...]) -> None:
-    if len(set(operations)) < len(operations) or CONVOLUTION not in operations or len(operations) < 2:
-        raise ValueError(
-            f"operations must be {CONVOLUTION} and others of {', '.join(OPERATIONS)}, got {', '.join(operations)}"
-        )
-    for operation in operations:
-        if operation not in OPERATIONS:
-            raise ValueError(f"operations must be some of {', '.join(OPERATIONS)}, got {operation!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,30 +137,24 @@ class CellTraining(TrainsInEpochs):
         with seed_torch(seed, self.options.threads):
             return self._train(cell, report)
 
-    def _network(self, cell: Cell) -> "Sequential":
-        from objectives.problems.training.cell_network import build_cell_network
-
-        side = int(self.train.pixels.shape[1] ** 0.5)
-        classes = int(self.train.labels.max()) + 1
-        options = self.options
-        return build_cell_network(
-            cell, side, classes, channels=options.channels, stacks=options.stacks, cells=options.cells
-        )
-
     def _train(self, cell: Cell, report: Report) -> Evaluation:
         from torch.optim import Adam
         from torch.optim.lr_scheduler import CosineAnnealingLR
 
+        from objectives.problems.training.cell_network import build_cell_network
+
         options = self.options
         batches = -(-len(self.train.labels) // options.batch_size)
+        classes = int(self.train.labels.max()) + 1
+        rows = tensors(self.train)
+        validation = tensors(self.validation)
 
         def begin() -> Training:
-            network = self._network(cell)
+            side = rows[0].shape[-1]
+            network = build_cell_network(cell, side, classes, options.channels, options.stacks, options.cells)
             optimizer = Adam(network.parameters(), options.learning_rate)
             return Training(network, optimizer, CosineAnnealingLR(optimizer, options.epochs * batches))
 
-        rows = tensors(self.train)
-        validation = tensors(self.validation)
         trained = train(begin, rows, validation, options.batch_size, options.epochs, report)
         metrics = {
             "accuracy": trained.accuracy,

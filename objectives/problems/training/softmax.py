@@ -15,7 +15,6 @@ probability p and divides the others by 1 − p, in training only.
 
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -194,7 +193,8 @@ def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.
     matrix = weights.matrix.copy()
     intercepts = weights.intercepts.copy()
     rate = np.float32(hyper.learning_rate)
-    for batch in _batches(rng.permutation(len(rows.labels)), hyper.batch_size):
+    count = len(rows.labels)
+    for batch in np.split(rng.permutation(count), range(hyper.batch_size, count, hyper.batch_size)):
         inputs = rows.inputs(batch)
         if hyper.dropout:
             is_kept = rng.random(inputs.shape, dtype=np.float32) >= hyper.dropout
@@ -205,11 +205,6 @@ def train_epoch(weights: Weights, rows: Rows, hyper: SoftmaxParameters, rng: np.
         matrix -= rate * matrix_gradient
         intercepts -= rate * intercept_gradient
     return Weights(matrix, intercepts)
-
-
-def _batches(order: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
-    for start in range(0, len(order), size):
-        yield order[start : start + size]
 
 
 _Array = NDArray[Any]  # float32 or float64, as in the training

@@ -29,7 +29,7 @@ from workers.gangs.ranks import RankCrew
 from workers.gangs.trainers import TrainerCrew
 from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.executor import RayExecutor
-from workers.on_ray.ledger import Ledger
+from workers.on_ray.ledger import HeldAttempt, Ledger
 from workers.on_ray.places import Placement
 
 HERE = Path(__file__).parent
@@ -336,8 +336,9 @@ def turns(folder: str) -> dict[str, Any]:
 
 def remove_other_node(campaign: str, cluster: Cluster) -> None:
     """Kill the node that does not have the worker of the first attempt."""
-    first = Ledger(campaign).node_of(0, 1)
-    others = [node for node in cluster.worker_nodes if node.node_id != first]
+    first = Ledger(campaign).read(0, 1)
+    assert isinstance(first, HeldAttempt)
+    others = [node for node in cluster.worker_nodes if node.node_id != first.node]
     cluster.remove_node(others[0], allow_graceful=False)
 
 
