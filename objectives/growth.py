@@ -38,16 +38,10 @@ def grow(
     count: int,
     rng: np.random.Generator,
 ) -> Candidates | None:
-    """Return at most `count` new arms of `space`; None if every drawn configuration is forbidden or
-    already a candidate.
+    """Return at most `count` new arms of `space` around the best arms, `around`, at least one; None
+    if every drawn configuration is forbidden or already a candidate.
 
-    Args:
-        space: the space from which the candidates were drawn.
-        candidates: all arms so far (A, d).
-        around: the best arms, at least one.
-        lengthscales: one for each parameter that has features (p,), in units of its features.
-        count: the number of configurations to draw.
-        rng: the generator for all draws.
+    `lengthscales` (p,) has one for each parameter that has features, in units of its features.
     """
     columns = {name: column[list(around)] for name, column in candidates.columns.items()}
     children = _Children(space, space.encode(columns), _steps(space, lengthscales), rng).draw(count)

@@ -26,15 +26,11 @@ def perturb(
     resample_probability: float,
     rng: np.random.Generator,
 ) -> Candidates:
-    """Return one new arm for each of `parents`; a copy of the parent if all attempts are forbidden.
+    """Return one new arm for each of `parents`, arms that may be repeated; a copy of the parent if
+    all attempts are forbidden.
 
-    Args:
-        space: the space of the configurations.
-        candidates: all arms so far.
-        parents: arms, possibly repeated.
-        factors: the factors on numbers, one of which is drawn for each parameter.
-        resample_probability: the probability of a new draw, for each parameter.
-        rng: the generator for all draws.
+    `factors` on numbers, one of which is drawn for each parameter. `resample_probability` is that
+    of a new draw, for each parameter.
     """
     codes = space.encode({name: column[list(parents)] for name, column in candidates.columns.items()})
     kinds = list(space.parameters.values())

@@ -230,11 +230,7 @@ def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) 
     """Return all allowed configurations (A, P). The last parameter of `space.order` varies fastest.
 
     The memory is at most a few times that of the result. None if there are more than about `most`.
-
-    Args:
-        space: the space.
-        levels: the largest number of values of each parameter.
-        most: the largest number of configurations.
+    `levels`: the largest number of values of each parameter.
     """
     due = {clause: set(names_in([space.forbid[clause]])) for clause in range(len(space.forbid))}
     rows = np.full((1, len(space.parameters)), np.nan)

@@ -33,28 +33,18 @@ NoiseOption = Annotated[
 class Table:
     """A finite table of known rewards.
 
-    Attributes:
-        features: (A, d), the arms.
-        columns: the arms' values for display, (A,) each.
-        target: (A,), or (A, repeats) for repeated evaluations, one of which the seed selects (NaN
-            if missing).
-        noise_std: the standard deviation of the Gaussian noise, which is drawn with the seed.
-        seconds: (A,), the recorded duration of each evaluation.
-        description: the table's description, for display.
-        parameter_of: the index of each feature's parameter.
-        remark: a note on how the table was read, for display.
-
     Raises ObjectiveError if shapes differ, a row has no finite target or a column is called `row`.
     """
 
-    features: NDArray[np.float64]
-    columns: Mapping[str, NDArray[np.generic]]
+    features: NDArray[np.float64]  # (A, d), the arms
+    columns: Mapping[str, NDArray[np.generic]]  # the arms' values for display, (A,) each
+    # (A,), or (A, repeats) for repeated evaluations, one of which the seed selects (NaN if missing)
     target: NDArray[np.float64]
-    noise_std: float = 0.0
-    seconds: NDArray[np.float64] | None = None
-    description: str = "a table"
+    noise_std: float = 0.0  # of the Gaussian noise, which is drawn with the seed
+    seconds: NDArray[np.float64] | None = None  # (A,), the recorded duration of each evaluation
+    description: str = "a table"  # for display
     parameter_of: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))  # see `Candidates`
-    remark: str = ""
+    remark: str = ""  # a note on how the table was read, for display
 
     def __post_init__(self) -> None:
         if ROW in self.columns:

@@ -42,15 +42,11 @@ def save_checkpoint(folder: Path, step: int) -> None:
 
 
 def begin_with_copy(folder: Path, origin: tuple[int, int], copies: bool = True) -> None:
-    """Copy a saved checkpoint into a new trial's folder, unless an earlier attempt has done so.
+    """Copy the saved checkpoint of `origin`, a trial and a step, into a new trial's folder, unless
+    an earlier attempt has done so.
 
-    Args:
-        folder: the folder of the new trial.
-        origin: the trial and the step of the checkpoint.
-        copies: whether this process copies; otherwise it waits until another process has copied.
-
-    Raises:
-        OSError: if the checkpoint is missing or cannot be copied.
+    `copies`: whether this process copies; otherwise it waits until another process has copied.
+    Raises OSError if the checkpoint is missing or cannot be copied.
     """
     while not copies and not (folder / _COPIED).exists():
         time.sleep(_POLL_SECONDS)
@@ -84,25 +80,18 @@ def _not_copied(folder: str, names: list[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoints:
-    """The number and the size of a run's checkpoints.
+    """The number and the size of a run's checkpoints."""
 
-    trials: the number of trials that have a checkpoint.
-    size: the size of all files, in bytes.
-    """
-
-    trials: int
-    size: int
+    trials: int  # the number of trials that have a checkpoint
+    size: int  # the size of all files, in bytes
 
 
 def remove_checkpoints(trials: Path | None, numbers: Iterable[int]) -> None:
     """Remove the checkpoints of these trials.
 
     A file that cannot be removed remains, with a warning. So does everything in a folder that a
-    trial has replaced with a symbolic link.
-
-    Args:
-        trials: the run's folder of trials; None if it is not on this machine.
-        numbers: the trials. Repetitions are harmless.
+    trial has replaced with a symbolic link. `trials`: the run's folder of trials; None if it is not
+    on this machine.
     """
     if trials is None:
         return

@@ -76,9 +76,6 @@ def evaluate(
     The memory limit needs an expendable process.
 
     Args:
-        objective: evaluates the attempt's parameters.
-        attempt: the attempt.
-        limits: time and memory of the evaluation.
         now: returns the time for the outcome in seconds; by default the clock of this machine.
         worker: the name of this worker in the outcome; by default `host:pid`.
         is_expendable: whether this process may be killed to enforce the limits.

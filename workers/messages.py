@@ -26,56 +26,42 @@ class FailureKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """The resources that one evaluation takes from a cluster.
+    """The resources that one evaluation takes from a cluster."""
 
-    cpus: processor cores on each of its machines.
-    gpus: graphics processors on each of its machines.
-    machines: the number of its machines.
-    """
-
-    cpus: float
-    gpus: float
-    machines: int = 1
+    cpus: float  # processor cores on each of its machines
+    gpus: float  # graphics processors on each of its machines
+    machines: int = 1  # the number of its machines
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One execution of a trial.
+    """One execution of a trial."""
 
-    trial: the trial's index.
-    arm: the candidate's index.
-    parameters: the candidate's parameters.
-    seed: the seed of the evaluation; the same for all attempts of a trial.
-    attempt: 1 for the first attempt.
-    memory_factor: the factor on the memory limit.
-    folder: the trial's own folder, shared by all its attempts; None if the campaign provides none.
-    share: the attempt's resources if its parameters determine them, else None.
-    trials: the run's folder of all trials, in which the output is saved (`workers.output_files`);
-        None if no output is saved.
-    step_limit: the worker stops the attempt at its report of this step, or at the first report
-        after it, without asking; None if only the campaign stops it.
-    recorded_step: the largest step of the trial's reports in the log; 0 before the first.
-    saves_checkpoint: whether the worker saves a copy of the trial's checkpoint when it stops the
-        attempt (`workers.checkpoints`).
-    origin: the trial and the step of the saved checkpoint from which a new trial continues; None if
-        it starts at its first step.
-    can_be_stopped: whether a rule of the campaign may stop the trial early. The worker then waits
-        briefly for the response to a report.
-    """
-
-    trial: int
-    arm: int
-    parameters: Mapping[str, object]
-    seed: int
-    attempt: int = 1
-    memory_factor: float = 1.0
+    trial: int  # the trial's index
+    arm: int  # the candidate's index
+    parameters: Mapping[str, object]  # the candidate's parameters
+    seed: int  # the seed of the evaluation; the same for all attempts of a trial
+    attempt: int = 1  # 1 for the first attempt
+    memory_factor: float = 1.0  # the factor on the memory limit
+    # the trial's own folder, shared by all its attempts; None if the campaign provides none
     folder: Path | None = None
+    # the attempt's resources if its parameters determine them, else None
     share: Share | None = None
+    # the run's folder of all trials, in which the output is saved (`workers.output_files`); None if
+    # no output is saved
     trials: Path | None = None
+    # the worker stops the attempt at its report of this step, or at the first report after it,
+    # without asking; None if only the campaign stops it
     step_limit: int | None = None
+    # whether a rule of the campaign may stop the trial early. The worker then waits briefly for the
+    # response to a report.
     can_be_stopped: bool = False
-    recorded_step: int = 0
+    recorded_step: int = 0  # the largest step of the trial's reports in the log; 0 before the first
+    # whether the worker saves a copy of the trial's checkpoint when it stops the attempt
+    # (`workers.checkpoints`)
     saves_checkpoint: bool = False
+    # the trial and the step of the saved checkpoint from which a new trial continues; None if it
+    # starts at its first step
     origin: tuple[int, int] | None = None
 
     def failure(
@@ -92,16 +78,11 @@ class Attempt:
 
 
 class Reported(NamedTuple):
-    """A report of an objective at a step. The numbers may be NaN or infinite.
+    """A report of an objective at a step. The numbers may be NaN or infinite."""
 
-    step: the index of the step, such as the epoch.
-    value: the value, on the objective's scale.
-    metrics: other numbers by name, for display.
-    """
-
-    step: int
-    value: float
-    metrics: tuple[tuple[str, float], ...] = ()
+    step: int  # the index of the step, such as the epoch
+    value: float  # the value, on the objective's scale
+    metrics: tuple[tuple[str, float], ...] = ()  # other numbers by name, for display
 
 
 @dataclass(frozen=True, slots=True)

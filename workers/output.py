@@ -36,14 +36,11 @@ _LOCK = threading.Lock()
 
 @dataclass(slots=True)
 class Printed:
-    """The output of one attempt.
+    """The output of one attempt."""
 
-    write: appends bytes to the output, such as the output of a command; None if no output is saved.
-    unshared_end: the end of the output of an ended attempt, if its process does not share the run's
-        folder.
-    """
-
+    # appends bytes to the output, such as the output of a command; None if no output is saved
     write: Callable[[bytes], None] | None = None
+    # the end of the output of an ended attempt, if its process does not share the run's folder
     unshared_end: str = ""
 
     def add_to(self, outcome: Outcome) -> Outcome:
@@ -55,10 +52,8 @@ class Printed:
 def keep_output(attempt: Attempt, owns_process: bool) -> Iterator[Printed]:
     """Save the output inside if the attempt has a folder for it and the system allows it.
 
-    Args:
-        attempt: the attempt that runs inside.
-        owns_process: whether the process runs nothing else at the same time, so that its file
-            descriptors can be redirected.
+    `owns_process`: whether the process runs nothing else at the same time, so that its file
+    descriptors can be redirected.
     """
     printed = Printed()
     with contextlib.ExitStack() as resources:

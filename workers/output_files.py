@@ -165,11 +165,8 @@ def tail_of(output: bytes) -> str:
 
 
 class OutputFile:
-    """The output file of a running attempt. Any thread may call the methods.
-
-    Attributes:
-        descriptor: file descriptor that appends to the file, also from child processes.
-    """
+    """The output file of a running attempt. Any thread may call the methods. `descriptor` appends
+    to the file, also from child processes."""
 
     def __init__(self, trials: Path, trial: int, attempt: int) -> None:
         """Create the file. Raises OSError if that fails."""

@@ -7,7 +7,7 @@ represented by its index, because Optuna allows any names and any objects.
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from optuna.distributions import (
@@ -47,12 +47,6 @@ class _Read:
     # open trial → the largest step that was learned
     reported: dict[int, int] = field(default_factory=dict)
     first_step: int | None = None  # 0 or 1, the first step of the study's trials
-
-    def forget_trials(self) -> None:
-        """Read all trials again, for a new optimizer."""
-        self.trials_read = 0
-        self.open = {}
-        self.reported = {}
 
 
 class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not followed
@@ -177,7 +171,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         if self._optimizer is None or self._space != space:
             self._optimizer = Optimizer(space_of(space), "maximize", strategy=self._strategy, seed=self._seed)
             self._space = dict(space)
-            self._read.forget_trials()
+            # all trials are read again, for the new optimizer
+            self._read = replace(self._read, trials_read=0, open={}, reported={})
         return self._optimizer
 
     def _end(self, optimizer: Optimizer, ended: Sequence[FrozenTrial], study: Study) -> None:
@@ -247,14 +242,22 @@ def space_of(distributions: Distributions) -> Space:
 
 def to_ours(distributions: Distributions, values: Mapping[str, Any]) -> dict[str, Scalar]:
     """Convert Optuna's values to values of the space."""
-    named = enumerate(distributions.items())
-    return {f"p{place}": _ours(each, values[name]) for place, (name, each) in named}
+    return {
+        f"p{place}": int(each.to_internal_repr(values[name])) if _is_choice(each) else values[name]
+        for place, (name, each) in enumerate(distributions.items())
+    }
 
 
 def to_optuna(distributions: Distributions, values: Mapping[str, Any]) -> Values:
     """Convert values of the space to Optuna's."""
-    named = enumerate(distributions.items())
-    return {name: _optunas(each, values[f"p{place}"]) for place, (name, each) in named}
+    return {
+        name: each.choices[values[f"p{place}"]] if _is_choice(each) else values[f"p{place}"]
+        for place, (name, each) in enumerate(distributions.items())
+    }
+
+
+def _is_choice(distribution: BaseDistribution) -> bool:
+    return isinstance(distribution, CategoricalDistribution)
 
 
 def _parameter(distribution: BaseDistribution) -> Parameter:
@@ -266,13 +269,3 @@ def _parameter(distribution: BaseDistribution) -> Parameter:
         case FloatDistribution(low=low, high=high, log=log, step=step):
             return Range(low, high, log=log, step=step)
     raise ValueError(f"BBKBSampler does not support {distribution}")
-
-
-def _ours(distribution: BaseDistribution, value: Any) -> Scalar:
-    is_choice = isinstance(distribution, CategoricalDistribution)
-    return int(distribution.to_internal_repr(value)) if is_choice else value
-
-
-def _optunas(distribution: BaseDistribution, value: Scalar) -> object:
-    is_choice = isinstance(distribution, CategoricalDistribution)
-    return distribution.choices[value] if is_choice else value

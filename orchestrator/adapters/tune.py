@@ -59,7 +59,6 @@ class BBKBSearch(Searcher):
         self._metric = metric
         self._mode = mode
         self._seed = check_seed(seed)
-        self._max_concurrent = max_concurrent
         self._size = backlog
         self._strategy = chosen
         self._running: dict[str, Configuration] = {}  # by trial

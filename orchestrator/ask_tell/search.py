@@ -190,12 +190,10 @@ class Search:
     def _grow(self, pending: Sequence[int]) -> None:
         """Append the candidates that the model requests."""
         model = self.learner.model
-        if self.pool is None or not isinstance(self.strategy, Grows):
-            return
-        growth = self.pool.demand(self.strategy, model)
-        if growth is not None:
-            rng = self.learner.rng(GROW, model.round)
-            self.append(self.pool.growth(self.strategy, model, growth, pending, rng))
+        rng = self.learner.rng(GROW, model.round)
+        appended = None if self.pool is None else self.pool.growth(self.strategy, model, pending, rng)
+        if appended is not None:
+            self.append(appended)
 
     def _choose(self, pending: Sequence[int], limit: int, skip: int) -> list[int] | None:
         """Let the strategy choose, and start its trials except the first `skip`. Return their arms;

@@ -61,21 +61,16 @@ class Pool:
         return strategy.growth(state) if may_grow and isinstance(strategy, Grows) else None
 
     def growth(
-        self,
-        strategy: Grows[StrategyState],
-        state: StrategyState,
-        request: Growth | Perturbation,
-        pending: Sequence[int],
-        rng: np.random.Generator,
-    ) -> Appended:
-        """Return new candidates for `request` and the arms that they replace.
-
+        self, strategy: object, state: StrategyState, pending: Sequence[int], rng: np.random.Generator
+    ) -> Appended | None:
+        """Return new candidates and the arms that they replace; None if the strategy requests none.
         Empty if every drawn configuration is a candidate already.
 
         `pending` are arms whose results are not yet in `state`; they are not retired.
         """
-        if self.space is None:
-            return Appended({}, ())
+        request = self.demand(strategy, state)
+        if self.space is None or request is None or not isinstance(strategy, Grows):
+            return None
         if isinstance(request, Perturbation):
             return Appended(plain_columns(perturb(self.space, self.candidates, *request, rng)), ())
         appended = grow(

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from orchestrator.bandit.blas import limit_threads
 from orchestrator.bandit.kernels import Kernel
-from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.recent import Recent
 from orchestrator.bandit.sparse.all_arms import Blocks, Query
 from orchestrator.bandit.sparse.blocks import Block, Fit
@@ -130,14 +129,8 @@ class ShardedArms:
     def start(features: NDArray[np.float64], shards: int, threads: int | None = None) -> "ShardedArms":
         """Distribute `features` (A, d) over `shards` actors with `threads` BLAS threads each.
 
-        Ray must be running.
-
-        Raises ValueError if there are fewer arms than shards, or a feature is not finite.
+        There are at most as many shards as arms. Ray must be running.
         """
-        if not 1 <= shards <= len(features):
-            rule = f"between 1 and the number of arms, {len(features)}"
-            raise ValueError(f"computing.shards must be {rule}, got {shards}")
-        check_arms(features)
         starts = np.linspace(0, len(features), shards + 1).astype(np.intp)
         make = ray.remote(Shard).options(num_cpus=0, scheduling_strategy="SPREAD")
         actors = [make.remote(threads) for _ in range(shards)]

@@ -21,18 +21,11 @@ _ENDED = ("succeeded", "failed", "stopped")
 def to_optuna(history: History, run: str, url: str, folder: Path) -> int:
     """Add the new trials of the campaign `run` to the study of that name; return their number.
 
-    The study is created if it does not exist. Trials that were stopped early become pruned trials
-    with their intermediate values.
+    The study is created in the storage `url` if it does not exist. Relative paths in `url` refer to
+    `folder`. Trials that were stopped early become pruned trials with their intermediate values.
 
-    Args:
-        history: the campaign.
-        run: the name of the run and of the study.
-        url: the Optuna storage.
-        folder: the folder to which relative paths in `url` refer.
-
-    Raises:
-        UserError: if Optuna is not installed, the storage cannot be used, or its study has
-            different directions.
+    Raises UserError if Optuna is not installed, the storage cannot be used, or its study has
+    different directions.
     """
     storage = open_storage(url, folder, must_exist=False)
     import optuna

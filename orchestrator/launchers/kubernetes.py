@@ -102,9 +102,8 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
 def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
     """Raise UserError if the file contains a secret, because the file becomes a ConfigMap."""
     lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
-    webhook = "" if settings.notify is None else settings.notify.webhook or ""
     places = [f"line {number} of the campaign file" for number in lines]
-    places += ["notify.webhook"] if webhook and "${" not in webhook else []
+    places += ["notify.webhook"] if _webhook(settings) and "${" not in _webhook(settings) else []
     if places:
         raise UserError(
             f"{places[0]} must not hold a secret on Kubernetes, because many can read the ConfigMap of the campaign "
@@ -122,10 +121,8 @@ def refuse_secret_options(resolved: Mapping[str, Any]) -> None:
             )
 
 
-def _needs_variables(settings: Settings) -> bool:
-    """Return whether the campaign needs variables of the Secret NAME-store (URL, webhook)."""
-    webhook = None if settings.notify is None else settings.notify.webhook
-    return settings.store != "sqlite" or (webhook is not None and "${" in webhook)
+def _webhook(settings: Settings) -> str:
+    return "" if settings.notify is None else settings.notify.webhook or ""
 
 
 def as_yaml(manifests: list[Manifest]) -> str:
@@ -153,11 +150,7 @@ def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
     )
     asked = f"{plural(pods.pods, 'pod')} of {plural(pods.cpus, 'CPU')}"
     return (
-        Setting(
-            "workers.count",
-            str(workers_on(pods, settings)),
-            asked,
-        ),
+        Setting("workers.count", str(workers_on(pods, settings)), asked),
         Setting("terminationGracePeriodSeconds", str(grace), f"{reason}: running evaluations may end"),
         Setting("store", store, "outlives the pods: a job that is tried again resumes the run"),
     )
@@ -200,7 +193,7 @@ def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
     is_file = settings.store == "sqlite"
     (container,) = spec["containers"]
     container["volumeMounts"] = [{"name": "runs", "mountPath": _RUNS}, {"name": "campaign", "mountPath": _CAMPAIGN}]
-    if _needs_variables(settings):
+    if not is_file or "${" in _webhook(settings):
         container["envFrom"] = [{"secretRef": {"name": f"{run}-store"}}]
     runs: Manifest = {"persistentVolumeClaim": {"claimName": f"{run}-runs"}} if is_file else {"emptyDir": {}}
     spec["volumes"] = [{"name": "runs", **runs}, {"name": "campaign", "configMap": {"name": f"{run}-campaign"}}]

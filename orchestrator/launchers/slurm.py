@@ -75,16 +75,11 @@ def script_for(
 ) -> Script:
     """Return the script that runs the campaign with these settings as `run`.
 
-    Args:
-        allocation: the resources of the job.
-        settings: the campaign file.
-        arguments: the arguments of `bbkb run`, beginning with the campaign file.
-        run: the name of the run.
-        bin_folder: the folder of the commands `bbkb` and `ray` outside a container.
+    `arguments` are those of `bbkb run`, beginning with the campaign file. `bin_folder` has the
+    commands `bbkb` and `ray` outside a container.
 
-    Raises:
-        UserError: if a node cannot hold an evaluation, or the time limit is so short that Slurm's
-            notice may come at the start.
+    Raises UserError if a node cannot hold an evaluation, or the time limit is so short that Slurm's
+    notice may come at the start.
     """
     check_node(settings, cpus=allocation.cpus, gpus=allocation.gpus, several="nodes")
     nodes = _nodes(allocation, settings)

@@ -41,15 +41,10 @@ def _environment() -> jinja2.Environment:
 
 
 def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several: str) -> int:
-    """Return the number of parallel evaluations on these nodes, at least one.
+    """Return the number of parallel evaluations on nodes with these resources, by Ray's names; at
+    least one. `several` is the name of the nodes in messages, such as `pods`.
 
-    Args:
-        settings: the campaign file.
-        nodes: the resources of each node, by Ray's names.
-        several: the name of the nodes in messages, such as `pods`.
-
-    Raises:
-        UserError: if an evaluation takes several machines and these nodes cannot hold one.
+    Raises UserError if an evaluation takes several machines and these nodes cannot hold one.
     """
     largest = settings.workers.largest_share(settings.space)
     if slots_on(nodes, _need(settings, largest)) == 0 and largest.machines > 1:

@@ -6,12 +6,11 @@ when `run` has returned, and turns the result into events and a new `Search`. It
 campaign at the end of the computation, the executor's time, and the seconds that it took.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from orchestrator.bandit.checks import check_decision
-from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, Decision, Pick, StrategyState, begin
 from orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from orchestrator.campaign.events import (
@@ -117,9 +116,12 @@ class Refresh:
 
     kind: ClassVar[Computed] = "refreshing"
     search: Search
-    trials: tuple[int, ...]  # the trials whose results are learned
-    activity: str
-    learn: Callable[[CampaignState], StrategyState]
+    command: Tell | Begin  # `Begin` learns results from before the campaign
+
+    @property
+    def activity(self) -> str:
+        """The text displayed during the computation."""
+        return "learning known results" if isinstance(self.command, Begin) else "refitting the model"
 
     def run(self, campaign: CampaignState) -> tuple[StrategyState, ModelRefreshed]:
         """Return the new state of the strategy, and its event without times.
@@ -128,11 +130,19 @@ class Refresh:
         """
         problem = self.search.problem
         pool = self.search.pool
-        model = self.learn(campaign)
+        round_number = campaign.refresh.round + 1
+        finished = () if isinstance(self.command, Begin) else self.command.finished
+        model: StrategyState
+        if isinstance(self.command, Begin):
+            model = begin(problem.strategy, self.search.model, self.command.existing, problem.rng(BEGIN))
+        else:
+            before = with_told_curves(problem, self.search.model, campaign)
+            observations = [one.observation for one in finished]
+            model = problem.strategy.tell(before, observations, problem.rng(TELL, round_number))
         return model, ModelRefreshed(
             time=0.0,
-            round=campaign.refresh.round + 1,
-            trials=self.trials,
+            round=round_number,
+            trials=tuple(one.trial for one in finished),
             dictionary_size=len(model.dictionary),
             record=problem.strategy.recorded(model),
             seconds=0.0,
@@ -153,31 +163,6 @@ class Refresh:
         return (replace(event, time=now, seconds=seconds),), replace(self.search, model=model)
 
 
-def _first_refresh(search: Search, command: Begin) -> Refresh:
-    """Return the refresh that learns results from before the campaign."""
-    problem = search.problem
-
-    def learn(campaign: CampaignState) -> StrategyState:
-        model: StrategyState = begin(problem.strategy, search.model, command.existing, problem.rng(BEGIN))
-        return model
-
-    return Refresh(search, (), "learning known results", learn)
-
-
-def _refresh(search: Search, command: Tell, campaign: CampaignState) -> Refresh:
-    """Return the refresh that learns the finished trials of `command`."""
-    problem = search.problem
-    observations = [finished.observation for finished in command.finished]
-    rng = problem.rng(TELL, campaign.refresh.round + 1)
-
-    def learn(campaign: CampaignState) -> StrategyState:
-        model = with_told_curves(problem, search.model, campaign)
-        state: StrategyState = problem.strategy.tell(model, observations, rng)
-        return state
-
-    return Refresh(search, tuple(finished.trial for finished in command.finished), "refitting the model", learn)
-
-
 @dataclass(frozen=True)
 class Growth:
     """New candidates are drawn around the arms that the strategy proposes."""
@@ -192,14 +177,12 @@ class Growth:
 
         Raises CampaignError if the strategy does not request candidates but the log says so.
         """
-        problem = self.search.problem
-        model = self.search.model
-        pool = self.search.pool
-        demand = pool.demand(problem.strategy, model)
-        if demand is None or not isinstance(problem.strategy, Grows):
+        search = self.search
+        rng = search.problem.rng(GROW, campaign.refresh.round)
+        appended = search.pool.growth(search.problem.strategy, search.model, self.command.pending, rng)
+        if appended is None:
             raise CampaignError("the log requests further candidates, but the strategy does not")
-        rng = problem.rng(GROW, campaign.refresh.round)
-        return pool.growth(problem.strategy, model, demand, self.command.pending, rng)
+        return appended
 
     def conclude(
         self, result: Appended, campaign: CampaignState, now: float, seconds: float
@@ -221,14 +204,12 @@ class Growth:
 Computation = Choice | Refresh | Growth
 
 
-def computation_for(command: Ask | Tell | Begin | Grow, search: Search, campaign: CampaignState) -> Computation:
+def computation_for(command: Ask | Tell | Begin | Grow, search: Search) -> Computation:
     """Return the computation that carries out `command`."""
     match command:
         case Ask():
             return Choice(search, command)
-        case Tell():
-            return _refresh(search, command, campaign)
-        case Begin():
-            return _first_refresh(search, command)
+        case Tell() | Begin():
+            return Refresh(search, command)
         case Grow():
             return Growth(search, command)

@@ -168,7 +168,7 @@ class Driver:
         now = self._executor.now()
         match command:
             case commands.Ask() | commands.Tell() | commands.Begin() | commands.Grow():
-                self._compute(computation_for(command, self._search, self._campaign))
+                self._compute(computation_for(command, self._search))
             case commands.Await():
                 self._await()
             case commands.Pause():

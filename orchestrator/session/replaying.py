@@ -7,7 +7,6 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.strategy import Choose, begin
 from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
 from orchestrator.errors import UserError
@@ -103,13 +102,10 @@ def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) 
 
 
 def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown) -> str:
-    strategy = problem.strategy
-    model = progress.model
-    pool = progress.pool
-    demand = pool.demand(strategy, model)
-    if demand is None or not isinstance(strategy, Grows):
+    rng = problem.rng(GROW, event.round)
+    ours = progress.pool.growth(problem.strategy, progress.model, progress.campaign.pending, rng)
+    if ours is None:
         return "candidates were appended, none would be here"
-    ours = pool.growth(strategy, model, demand, progress.campaign.pending, problem.rng(GROW, event.round))
     is_same = ours.retired == event.retired and all(
         len(ours.columns.get(name, ())) == len(column) and all(map(_is_close, ours.columns[name], column))
         for name, column in event.columns.items()

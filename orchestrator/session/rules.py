@@ -17,7 +17,6 @@ from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.settings.model import Settings
 from orchestrator.settings.stopping_sections import AshaSettings, MedianSettings, ModelStoppingSettings
 from orchestrator.settings.strategies import strategy_name
-from orchestrator.settings.worker_sections import WorkerSettings
 
 _FEWEST_FAILURES = 10  # of a session without a success, before it gives up
 
@@ -45,7 +44,10 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
             seconds=workers.timeout_seconds,
             factor=None if workers.timeout_seconds else workers.timeout_factor,
         ),
-        workers=_workers(workers),
+        workers=WorkerRules(
+            count=workers.count if workers.traits.on_ray else None,
+            needs=needs_in_words(workers.cpus, workers.gpus, workers.memory_gb, workers.machines),
+        ),
         strategy=_strategy(settings.strategy),
     )
 
@@ -90,13 +92,6 @@ def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
         balances_starts=True,
         bounds_starts=True,
         keep_checkpoints=rule.keep_checkpoints,
-    )
-
-
-def _workers(workers: WorkerSettings) -> WorkerRules:
-    return WorkerRules(
-        count=workers.count if workers.traits.on_ray else None,
-        needs=needs_in_words(workers.cpus, workers.gpus, workers.memory_gb, workers.machines),
     )
 
 

@@ -18,15 +18,11 @@ from workers.on_ray.packing import Need
 
 
 class GroupCrew(Crew):
-    """A crew whose worker actor is in bundle 0 of a placement group.
-
-    Attributes:
-        sharing: Ray's strategy for bundles that may share a node.
-    """
+    """A crew whose worker actor is in bundle 0 of a placement group."""
 
     # after a failure, the processes on the other machines may be in a bad state
     is_reusable = False
-    sharing = "SPREAD"
+    sharing = "SPREAD"  # Ray's strategy for bundles that may share a node
 
     def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
         """Request a group for `need`, one bundle for each machine, without waiting for it."""

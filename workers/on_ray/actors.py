@@ -39,27 +39,20 @@ _TOUCH_SECONDS = 20.0
 
 @dataclass(eq=False, slots=True)
 class Worker:
-    """A worker actor of this campaign.
+    """A worker actor of this campaign."""
 
-    name: the actor's name, which begins with `title_of` the campaign.
-    actor: Ray's handle.
-    memory: the memory that it reserves, in bytes; None if unlimited, 0 if unknown.
-    share: its CPUs and GPUs; None if unknown.
-    has_begun: whether it is known to be running, not waiting for resources.
-    made: the time of its creation, on the monotonic clock.
-    idle_since: the time since which it has had no attempt, on the monotonic clock.
-    acknowledged: (trial, attempt) of outcomes that it may delete; its next call passes them on.
-    process: its machine and process as its outcomes name them; None before its first outcome.
-    """
-
-    name: str
-    actor: Any
-    memory: int | None
-    share: Share | None = None
-    has_begun: bool = False
+    name: str  # the actor's name, which begins with `title_of` the campaign
+    actor: Any  # Ray's handle
+    memory: int | None  # the memory that it reserves, in bytes; None if unlimited, 0 if unknown
+    share: Share | None = None  # its CPUs and GPUs; None if unknown
+    has_begun: bool = False  # whether it is known to be running, not waiting for resources
+    # the time of its creation, on the monotonic clock
     made: float = field(default_factory=time.monotonic)
+    # the time since which it has had no attempt, on the monotonic clock
     idle_since: float = field(default_factory=time.monotonic)
+    # (trial, attempt) of outcomes that it may delete; its next call passes them on
     acknowledged: list[tuple[int, int]] = field(default_factory=list)
+    # its machine and process as its outcomes name them; None before its first outcome
     process: str | None = None
 
 
@@ -128,14 +121,10 @@ def title_of(campaign: str) -> str:
 
 
 class WorkerPool:
-    """The worker actors of one campaign. The executor limits the number of busy ones to its slots.
-
-    Attributes:
-        slots: the number of concurrent evaluations that fit into the cluster.
-    """
+    """The worker actors of one campaign. The executor limits the number of busy ones to its slots."""
 
     def __init__(self, slots: int, limits: Limits, placement: Placement) -> None:
-        self.slots = slots
+        self.slots = slots  # the number of concurrent evaluations that fit into the cluster
         self._box: Box = []
         self._limits = limits
         self._placement = placement

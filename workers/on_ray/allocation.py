@@ -14,19 +14,13 @@ from workers.on_ray.places import Capacity, Placement
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstWorkers:
-    """The workers to start early.
+    """The workers to start early."""
 
-    count: the number of workers.
-    slots: the largest number of concurrent evaluations of the campaign.
-    limits: the limits of one evaluation.
-    placement: the resources of one evaluation.
-    objective: the objective that each worker prepares; None if it needs no preparation.
-    """
-
-    count: int
-    slots: int
-    limits: Limits
-    placement: Placement
+    count: int  # the number of workers
+    slots: int  # the largest number of concurrent evaluations of the campaign
+    limits: Limits  # the limits of one evaluation
+    placement: Placement  # the resources of one evaluation
+    # the objective that each worker prepares; None if it needs no preparation
     objective: HasPreparation | None
 
 

@@ -23,15 +23,10 @@ _TRAINER_CHECK = "workers.gangs.trainer_check.TrainerCheck"
 
 
 class Crew:
-    """The default crew: the worker actor evaluates alone.
+    """The default crew: the worker actor evaluates alone."""
 
-    Attributes:
-        further_seconds: time for work before and after an evaluation, beyond its time limit.
-        is_reusable: whether a worker can evaluate again after a failure, or if its resources are
-            unknown.
-    """
-
-    further_seconds = 0.0
+    further_seconds = 0.0  # for work before and after an evaluation, beyond its time limit
+    # whether a worker can evaluate again after a failure, or if its resources are unknown
     is_reusable = True
 
     def end_seconds(self, share: Share) -> float:
@@ -65,15 +60,8 @@ class Crew:
         publish: Publish,
         record: Callable[[Outcome], None],
     ) -> Outcome:
-        """Evaluate an attempt in the worker's process.
-
-        Args:
-            box: the objective.
-            attempt: the attempt, with its share.
-            limits: the limits of the evaluation.
-            publish: receives intermediate values.
-            record: receives the outcome if the process must end before it can return it.
-        """
+        """Evaluate an attempt in the worker's process. `record` receives the outcome if the process
+        must end before it can return it."""
         objective = get_objective(box)
         return evaluate(objective, attempt, limits, is_expendable=True, publish=publish, kind_of=self.kind_of)
 

@@ -20,23 +20,13 @@ MANY = 1000
 
 
 class Durations:
-    """The durations of the latest successful evaluations.
+    """The durations of the latest successful evaluations."""
 
-    Attributes:
-        is_short: whether the next attempt runs as a task.
-        longest_response_seconds: the longest time from the submission of an attempt to its result,
-            which includes the start of a worker.
-    """
-
-    def __init__(self, kind: Kind, evaluations: int = 0) -> None:
-        """Start without any durations.
-
-        Args:
-            kind: `Placement.kind`.
-            evaluations: the number of evaluations of the campaign; 0 if it is unknown.
-        """
-        self.is_short = kind == "task"
+    def __init__(self, kind: Kind, evaluations: int) -> None:
+        """`evaluations`: the number of evaluations of the campaign; 0 if it is unknown."""
+        self.is_short = kind == "task"  # whether the next attempt runs as a task
         self._evaluations = evaluations
+        # from the submission of an attempt to its result, with the start of a worker
         self.longest_response_seconds = 0.0
         self._is_automatic = kind == "auto"
         self._latest: deque[float] = deque(maxlen=MEASURED)

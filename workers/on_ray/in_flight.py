@@ -23,25 +23,20 @@ Result: TypeAlias = Outcome | RayError | None
 
 @dataclass(slots=True, kw_only=True)
 class RunningAttempt:
-    """An attempt in flight.
+    """An attempt in flight."""
 
-    trial: the trial's index.
-    attempt: the attempt's number within its trial.
-    runner: the tasks or the worker pool that runs it.
-    request: the attempt as it was submitted; None if it was adopted from an earlier session.
-    worker: the machine and process of its worker, for the message of a failure.
-    submitted: the time of its submission, on the monotonic clock.
-    started: the wall-clock time of its submission, for the message of a failure.
-    suspected: since when its node may be dead, on the monotonic clock; None if no node has died.
-    """
-
-    trial: int
-    attempt: int
-    runner: RayTasks | WorkerPool
+    trial: int  # the trial's index
+    attempt: int  # the attempt's number within its trial
+    runner: RayTasks | WorkerPool  # the tasks or the worker pool that runs it
+    # the attempt as it was submitted; None if it was adopted from an earlier session
     request: Attempt | None = None
+    # the machine and process of its worker, for the message of a failure
     worker: str = UNKNOWN_WORKER
+    # the time of its submission, on the monotonic clock
     submitted: float = field(default_factory=time.monotonic)
+    # the wall-clock time of its submission, for the message of a failure
     started: float = field(default_factory=time.time)
+    # since when its node may be dead, on the monotonic clock; None if no node has died
     suspected: float | None = None
 
     @property
@@ -62,16 +57,11 @@ class RunningAttempt:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """An attempt to give up: its reference may never resolve.
+    """An attempt to give up: its reference may never resolve."""
 
-    reference: the attempt's reference.
-    kind: the kind of its failure.
-    message: the reason, for the user.
-    """
-
-    reference: Reference
-    kind: FailureKind
-    message: str
+    reference: Reference  # the attempt's reference
+    kind: FailureKind  # the kind of its failure
+    message: str  # the reason, for the user
 
 
 class InFlight:

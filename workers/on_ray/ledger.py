@@ -19,16 +19,11 @@ NAMESPACE = "bbkb"  # for all names of bbkb in a cluster: of these entries and o
 
 @dataclass(frozen=True, slots=True)
 class HeldAttempt:
-    """A running attempt.
+    """A running attempt."""
 
-    worker: the name of its worker actor; empty for a task.
-    node: Ray's id of its node.
-    started: its start, on the worker's wall clock.
-    """
-
-    worker: str
-    node: str
-    started: float
+    worker: str  # the name of its worker actor; empty for a task
+    node: str  # Ray's id of its node
+    started: float  # its start, on the worker's wall clock
 
 
 @dataclass(frozen=True, slots=True)

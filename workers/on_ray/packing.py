@@ -18,20 +18,13 @@ _UNBOUNDED = 2**62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """The resources of one evaluation.
+    """The resources of one evaluation."""
 
-    cpus: logical processor cores on each of its machines.
-    gpus: graphics processors on each of its machines; a whole number above 1.
-    memory: bytes on each of its machines.
-    machines: the number of parts, each of which is on one node.
-    is_spread: whether each part must be on a separate node.
-    """
-
-    cpus: float = 0.0
-    gpus: float = 0.0
-    memory: float = 0.0
-    machines: int = 1
-    is_spread: bool = True
+    cpus: float = 0.0  # logical processor cores on each of its machines
+    gpus: float = 0.0  # graphics processors on each of its machines; a whole number above 1
+    memory: float = 0.0  # bytes on each of its machines
+    machines: int = 1  # the number of parts, each of which is on one node
+    is_spread: bool = True  # whether each part must be on a separate node
 
     def resources(self) -> dict[str, float]:
         """Return the nonzero amounts on one machine, by Ray's names of resources."""
@@ -41,16 +34,11 @@ class Need:
 
 @dataclass(slots=True)
 class _Room:
-    """The free resources of one node.
+    """The free resources of one node."""
 
-    cpus: in Ray's steps.
-    gpus: in Ray's steps, one entry for each graphics processor.
-    memory: in bytes.
-    """
-
-    cpus: int
-    gpus: list[int]
-    memory: int
+    cpus: int  # in Ray's steps
+    gpus: list[int]  # in Ray's steps, one entry for each graphics processor
+    memory: int  # in bytes
 
     def copies(self, need: Need) -> int:
         """Return the number of parts of `need` that fit here together."""

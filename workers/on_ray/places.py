@@ -20,44 +20,30 @@ _SHOWN_NODES = 8  # names of equivalent nodes in a message
 
 @dataclass(frozen=True, slots=True)
 class NamedNode:
-    """A node of a cluster.
+    """A node of a cluster."""
 
-    name: its address, for messages.
-    resources: its total resources, by Ray's names.
-    """
-
-    name: str
-    resources: Node
+    name: str  # its address, for messages
+    resources: Node  # its total resources, by Ray's names
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The resources of a campaign's evaluations, and the way in which they run.
+    """The resources of a campaign's evaluations, and the way in which they run."""
 
-    campaign: the prefix of the names of worker actors; unique on the cluster.
-    label: the name of all tasks in Ray's dashboard. It is the same for all tasks of a campaign,
-        because each distinct name becomes a series of metrics.
-    kind: tasks, worker actors, or a choice that depends on the durations.
-    cpus: logical CPUs of one evaluation, on each of its machines.
-    gpus: logical GPUs of one evaluation, on each of its machines.
-    keep_seconds: the time that worker actors wait for a session after their campaign's process
-        died.
-    largest: the largest share if trials determine their shares; None if all shares are equal.
-    machines: the number of nodes of one evaluation.
-    is_spread: whether these must be different nodes.
-    crew: the processes of an evaluation.
-    """
-
-    campaign: str
+    campaign: str  # the prefix of the names of worker actors; unique on the cluster
+    # the name of all tasks in Ray's dashboard. It is the same for all tasks of a campaign, because
+    # each distinct name becomes a series of metrics.
     label: str
-    kind: Kind = "auto"
-    cpus: float = 1.0
-    gpus: float = 0.0
+    kind: Kind = "auto"  # tasks, worker actors, or a choice that depends on the durations
+    cpus: float = 1.0  # logical CPUs of one evaluation, on each of its machines
+    gpus: float = 0.0  # logical GPUs of one evaluation, on each of its machines
+    # the time that worker actors wait for a session after their campaign's process died
     keep_seconds: float = 12 * 3600.0
+    # the largest share if trials determine their shares; None if all shares are equal
     largest: Share | None = None
-    machines: int = 1
-    is_spread: bool = True
-    crew: Crew = field(default_factory=Crew)
+    machines: int = 1  # the number of nodes of one evaluation
+    is_spread: bool = True  # whether these must be different nodes
+    crew: Crew = field(default_factory=Crew)  # the processes of an evaluation
 
     def share_of(self, attempt: Attempt | None) -> Share:
         """Return the share of this attempt, or the common share if the attempt is unknown."""
@@ -94,12 +80,10 @@ def largest_need(placement: Placement, limits: Limits) -> Need:
 
 
 class Capacity:
-    """The number of evaluations that the cluster can run concurrently, as nodes join and leave.
+    """The number of evaluations that the cluster can run concurrently, as nodes join and leave:
+    `slots`. It is at least one, so that an attempt waits for the next node.
 
     Other campaigns on the cluster get their fair share (`workers.on_ray.sharing`).
-
-    Attributes:
-        slots: this number. It is at least one, so that an attempt waits for the next node.
     """
 
     def __init__(self, placement: Placement, limits: Limits, most: int) -> None:

@@ -22,14 +22,10 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True, slots=True)
 class ActorProcess:
-    """The process of an actor.
+    """The process of an actor."""
 
-    node: Ray's id of the node.
-    pid: its process id there.
-    """
-
-    node: str
-    pid: int
+    node: str  # Ray's id of the node
+    pid: int  # its process id there
 
 
 def end_actor(actor: Any, reaches_other_nodes: bool) -> None:

@@ -45,13 +45,10 @@ _PROMPTNESS = 20.0  # a coordinator polls again after the time since the last en
 
 
 class _WaitBudget:
-    """The time that an attempt may wait for responses: a limited share of its duration.
-
-    Attributes:
-        latency: seconds that the last response took; infinite if it did not arrive during a wait.
-    """
+    """The time that an attempt may wait for responses: a limited share of its duration."""
 
     def __init__(self) -> None:
+        # seconds that the last response took; infinite if it did not arrive during a wait
         self.latency = 0.0
         self._began = time.monotonic()
         self._waited = 0.0
@@ -167,16 +164,13 @@ class ReportSender:
 
 
 class ReportReceiver:
-    """The coordinator's side, for all attempts of a campaign.
-
-    Attributes:
-        listener: receives the values and returns the trials to stop; None if there is none.
-        is_awaited: whether workers wait for responses. The receiver then polls more often shortly
-            after an entry has arrived, so that a response takes a small part of a step.
-    """
+    """The coordinator's side, for all attempts of a campaign."""
 
     def __init__(self, campaign: str) -> None:
+        # receives the values and returns the trials to stop
         self.listener: TakeReports | None = None
+        # whether workers wait for responses. The receiver then polls more often shortly after an
+        # entry has arrived, so that a response takes a small part of a step.
         self.is_awaited = False
         self._campaign = campaign
         self._taken: list[bytes] = []  # keys of the entries without a response yet

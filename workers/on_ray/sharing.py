@@ -52,14 +52,11 @@ def slots_of(name: str, total: int, demands: Mapping[str, float]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """The entry of a campaign.
+    """The entry of a campaign."""
 
-    part: its demand as a fraction of the cluster, from 0 to 1.
-    fewest: the number of its largest evaluations that fit together on the cluster. It is 0 in
-        entries of older versions, and if none fits, since turns would not help then.
-    """
-
-    part: float
+    part: float  # its demand as a fraction of the cluster, from 0 to 1
+    # the number of its largest evaluations that fit together on the cluster. It is 0 in entries of
+    # older versions, and if none fits, since turns would not help then.
     fewest: int
 
     def text(self, look: int) -> str:
@@ -86,13 +83,8 @@ class Sharing:
         self.is_crowded = False  # whether the campaigns take turns
 
     def own(self, total: int, demand: int, fewest: int | None = None) -> int:
-        """Publish this campaign's demand, and return the number of slots that belong to it.
-
-        Args:
-            total: the number of slots of the cluster.
-            demand: the number of slots that this campaign can use.
-            fewest: the number of slots for its largest evaluation; `total` by default.
-        """
+        """Publish this campaign's demand, and return how many of the cluster's `total` slots belong
+        to it. `fewest`: the number of slots for its largest evaluation; `total` by default."""
         if total < 1:
             return total
         entry = _Entry(demand / total, total if fewest is None else fewest)

@@ -100,13 +100,8 @@ def stratified_rows(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the rows of scikit-learn's `train_test_split(stratify=labels)`, without its import.
 
-    Args:
-        labels: (n,), the rows' classes.
-        train_size: the number of training rows; None for all that are not held out.
-        validation_fraction: the share of the rows that is held out, in (0, 1).
-
-    Raises:
-        ValueError: if a part would have fewer rows than classes, or both parts too many rows.
+    `labels` (n,) are the rows' classes; `train_size` is None for all rows that are not held out.
+    Raises ValueError if a part would have fewer rows than classes, or both parts too many rows.
     """
     counts = np.bincount(labels)
     held_out = math.ceil(validation_fraction * len(labels))

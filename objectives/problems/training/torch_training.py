@@ -127,12 +127,8 @@ def train(
     """Train in epochs with checkpoints, as `train_in_epochs` does. A training whose loss is not
     finite has diverged.
 
-    Args:
-        begin: draws the untrained network; called again if a checkpoint is damaged.
-        rows, validation: images and labels, as `tensors` returns them.
-        batch_size: the number of rows in one step of the optimizer, >= 1.
-        epochs: the total number of passes over `rows`, >= 1.
-        report: the evaluation's `report`.
+    `begin` draws the untrained network; it is called again if a checkpoint is damaged. `rows` and
+    `validation` are images and labels, as `tensors` returns them.
     """
     import torch
 

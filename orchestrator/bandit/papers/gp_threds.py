@@ -102,11 +102,9 @@ class GPThreDS(RkhsOptions):
         root = Box.unit(boxed.dimension)
         pulls = Pulls.none(len(boxed.arms))
         state = ThresholdState(
-            boxed,
+            boxed=boxed,
             seed=int(rng.integers(2**32)),
             pulls=pulls,
-            set_aside=nothing,
-            round=0,
             epoch=Epoch(1, self.low, self.high, 1, (root,)),
             visit=Visit(0, (root,), "root", (), root, nothing, pulls),
         )

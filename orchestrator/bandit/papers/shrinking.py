@@ -7,14 +7,15 @@ Salgia, Vakili, Zhao 2021, Algorithms 1 to 4; the tests and the walk are in `gp_
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, read_only, same
-from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
+from orchestrator.bandit.observations import arms_and_rewards
 from orchestrator.bandit.papers.boxes import Box, BoxedArms
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.strategies.model_free import ModelFreeState
 from orchestrator.bandit.strategy import Observation
 
 Stage = Literal["leaves", "root", "left", "right", "leaf"]
@@ -63,34 +64,21 @@ class Visit:
         return replace(self, grid=grid, pulls=pulls, since=self.since + len(mine))
 
 
-@dataclass(frozen=True, eq=False)
-class ThresholdState:
-    """The state of GP-ThreDS. `seed` is drawn by `init`. `verdicts` has one entry for each test
-    that ended in the last `tell`: an arm that made a box high-performing, or `SUB_PERFORMING`.
-    Other fields: see `SparseState`.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ThresholdState(ModelFreeState):
+    """The state of GP-ThreDS. `verdicts` has one entry for each test that ended in the last `tell`:
+    an arm that made a box high-performing, or `SUB_PERFORMING`.
     """
 
     boxed: BoxedArms
-    seed: int
-    pulls: Pulls
-    set_aside: Indices
-    round: int
     epoch: Epoch
     visit: Visit
     verdicts: tuple[int, ...] = ()
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
 
     @property
     def arms(self) -> Floats:
         """The candidates (A, d)."""
         return self.boxed.arms
-
-    @property
-    def dictionary(self) -> Indices:
-        """Empty: there is no sparse posterior."""
-        return read_only((), np.intp)
 
     @cached_property
     def available(self) -> Indices:
@@ -108,18 +96,11 @@ class ThresholdState:
             return self.boxed.nearest(self.visit.node, grid)
         return int(grid[np.random.default_rng([self.seed, self.round]).integers(len(grid))])
 
-    def observe(self, observations: Sequence[Observation]) -> "ThresholdState":
+    def observe(self, observations: Sequence[Observation]) -> Self:
         """Return the state of the next round with these pulls and set-aside arms; no test ended."""
-        arms, rewards = arms_and_rewards(observations)
         failed = [observation.arm for observation in observations if observation.reward is None]
-        return replace(
-            self,
-            pulls=self.pulls.add(arms, rewards),
-            set_aside=with_set_aside(self.set_aside, observations),
-            round=self.round + 1,
-            visit=self.visit.observe(arms, rewards, failed),
-            verdicts=(),
-        )
+        visit = self.visit.observe(*arms_and_rewards(observations), failed)
+        return replace(super().observe(observations), visit=visit, verdicts=())
 
     def accept(self, arm: int) -> "ThresholdState":
         """Return the state after the leaf with this arm was accepted as high-performing and removed

@@ -108,13 +108,3 @@ def test_dead_shard_is_an_error_with_a_remedy() -> None:
     sharded.close()
     with pytest.raises(ActorLostError, match=r"a shard of the candidates died .* `bbkb resume` continues"):
         STRATEGY.ask(state, (), 3)
-
-
-@pytest.mark.parametrize("shards", [0, 601])
-def test_shards_are_at_most_as_many_as_arms(shards: int) -> None:
-    with pytest.raises(
-        ValueError, match=f"computing.shards must be between 1 and the number of arms, 600, got {shards}"
-    ):
-        ShardedArms.start(ARMS, shards)
-    with pytest.raises(ValueError, match="finite"):
-        ShardedArms.start(np.full((3, 1), np.nan), 2)
