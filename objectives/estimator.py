@@ -161,12 +161,15 @@ class CrossValidation:
         define. Raises the errors of the estimator.
         """
         from sklearn.metrics import check_scoring
+        from sklearn.model_selection import KFold, StratifiedKFold
 
         features = self.table.features
         target = self.table.target
+        kind = StratifiedKFold if self.is_classifier else KFold
+        splitter = kind(self.options.folds, shuffle=True, random_state=SPLIT_SEED)
         scores = list[float]()
         seconds = 0.0
-        for fold, (train, test) in enumerate(self._folds(), start=1):
+        for fold, (train, test) in enumerate(splitter.split(self.table.numbers, target), start=1):
             pipeline = self._pipeline(parameters, seed)
             began = time.process_time()
             pipeline.fit(features[train], target[train])
@@ -176,13 +179,6 @@ class CrossValidation:
             report(float(np.mean(scores)), step=fold)
         mean = float(np.mean(scores))
         return Evaluation(mean, {"mean": mean, "std": float(np.std(scores)), "fit_seconds": seconds})
-
-    def _folds(self) -> Any:
-        from sklearn.model_selection import KFold, StratifiedKFold
-
-        kind = StratifiedKFold if self.is_classifier else KFold
-        splitter = kind(self.options.folds, shuffle=True, random_state=SPLIT_SEED)
-        return splitter.split(self.table.numbers, self.table.target)
 
     def _pipeline(self, parameters: Parameters, seed: int) -> Any:
         """Return a pipeline of the column preparation and the estimator with `parameters`."""

@@ -87,17 +87,14 @@ class _Children:
         allowed = np.empty((0, len(self._kinds)))
         for _ in range(_ROUNDS):
             missing = count - len(allowed)
-            children = self._space.existing(self._mix(missing))
+            stepped = -(-missing // 2)
+            redrawn = missing // 4
+            parts = (self._step(stepped), self._redraw(redrawn), self._cross(missing - stepped - redrawn))
+            children = self._space.existing(np.concatenate(parts))
             allowed = np.concatenate((allowed, children[self._space.is_allowed(children)]))
             if len(allowed) >= count:
                 break
         return allowed
-
-    def _mix(self, count: int) -> Codes:
-        stepped = -(-count // 2)
-        redrawn = count // 4
-        parts = (self._step(stepped), self._redraw(redrawn), self._cross(count - stepped - redrawn))
-        return np.concatenate(parts)
 
     def _choose(self, count: int) -> tuple[Codes, Mask]:
         """Return parents (count, P) with drawn values for missing codes, and the mask of the codes

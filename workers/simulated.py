@@ -71,6 +71,7 @@ class _VirtualAttempt:
     worker: int
     outcome: Outcome
     reported: int = 0  # the number of the outcome's reports that were passed on
+    report: Reported | None = None  # the report due at `finish`; None at the end of the attempt
 
 
 class SimulatedExecutor(InProcessExecutor):
@@ -121,21 +122,12 @@ class SimulatedExecutor(InProcessExecutor):
         outcomes: list[Outcome] = []
         while self._running and self._running[0].finish <= self._now:
             ending = heapq.heappop(self._running)
-            report = self._next_report(ending)
-            if report is not None:
-                self._deliver(ending, report)
+            if ending.report is not None:
+                self._deliver(ending, ending.report)
             else:
                 heapq.heappush(self._idle, ending.worker)
                 outcomes.append(ending.outcome)
         return outcomes
-
-    def _next_report(self, entry: _VirtualAttempt) -> Reported | None:
-        """Return the report for which `entry` is in the heap now; None if it is there for its
-        end."""
-        if self._take is None or not isinstance(entry.outcome, Success):
-            return None
-        reports = entry.outcome.reports
-        return reports[entry.reported] if entry.reported < len(reports) else None
 
     def _deliver(self, entry: _VirtualAttempt, report: Reported) -> None:
         """Deliver a report. Its attempt then continues to the next report, or is stopped."""
@@ -156,17 +148,19 @@ class SimulatedExecutor(InProcessExecutor):
                 worker=outcome.worker,
                 reports=reports,
             )
-            heapq.heappush(self._running, replace(entry, finish=self._now, outcome=end))
+            heapq.heappush(self._running, replace(entry, finish=self._now, outcome=end, report=None))
         else:
             self._push(entry.worker, outcome, entry.reported + 1)
 
     def _push(self, worker: int, outcome: Outcome, reported: int = 0) -> None:
         """Push an attempt onto the heap, with the time of its next report or its end."""
         finish = outcome.finished
+        report = None
         if self._take is not None and isinstance(outcome, Success) and reported < len(outcome.reports):
             share = (reported + 1) / (len(outcome.reports) + 1)
             finish = outcome.started + share * (outcome.finished - outcome.started)
-        heapq.heappush(self._running, _VirtualAttempt(finish, next(self._order), worker, outcome, reported))
+            report = outcome.reports[reported]
+        heapq.heappush(self._running, _VirtualAttempt(finish, next(self._order), worker, outcome, reported, report))
 
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now, so that their workers are free at once."""

@@ -125,7 +125,7 @@ class WorkerPool:
 
     def __init__(self, slots: int, limits: Limits, placement: Placement) -> None:
         self.slots = slots  # the number of concurrent evaluations that fit into the cluster
-        self._box: Box = []
+        self.box: Box = []  # the objective of the workers; set before the first `start`
         self._limits = limits
         self._placement = placement
         self._ledger = Ledger(placement.campaign)
@@ -137,10 +137,6 @@ class WorkerPool:
         self._next_touch = 0.0
         self._next_room = 0.0
         self.touch()
-
-    def provide(self, box: Box) -> None:
-        """Set the objective of the workers. Must be called before the first `start`."""
-        self._box = box
 
     def start_idle(self, count: int, objective: HasPreparation | None) -> None:
         """Create workers before there are attempts for them, and let them prepare `objective`.
@@ -162,7 +158,7 @@ class WorkerPool:
         worker = self._take(memory_request(self._limits, attempt.memory_factor), share)
         evaluate = worker.actor.evaluate.options(name=self._placement.label)
         reference: Reference = evaluate.remote(
-            self._box,
+            self.box,
             attempt,
             self._limits,
             tuple(worker.acknowledged),
@@ -278,7 +274,7 @@ class WorkerPool:
             self._ledger.clear()
         for collection in (self._busy, self._idle, self._entries):
             collection.clear()
-        self._box = []
+        self.box = []
 
     def _make_room(self, now: float) -> None:
         """Kill an idle worker for each new one that is waiting for resources.

@@ -76,7 +76,7 @@ class RayExecutor:
         box = put_objective(objective)
         allocation = allocation or allocate(slots, limits, placement)
         self._pool = allocation.pool
-        self._pool.provide(box)
+        self._pool.box = box
         self._tasks = RayTasks(box, limits, placement)
         self._durations = Durations(placement.kind, evaluations)
         self._capacity = allocation.capacity
@@ -105,7 +105,7 @@ class RayExecutor:
             attempt = RunningAttempt(
                 trial=trial, attempt=number, runner=self._pool, submitted=submitted, started=started
             )
-            self._in_flight.add(reference, attempt)
+            self._in_flight[reference] = attempt
         return frozenset([*self._in_flight.by_trial(), *(outcome.trial for outcome in finished)])
 
     def listen(self, take: TakeReports) -> None:
@@ -182,14 +182,13 @@ class RayExecutor:
         while attempt := self._admission.take_next(self._in_flight, self._durations):
             runner = self._tasks if self._durations.is_short else self._pool
             reference = runner.start(attempt)
-            running = RunningAttempt(
+            self._in_flight[reference] = RunningAttempt(
                 trial=attempt.trial,
                 attempt=attempt.attempt,
                 runner=runner,
                 request=attempt,
                 worker=runner.process(reference) or UNKNOWN_WORKER,
             )
-            self._in_flight.add(reference, running)
 
     def _settle(self, reference: Reference, result: Result) -> None:
         """Carry out the consequence of a result."""
@@ -224,7 +223,7 @@ class RayExecutor:
 
     def _queue_again(self, reference: Reference) -> None:
         """Return an attempt that has not begun to the front of the queue."""
-        request = self._in_flight.remove(reference).request
+        request = self._in_flight.pop(reference).request
         assert request is not None, "an adopted attempt has begun"
         self._admission.put_back(request)
 
@@ -233,7 +232,7 @@ class RayExecutor:
         self._outcomes.append(outcome)
         if isinstance(outcome, Stopped):
             self._reports.forget_stop(outcome.trial, outcome.attempt)
-        self._in_flight.remove(reference)
+        del self._in_flight[reference]
         self._start()
 
     def _give_up(self, loss: Loss) -> None:

@@ -64,47 +64,25 @@ class Loss:
     message: str  # the reason, for the user
 
 
-class InFlight:
-    """The attempts in flight by reference, oldest first."""
-
-    def __init__(self) -> None:
-        self._attempts: dict[Reference, RunningAttempt] = {}
-        self._references: dict[int, Reference] = {}  # by trial
-
-    def __len__(self) -> int:
-        return len(self._attempts)
-
-    def __getitem__(self, reference: Reference) -> RunningAttempt:
-        return self._attempts[reference]
+class InFlight(dict[Reference, RunningAttempt]):
+    """The attempts in flight by reference, oldest first. The reference of an attempt that was
+    removed is ignored if it resolves later."""
 
     def by_trial(self) -> dict[int, int]:
         """Return the attempt in flight of each trial."""
-        return {attempt.trial: attempt.attempt for attempt in self._attempts.values()}
-
-    def items(self) -> list[tuple[Reference, RunningAttempt]]:
-        """Return a copy of the entries, so that the caller can add and remove attempts."""
-        return list(self._attempts.items())
-
-    def add(self, reference: Reference, attempt: RunningAttempt) -> None:
-        """Add an attempt as the newest one."""
-        self._attempts[reference] = attempt
-        self._references[attempt.trial] = reference
-
-    def remove(self, reference: Reference) -> RunningAttempt:
-        """Remove an attempt. The result of its reference is then ignored."""
-        attempt = self._attempts.pop(reference)
-        del self._references[attempt.trial]
-        return attempt
+        return {attempt.trial: attempt.attempt for attempt in self.values()}
 
     def replace(self, reference: Reference, successor: Reference) -> None:
         """Change the reference of an attempt, which keeps its position."""
-        self._references[self._attempts[reference].trial] = successor
         names = {reference: successor}
-        self._attempts = {names.get(key, key): attempt for key, attempt in self.items()}
+        renamed = {names.get(key, key): attempt for key, attempt in self.items()}
+        self.clear()
+        self.update(renamed)
 
     def waiting_for_actors(self) -> Iterator[Reference]:
-        """Yield the attempts that wait for their worker actors to begin, newest first."""
-        for reference, attempt in reversed(self.items()):
+        """Yield the attempts that wait for their worker actors to begin, newest first. The caller
+        may remove them."""
+        for reference, attempt in reversed(list(self.items())):
             if attempt.request is None or not isinstance(attempt.runner, WorkerPool):
                 continue
             if attempt.runner.last_entry(attempt.trial, attempt.attempt) is None:
@@ -112,7 +90,8 @@ class InFlight:
 
     def unresolved(self, trials: Iterable[int]) -> list[Reference]:
         """Return the unresolved references of these trials."""
-        references = [self._references[trial] for trial in trials if trial in self._references]
+        by_trial = {attempt.trial: reference for reference, attempt in self.items()}
+        references = [by_trial[trial] for trial in trials if trial in by_trial]
         if not references:
             return []
         _resolved, unresolved = ray.wait(references, num_returns=len(references), timeout=0)
@@ -120,15 +99,10 @@ class InFlight:
 
     def wait(self, seconds: float) -> Iterable[tuple[Reference, Result]]:
         """Wait up to `seconds` for the first result, and return all available results."""
-        if not self._attempts:  # every attempt is queued while other campaigns take their turns
+        if not self:  # every attempt is queued while other campaigns take their turns
             time.sleep(seconds)
             return []
-        ready, unready = ray.wait(list(self._attempts), num_returns=1, timeout=seconds)
+        ready, unready = ray.wait(list(self), num_returns=1, timeout=seconds)
         if ready and unready:
             ready += ray.wait(unready, num_returns=len(unready), timeout=0)[0]
         return zip(ready, fetch(ready), strict=True)
-
-    def clear(self) -> None:
-        """Remove all attempts."""
-        self._attempts.clear()
-        self._references.clear()

@@ -94,7 +94,7 @@ class Capacity:
         self._need = need_of(placement, limits, placement.share_of(None))
         self._largest_need = largest_need(placement, limits)
         self._most = most
-        self._sharing = Sharing(placement.campaign)
+        self.sharing = Sharing(placement.campaign)
         self._has_asked = _can_grow()
         if self._has_asked:
             request_resources(bundles=[self._need.resources()] * (most * self._need.machines))
@@ -105,7 +105,7 @@ class Capacity:
         nodes = _resources()
         total = slots_on(nodes, self._need)
         fewest = slots_on(nodes, self._largest_need)
-        own = self._sharing.own(total, min(self._most, total), fewest)
+        own = self.sharing.own(total, min(self._most, total), fewest)
         self.slots = max(1, min(self._most, own))
         return self.slots
 
@@ -113,12 +113,7 @@ class Capacity:
     def is_crowded(self) -> bool:
         """Whether campaigns on the cluster take turns, because it has fewer slots for the
         evaluations of one of them than there are campaigns."""
-        return self._sharing.is_crowded
-
-    @property
-    def others(self) -> frozenset[str]:
-        """The names of the other live campaigns on the cluster."""
-        return self._sharing.others
+        return self.sharing.is_crowded
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
         """Return whether this attempt fits beside the running ones. Always true if all trials have
@@ -134,7 +129,7 @@ class Capacity:
 
     def close(self) -> None:
         """Withdraw the request to the autoscaler, and leave the capacity to other campaigns."""
-        self._sharing.leave()
+        self.sharing.leave()
         if self._has_asked:
             request_resources(bundles=[])
 

@@ -42,16 +42,16 @@ class CellModule(nn.Module):
         last = self.cell.vertices - 1
         inputs: dict[int, Tensor] = {}
         for vertex in range(1, last):
-            incoming = [self._incoming(images, inputs, u, vertex) for u in self.cell.before(vertex)]
+            incoming = [
+                self.projections[str(vertex)](images) if u == 0 else inputs[u][:, : self.channels[vertex]]
+                for u in self.cell.before(vertex)
+            ]
             inputs[vertex] = self.operations[vertex - 1](torch.stack(incoming).sum(dim=0))
         parts = [inputs[u] for u in self.cell.before(last) if u]
         if not parts:
             return self.projections[str(last)](images)
         output = torch.cat(parts, dim=1)
         return output + self.projections[str(last)](images) if 0 in self.cell.before(last) else output
-
-    def _incoming(self, images: Tensor, inputs: dict[int, Tensor], u: int, vertex: int) -> Tensor:
-        return self.projections[str(vertex)](images) if u == 0 else inputs[u][:, : self.channels[vertex]]
 
 
 def vertex_channels(cell: Cell, before: int, after: int) -> list[int]:

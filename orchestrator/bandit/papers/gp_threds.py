@@ -117,7 +117,8 @@ class GPThreDS(RkhsOptions):
             return wait
         visit = state.visit
         mean, variance = self._belief(state)
-        width = self._width(visit, self._pull_confidence) * math.sqrt(self.regularization)
+        confidence = self.delta if self.search == "direct" else self.delta / (4.0 * self.horizon)
+        width = self._width(visit, confidence) * math.sqrt(self.regularization)
         position = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
         if not visit.pulls.total:  # x_1, which initializes the test
             position = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
@@ -196,10 +197,6 @@ class GPThreDS(RkhsOptions):
         constant = 2.0 * self.c if self.threshold_constant is None else self.threshold_constant
         low = epoch.threshold - constant * float(2.0 ** (-self.holder_exponent * epoch.height))
         return Epoch(epoch.number + 1, low, epoch.high, epoch.height + 1, epoch.found)
-
-    @property
-    def _pull_confidence(self) -> float:
-        return self.delta if self.search == "direct" else self.delta / (4.0 * self.horizon)
 
     def _width(self, visit: Visit, confidence: float) -> float:
         """Return β_s(ν) for the next pull of this visit."""

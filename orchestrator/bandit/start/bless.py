@@ -31,11 +31,6 @@ class WeightedDictionary:
     members: Indices
     weights: Floats
 
-    def scores(self, kernel: Kernel, rows: Floats, regularization: float) -> Floats:
-        """Return ℓ̃ (n,) of `rows` (n, d) at λ = `regularization`: (k(x, x) − k_J(x)ᵀ (K_J + λW)⁻¹
-        k_J(x)) / λ, with the atoms `rows[members]`."""
-        return _scores(kernel, rows, rows[self.members], self.weights, regularization)
-
 
 def bless(
     kernel: Kernel,
@@ -88,7 +83,7 @@ def _draw(
     """Return the dictionary of one level. `candidates` (p,): the count of each row in R_h."""
     present = np.flatnonzero(candidates)
     size = int(candidates.sum())
-    scores = _scores(kernel, rows[present], rows[before.members], before.weights, level)
+    scores = leverage_scores(kernel, rows[present], rows[before.members], before.weights, level)
     # the scores are never all 0, although κ² can be
     mass = candidates[present] * np.maximum(scores, np.finfo(np.float64).tiny)
     dimension = total / size * float(mass.sum())  # d_h = (n/R_h) Σ ℓ̃
@@ -102,8 +97,9 @@ def _draw(
     return WeightedDictionary(read_only(present[positions], np.intp), read_only(weights, np.float64))
 
 
-def _scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level: float) -> Floats:
-    """Return ℓ̃ (n,) ≥ 0 of `rows` (n, d) at λ = `level`, `atoms` (m, d), `weights` (m,)."""
+def leverage_scores(kernel: Kernel, rows: Floats, atoms: Floats, weights: Floats, level: float) -> Floats:
+    """Return ℓ̃ (n,) ≥ 0 of `rows` (n, d) at λ = `level`: (k(x, x) − k_J(x)ᵀ (K_J + λW)⁻¹ k_J(x)) /
+    λ, with `atoms` (m, d) and `weights` (m,)."""
     diagonal = kernel.diagonal(rows)
     if not len(atoms):
         return np.asarray(diagonal / level)
