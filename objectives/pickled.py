@@ -146,23 +146,21 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
     Raises ObjectiveError if the function cannot be pickled (because it refers to a lock, an open
     file, a connection …).
     """
+    buffer = io.BytesIO()
     try:
-        content = _dump(function)
+        _Pickler(buffer).dump(function)
     except Exception as error:
         raise ObjectiveError(
             f"the function {getattr(function, '__qualname__', function)!r} cannot be sent to the workers: "
             f"{type(error).__name__}: {error}; create what cannot be pickled inside the function"
         ) from error
+    content = buffer.getvalue()
     sha256 = hashlib.sha256(content).hexdigest()
     path = os.path.abspath(folder / f"{sha256[:16]}.pkl")
-    search_paths = tuple(dict.fromkeys([str(Path.cwd()), *_folders()]))
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    beside = [str(Path(script).resolve().parent)] if script else []
+    search_paths = tuple(dict.fromkeys([str(Path.cwd()), *beside]))
     return FunctionDraft(PickledFunction(path, sha256, search_paths), content, function)
-
-
-def _dump(function: Callable[..., object]) -> bytes:
-    content = io.BytesIO()
-    _Pickler(content).dump(function)
-    return content.getvalue()
 
 
 def _reduce_code(code: CodeType) -> tuple[Any, ...]:
@@ -240,10 +238,3 @@ def _remove_unneeded(folder: Path) -> None:
                 path.unlink(missing_ok=True)
     except (OSError, UnicodeDecodeError):
         return
-
-
-def _folders() -> list[str]:
-    """Return the folder of the caller's script and its modules; empty if there is no script."""
-    main = sys.modules.get("__main__")
-    file = getattr(main, "__file__", None)
-    return [str(Path(file).resolve().parent)] if file else []

@@ -66,7 +66,8 @@ def _load_module(reference: str, name: str, search_paths: Sequence[str]) -> Modu
         # misspelled name
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             _refuse_hidden(reference, name, sys.path)
-            similar = did_you_mean(error.name, _modules_in(search_paths)) if error.name == name else ""
+            beside = [path.stem for folder in search_paths for path in _files_in(Path(folder))]
+            similar = did_you_mean(error.name, beside) if error.name == name else ""
             raise ObjectiveError(
                 f"{reference!r}: no module named {error.name!r} is installed or on the search path "
                 f"({sys.path[0]!r}, …){similar}"
@@ -120,10 +121,6 @@ def _files_in(folder: Path) -> list[Path]:
         return sorted(folder.glob("*.py"))
     except OSError:
         return []
-
-
-def _modules_in(folders: Iterable[str]) -> list[str]:
-    return [path.stem for folder in folders for path in _files_in(Path(folder))]
 
 
 def _refuse_hidden(reference: str, name: str, folders: Iterable[str]) -> None:

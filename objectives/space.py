@@ -236,7 +236,8 @@ def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) 
     rows = np.full((1, len(space.parameters)), np.nan)
     defined = set[str]()
     for name in space.order:
-        exists = _exists(space, name, rows)
+        clauses = conditions(space.parameters[name])
+        exists = holds(space.parameters, clauses, rows) if clauses else np.ones(len(rows), bool)
         # a parameter that never exists adds no row, no matter how many values it has
         number = min(coding.count(space.parameters[name]), levels[name]) if exists.any() else 1
         count = len(rows) + exists.sum() * (number - 1.0)
@@ -249,12 +250,6 @@ def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) 
         rows = rows[~holds(space.parameters, [space.forbid[clause] for clause in complete], rows)]
         due = {clause: names for clause, names in due.items() if clause not in complete}
     return rows if len(rows) <= most else None
-
-
-def _exists(space: SearchSpace, name: str, codes: Codes) -> Mask:
-    """Return a mask (A,) of the rows of `codes` in which parameter `name` exists."""
-    clauses = conditions(space.parameters[name])
-    return holds(space.parameters, clauses, codes) if clauses else np.ones(len(codes), dtype=bool)
 
 
 def _expand(space: SearchSpace, name: str, exists: Mask, number: int, rows: Codes) -> Codes:

@@ -40,7 +40,9 @@ class Trial:
         if folder is None:
             folder = getattr(report, "folder", os.environ.get("BBKB_FOLDER") or None)
         self._report = report or _print_report
-        self.is_first = gives_value(report) and not _has_higher_rank()
+        ranks = [os.environ.get(name, "") for name in RANK_VARIABLES]  # of torchrun and mpirun
+        has_higher_rank = any(rank.isdecimal() and int(rank) for rank in ranks)
+        self.is_first = gives_value(report) and not has_higher_rank
         self.folder = None if folder is None else Path(folder)
         self.checkpoint, self.step = _newest_checkpoint(self.folder)
 
@@ -97,12 +99,6 @@ class Trial:
         replaced = [before] if before is not None and before != complete else []
         for path in [*replaced, *self.folder.glob("draft-*")]:
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _has_higher_rank() -> bool:
-    """Return whether torchrun or mpirun gave this process a rank above 0."""
-    ranks = [os.environ.get(name, "") for name in RANK_VARIABLES]
-    return any(rank.isdecimal() and int(rank) for rank in ranks)
 
 
 def _newest_checkpoint(folder: Path | None) -> tuple[Path | None, int]:

@@ -237,16 +237,12 @@ class Driver:
         if computation.kind == "refreshing":
             self._recorder.measured(Span.REFIT, seconds)
         for event in recorded:
-            self._record_with_remarks(event)
+            before = len(self._campaign.notes.remarks)
+            self._recorder.record(event)
+            for remark in self._campaign.notes.remarks[before:]:  # that follow from the event
+                _LOGGER.warning("%s", remark)
         if computation.kind == "refreshing":
             self._remove_saved()
-
-    def _record_with_remarks(self, event: events.Event) -> None:
-        """Record an event, and write the remarks that follow from it to the operator's log."""
-        before = len(self._campaign.notes.remarks)
-        self._recorder.record(event)
-        for remark in self._campaign.notes.remarks[before:]:
-            _LOGGER.warning("%s", remark)
 
     def _close(self, command: commands.Close) -> commands.Close:
         session = self._campaign.session

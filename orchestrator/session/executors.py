@@ -62,7 +62,6 @@ def _make_ray(request: Request) -> Executor:
         return RayExecutor(
             request.parts.objective,
             settings.workers.count,
-            limits_of(settings),
             placement,
             request.allocation,
             evaluations=settings.budget.evaluations or 0,

@@ -67,8 +67,7 @@ def _means(arms: Arms, results: Sequence[Observation]) -> Floats:
 
 def _worth(means: Floats) -> Floats:
     """Return −log(rank / (n + 1)) (A,), which is positive; the best mean has rank 1."""
-    ranks = np.empty(len(means))
-    ranks[np.argsort(-means, kind="stable")] = np.arange(1, len(means) + 1)
+    ranks = 1 + np.argsort(np.argsort(-means, kind="stable"))
     return -np.log(ranks / (len(means) + 1))
 
 

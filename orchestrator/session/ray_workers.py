@@ -29,6 +29,7 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
         machines=workers.machines,
         is_spread=workers.is_spread,
         crew=_crew_of(workers, campaign),
+        limits=limits_of(settings),
         largest=None if resources is None else resources.largest,
     )
 
@@ -49,7 +50,6 @@ def first_workers(settings: Settings, campaign: str, cores: int | None = None) -
     return FirstWorkers(
         count=min(workers.count, settings.budget.evaluations, max(1, (cores or sys.maxsize) - 1)),
         slots=workers.count,
-        limits=limits_of(settings),
         placement=placement_of(settings, campaign, None),
         objective=objective if isinstance(objective, HasPreparation) else None,
     )

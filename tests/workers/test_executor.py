@@ -69,8 +69,8 @@ def executor(request: pytest.FixtureRequest, kind: str, limits: Limits) -> Itera
         new_executor = executor_here(kind, Arithmetic(), limits)
     else:
         request.getfixturevalue("ray_cluster")
-        placement = Placement("contract", "evaluate:contract", cast(Kind, kind))
-        new_executor = RayExecutor(Arithmetic(), 2, limits, placement)
+        placement = Placement("contract", "evaluate:contract", cast(Kind, kind), limits=limits)
+        new_executor = RayExecutor(Arithmetic(), 2, placement)
     yield new_executor
     new_executor.close()
 

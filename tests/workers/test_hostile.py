@@ -175,7 +175,7 @@ def make(kind: Kind) -> Iterator[Make]:
     executors: list[RayExecutor] = []
 
     def build(slots: int, limits: Limits = PATIENT) -> RayExecutor:
-        executors.append(RayExecutor(Hostile(), slots, limits, Placement("hostile", "t", kind)))
+        executors.append(RayExecutor(Hostile(), slots, Placement("hostile", "t", kind, limits=limits)))
         return executors[-1]
 
     yield build

@@ -18,11 +18,11 @@ from typing import Any, TypeAlias
 import ray
 
 from objectives.objective import HasPreparation
-from workers.messages import Attempt, Failure, Limits, Outcome, Share, Stopped, Success
+from workers.messages import Attempt, Failure, Outcome, Share, Stopped, Success
 from workers.on_ray.ledger import NAMESPACE, Entry, HeldAttempt, Ledger
 from workers.on_ray.objective import Box, Reference
 from workers.on_ray.packing import Need
-from workers.on_ray.places import Placement, memory_request, need_of
+from workers.on_ray.places import Placement
 from workers.on_ray.processes import end_actor, process_of
 from workers.on_ray.worker_actor import WorkerActor
 
@@ -59,16 +59,14 @@ class Worker:
 class ActorFactory:
     """Creates and finds the worker actors of one campaign."""
 
-    def __init__(self, limits: Limits, placement: Placement) -> None:
+    def __init__(self, placement: Placement) -> None:
         self.title = title_of(placement.campaign)
-        self._limits = limits
         self._placement = placement
         self._remote: Any = ray.remote(WorkerActor)  # once: Ray exports each such object
 
     def make(self, names: Collection[str], memory: int | None, share: Share) -> Worker:
         """Create a worker with these resources and a name that is not among `names`."""
-        need = need_of(self._placement, self._limits, share)
-        need = replace(need, memory=float(memory or 0))
+        need = self._placement.need(share, memory)
         for index in itertools.count(1):
             name = f"{self.title}{index}"
             if name in names:
@@ -123,13 +121,12 @@ def title_of(campaign: str) -> str:
 class WorkerPool:
     """The worker actors of one campaign. The executor limits the number of busy ones to its slots."""
 
-    def __init__(self, slots: int, limits: Limits, placement: Placement) -> None:
+    def __init__(self, slots: int, placement: Placement) -> None:
         self.slots = slots  # the number of concurrent evaluations that fit into the cluster
         self.box: Box = []  # the objective of the workers; set before the first `start`
-        self._limits = limits
         self._placement = placement
         self._ledger = Ledger(placement.campaign)
-        self._factory = ActorFactory(limits, placement)
+        self._factory = ActorFactory(placement)
         self._busy: dict[Reference, Worker] = {}  # by the reference of the attempt
         self._idle: list[Worker] = []  # sorted by idle time, the longest first
         # the workers of the ledger's entries; None if the worker has ended
@@ -146,23 +143,20 @@ class WorkerPool:
         if self._factory.find():
             return
         for _ in range(count):
-            worker = self._make(memory_request(self._limits, 1.0), self._placement.share_of(None))
+            limits = self._placement.limits
+            worker = self._make(limits.memory_bytes, self._placement.share_of(None))
             if objective is not None:
-                worker.actor.prepare.remote(objective, self._limits)
+                worker.actor.prepare.remote(objective, limits)
             self._idle.append(worker)
 
     def start(self, attempt: Attempt) -> Reference:
         """Start the attempt on a worker, and return a reference to its outcome."""
         share = self._placement.share_of(attempt)
         attempt = replace(attempt, share=share)
-        worker = self._take(memory_request(self._limits, attempt.memory_factor), share)
+        worker = self._take(self._placement.memory_request(attempt.memory_factor), share)
         evaluate = worker.actor.evaluate.options(name=self._placement.label)
-        reference: Reference = evaluate.remote(
-            self.box,
-            attempt,
-            self._limits,
-            tuple(worker.acknowledged),
-        )
+        limits = self._placement.limits
+        reference: Reference = evaluate.remote(self.box, attempt, limits, tuple(worker.acknowledged))
         worker.acknowledged.clear()
         self._busy[reference] = worker
         self._entries[attempt.trial, attempt.attempt] = worker

@@ -57,7 +57,7 @@ class Admission:
 
     def give_turn(self) -> None:
         """Let campaigns that are waiting for a slot take the one that was just released."""
-        self._turns.give(title_of(campaign) for campaign in self._capacity.sharing.others)
+        self._turns.give(title_of(campaign) for campaign in self._capacity.others)
 
     def update_slots(self) -> bool:
         """Count the slots again, and return whether their number has changed."""

@@ -7,7 +7,6 @@ started first, and import the objective while the session is built.
 from dataclasses import dataclass
 
 from objectives.objective import HasPreparation
-from workers.messages import Limits
 from workers.on_ray.actors import WorkerPool
 from workers.on_ray.places import Capacity, Placement
 
@@ -18,7 +17,6 @@ class FirstWorkers:
 
     count: int  # the number of workers
     slots: int  # the largest number of concurrent evaluations of the campaign
-    limits: Limits  # the limits of one evaluation
     placement: Placement  # the resources of one evaluation
     # the objective that each worker prepares; None if it needs no preparation
     objective: HasPreparation | None
@@ -37,14 +35,14 @@ class Allocation:
         self.capacity.close()
 
 
-def allocate(slots: int, limits: Limits, placement: Placement) -> Allocation:
+def allocate(slots: int, placement: Placement) -> Allocation:
     """Return capacity for at most `slots` evaluations, without workers."""
-    capacity = Capacity(placement, limits, slots)
-    return Allocation(capacity, WorkerPool(capacity.slots, limits, placement))
+    capacity = Capacity(placement, slots)
+    return Allocation(capacity, WorkerPool(capacity.slots, placement))
 
 
 def start_workers(first: FirstWorkers) -> Allocation:
     """Start as many of these workers as there are slots, without waiting for them."""
-    allocation = allocate(first.slots, first.limits, first.placement)
+    allocation = allocate(first.slots, first.placement)
     allocation.pool.start_idle(min(first.count, allocation.capacity.slots), first.objective)
     return allocation

@@ -22,7 +22,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from workers.evaluate import is_out_of_descriptors
 from workers.limits import grace_seconds, missed_deadline
-from workers.messages import Failure, FailureKind, Limits, Outcome
+from workers.messages import Failure, FailureKind, Outcome
 from workers.on_ray.failures import describe_error, is_process_death, kind_of, text_of
 from workers.on_ray.in_flight import Loss, Result, RunningAttempt
 from workers.on_ray.ledger import HeldAttempt, RefusedAttempt
@@ -58,8 +58,8 @@ Ending: TypeAlias = Again | Loss | Ended  # after a loss, the worker is killed
 class Endings:
     """Decides how attempts in flight end."""
 
-    def __init__(self, limits: Limits, placement: Placement) -> None:
-        self._timeout = limits.timeout_seconds
+    def __init__(self, placement: Placement) -> None:
+        self._timeout = placement.limits.timeout_seconds
         self._placement = placement
         self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
         # the attempts (trial, attempt) that were queued again because of a killed process

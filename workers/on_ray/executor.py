@@ -20,7 +20,7 @@ import ray
 from objectives.objective import Objective
 from workers.clock import SteadyClock
 from workers.executor import ExecutorError, TakeReports
-from workers.messages import Attempt, FailureKind, Limits, Outcome, Stopped, cancellation
+from workers.messages import Attempt, FailureKind, Outcome, Stopped, cancellation
 from workers.on_ray.actors import IDLE_SECONDS
 from workers.on_ray.admission import Admission
 from workers.on_ray.allocation import Allocation, allocate
@@ -51,7 +51,6 @@ class RayExecutor:
         self,
         objective: Objective,
         slots: int,
-        limits: Limits,
         placement: Placement,
         allocation: Allocation | None = None,
         evaluations: int = 0,
@@ -61,10 +60,9 @@ class RayExecutor:
         Args:
             objective: evaluates one configuration; must be picklable.
             slots: the largest number of concurrent evaluations.
-            limits: the limits of one evaluation.
-            placement: the resources of one evaluation.
-            allocation: workers that were started early with the same slots, limits and placement.
-                This executor takes them over and kills them at its end.
+            placement: the resources and limits of one evaluation.
+            allocation: workers that were started early with the same slots and placement. This
+                executor takes them over and kills them at its end.
             evaluations: the number of evaluations of the campaign; 0 if it is unknown.
 
         Raises:
@@ -72,18 +70,18 @@ class RayExecutor:
         """
         if slots < 1:
             raise ExecutorError(f"workers.count must be >= 1, got {slots}")
-        check_feasible(placement, limits)
+        check_feasible(placement)
         box = put_objective(objective)
-        allocation = allocation or allocate(slots, limits, placement)
+        allocation = allocation or allocate(slots, placement)
         self._pool = allocation.pool
         self._pool.box = box
-        self._tasks = RayTasks(box, limits, placement)
+        self._tasks = RayTasks(box, placement)
         self._durations = Durations(placement.kind, evaluations)
         self._capacity = allocation.capacity
         self._admission = Admission(self._capacity, placement)
         self._in_flight = InFlight()
-        self._endings = Endings(limits, placement)
-        self._watch = Watch(limits, placement, self._pool)
+        self._endings = Endings(placement)
+        self._watch = Watch(placement, self._pool)
         self._reports = ReportReceiver(placement.campaign)
         self._clock = SteadyClock()
         self._outcomes: list[Outcome] = []  # those not yet returned

@@ -44,39 +44,38 @@ class Placement:
     machines: int = 1  # the number of nodes of one evaluation
     is_spread: bool = True  # whether these must be different nodes
     crew: Crew = field(default_factory=Crew)  # the processes of an evaluation
+    limits: Limits = field(default_factory=Limits)  # the time and memory of an evaluation
 
     def share_of(self, attempt: Attempt | None) -> Share:
         """Return the share of this attempt, or the common share if the attempt is unknown."""
         share = None if attempt is None else attempt.share
         return share or Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
 
+    def memory_request(self, factor: float) -> int | None:
+        """Return the memory that an attempt with this factor reserves, in bytes.
 
-def memory_request(limits: Limits, factor: float) -> int | None:
-    """Return the memory that an attempt reserves, in bytes.
+        An attempt that may use more than the others reserves at most the memory of the largest
+        node; otherwise Ray would queue it forever.
+        """
+        usual = self.limits.memory_bytes
+        if usual is None or factor == 1.0:
+            return usual
+        largest = max((node.get("memory", 0.0) for node in _resources()), default=0.0)
+        return max(usual, int(min(usual * factor, largest)))
 
-    An attempt that may use more than the others reserves at most the memory of the largest node;
-    otherwise Ray would queue it forever.
-    """
-    if limits.memory_bytes is None or factor == 1.0:
-        return limits.memory_bytes
-    largest = max((node.get("memory", 0.0) for node in _resources()), default=0.0)
-    return max(limits.memory_bytes, int(min(limits.memory_bytes * factor, largest)))
+    def need(self, share: Share, memory: int | None) -> Need:
+        """Return the resources of an evaluation with this share and this request for memory."""
+        return Need(
+            cpus=share.cpus,
+            gpus=share.gpus,
+            memory=float(memory or 0),
+            machines=share.machines,
+            is_spread=self.is_spread,
+        )
 
-
-def need_of(placement: Placement, limits: Limits, share: Share, memory_factor: float = 1.0) -> Need:
-    """Return the resources of an evaluation; `memory_factor` is that of `Attempt`."""
-    return Need(
-        cpus=share.cpus,
-        gpus=share.gpus,
-        memory=float(memory_request(limits, memory_factor) or 0),
-        machines=share.machines,
-        is_spread=placement.is_spread,
-    )
-
-
-def largest_need(placement: Placement, limits: Limits) -> Need:
-    """Return the resources of the largest evaluation."""
-    return need_of(placement, limits, placement.largest or placement.share_of(None))
+    def largest_need(self) -> Need:
+        """Return the resources of the largest evaluation."""
+        return self.need(self.largest or self.share_of(None), self.limits.memory_bytes)
 
 
 class Capacity:
@@ -86,15 +85,14 @@ class Capacity:
     Other campaigns on the cluster get their fair share (`workers.on_ray.sharing`).
     """
 
-    def __init__(self, placement: Placement, limits: Limits, most: int) -> None:
+    def __init__(self, placement: Placement, most: int) -> None:
         """Count up to `most` slots, and request all of them from an autoscaler."""
         self._placement = placement
-        self._limits = limits
         # if trials have different shares, their common maximum; `has_room` then checks each attempt
-        self._need = need_of(placement, limits, placement.share_of(None))
-        self._largest_need = largest_need(placement, limits)
+        self._need = self._need_of(None)
+        self._largest_need = placement.largest_need()
         self._most = most
-        self.sharing = Sharing(placement.campaign)
+        self._sharing = Sharing(placement.campaign)
         self._has_asked = _can_grow()
         if self._has_asked:
             request_resources(bundles=[self._need.resources()] * (most * self._need.machines))
@@ -105,7 +103,7 @@ class Capacity:
         nodes = _resources()
         total = slots_on(nodes, self._need)
         fewest = slots_on(nodes, self._largest_need)
-        own = self.sharing.own(total, min(self._most, total), fewest)
+        own = self._sharing.own(total, min(self._most, total), fewest)
         self.slots = max(1, min(self._most, own))
         return self.slots
 
@@ -113,7 +111,12 @@ class Capacity:
     def is_crowded(self) -> bool:
         """Whether campaigns on the cluster take turns, because it has fewer slots for the
         evaluations of one of them than there are campaigns."""
-        return self.sharing.is_crowded
+        return self._sharing.is_crowded
+
+    @property
+    def others(self) -> frozenset[str]:
+        """The names of the other live campaigns on the cluster."""
+        return self._sharing.others
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
         """Return whether this attempt fits beside the running ones. Always true if all trials have
@@ -124,20 +127,20 @@ class Capacity:
         return not needs or fits(_resources(), [*needs, self._need_of(attempt)])
 
     def _need_of(self, attempt: Attempt | None) -> Need:
-        factor = 1.0 if attempt is None else attempt.memory_factor
-        return need_of(self._placement, self._limits, self._placement.share_of(attempt), factor)
+        memory = self._placement.memory_request(1.0 if attempt is None else attempt.memory_factor)
+        return self._placement.need(self._placement.share_of(attempt), memory)
 
     def close(self) -> None:
         """Withdraw the request to the autoscaler, and leave the capacity to other campaigns."""
-        self.sharing.leave()
+        self._sharing.leave()
         if self._has_asked:
             request_resources(bundles=[])
 
 
-def check_feasible(placement: Placement, limits: Limits) -> None:
+def check_feasible(placement: Placement) -> None:
     """Raise ExecutorError if no node can ever hold an evaluation, which Ray would queue forever."""
     if not _can_grow():
-        check_fits(largest_need(placement, limits), nodes_here())
+        check_fits(placement.largest_need(), nodes_here())
 
 
 def check_fits(need: Need, nodes: Sequence[NamedNode]) -> None:

@@ -19,7 +19,7 @@ from workers.messages import Attempt, Limits, Outcome, Share
 from workers.on_ray.crews import refuse_trainers
 from workers.on_ray.ledger import Entry, HeldAttempt, Ledger, RefusedAttempt
 from workers.on_ray.objective import Box, Reference, get_objective
-from workers.on_ray.places import Placement, memory_request
+from workers.on_ray.places import Placement
 from workers.on_ray.reports import ReportSender
 from workers.surroundings import Streak
 
@@ -38,11 +38,10 @@ class RayTasks:
 
     last_kill: ClassVar[float] = -math.inf  # the latest `end` in this process, on the monotonic clock
 
-    def __init__(self, box: Box, limits: Limits, placement: Placement) -> None:
+    def __init__(self, box: Box, placement: Placement) -> None:
         self._box = box
-        self._limits = limits
         self._placing = placement
-        self._campaign = pickle.dumps((Ledger(placement.campaign), limits))
+        self._campaign = pickle.dumps((Ledger(placement.campaign), placement.limits))
         # by memory factor and share; creating one takes as long as submitting a task
         self._remotes: dict[tuple[float, Share], Any] = {}
 
@@ -85,7 +84,7 @@ class RayTasks:
             name=self._placing.label,
             num_cpus=share.cpus,
             num_gpus=share.gpus,
-            memory=memory_request(self._limits, memory_factor),
+            memory=self._placing.memory_request(memory_factor),
             max_retries=0,
             retry_exceptions=False,
         )

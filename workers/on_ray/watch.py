@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 import ray
 
 from workers.limits import grace_seconds, missed_deadline
-from workers.messages import FailureKind, Limits
+from workers.messages import FailureKind
 from workers.on_ray.actors import WorkerPool
 from workers.on_ray.in_flight import InFlight, Loss, RunningAttempt
 from workers.on_ray.ledger import HeldAttempt
@@ -41,8 +41,8 @@ Key = tuple[int, int]  # trial and attempt
 class Watch:
     """Watches the attempts in flight of one campaign."""
 
-    def __init__(self, limits: Limits, placement: Placement, pool: WorkerPool) -> None:
-        self._timeout = limits.timeout_seconds
+    def __init__(self, placement: Placement, pool: WorkerPool) -> None:
+        self._timeout = placement.limits.timeout_seconds
         self._pool = pool
         self._further_seconds = placement.crew.further_seconds
         self._dead_nodes = _dead_nodes()

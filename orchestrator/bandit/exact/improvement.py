@@ -57,7 +57,8 @@ class Improvement(ExactStrategy[ExactState]):
         """Return the acquisition of every arm (A,)."""
         mean = state.belief.mean
         deviation = np.sqrt(state.model.regularization * state.belief.variance)
-        return self.improvement(mean, deviation, float(state.without_set_aside(mean).max()) + self.margin)
+        best = float(mean[state.available].max(initial=-np.inf))
+        return self.improvement(mean, deviation, best + self.margin)
 
     def width_at(self, state: ExactState) -> float:
         """Return NaN: there are no upper bounds."""

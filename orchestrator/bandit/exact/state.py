@@ -100,12 +100,6 @@ class ExactState(SparseState):
             mean=belief.mean, variance=belief.variance, ucb=read_only(ucb, np.float64), unit=belief.model.regularization
         )
 
-    def without_set_aside(self, scores: Floats) -> Floats:
-        """Return `scores` (A,) with −∞ for the arms that may never be chosen."""
-        masked = scores.copy()
-        masked[self.blocked_arms()] = -np.inf
-        return masked
-
     def best(self, scores: Floats, blocked: Indices) -> int:
         """Return the unblocked arm with the largest of `scores` (A,). Ties go to the lowest
         index."""

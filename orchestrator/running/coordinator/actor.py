@@ -103,11 +103,6 @@ class Orchestrator:
         forget_store(self._name)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
 
-    def _build_parts(self) -> "Parts | None":
-        if not self._gets_parts:
-            return None
-        return ray.get(self._parts.result()[0])
-
     def _run(self) -> End:
         is_restarted = ray.get_runtime_context().was_current_actor_reconstructed
         allocation = None if self._first is None or is_restarted else start_workers(self._first)
@@ -117,9 +112,11 @@ class Orchestrator:
             from orchestrator.running.coordinator.starting import begin, publish
 
             gc.enable()
-            begun = begin(
-                self._folder, self._settings, self._length, is_restarted, self._build_parts, allocation=allocation
-            )
+
+            def built() -> Parts | None:
+                return ray.get(self._parts.result()[0]) if self._gets_parts else None
+
+            begun = begin(self._folder, self._settings, self._length, is_restarted, built, allocation)
         except BaseException:
             if allocation is not None:
                 allocation.release()

@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,13 +83,12 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     if (earlier := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
         return earlier
     if ray.is_initialized():
-        return Cluster(
-            address=_gcs_address(),
-            is_ours=False,
-            is_connected_here=False,
-            notes=_room_notes(workers, cpus, gpus),
-        )
-    return _start(workers, cpus, gpus, dashboard, name) if named is None else _join(named, workers, cpus, gpus, name)
+        cluster = Cluster(address=_gcs_address(), is_ours=False, is_connected_here=False)
+    elif named is None:
+        cluster = _start(_logical_cpus(workers, cpus), dashboard, name)
+    else:
+        cluster = _join(named, name)
+    return replace(cluster, notes=(*cluster.notes, *_room_notes(workers, cpus, gpus)))
 
 
 def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
@@ -137,9 +136,8 @@ def _take_kept(named: str | None, cpus: int) -> Cluster | None:
     return None
 
 
-def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -> Cluster:
+def _start(logical_cpus: int, dashboard: bool, name: str) -> Cluster:
     here = cores()
-    logical_cpus = _logical_cpus(workers, cpus)
     token = require_token()
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * here))
     try:
@@ -159,22 +157,17 @@ def _start(workers: int, cpus: float, gpus: float, dashboard: bool, name: str) -
             "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
         ) from error
     notes = [f"{logical_cpus} CPUs asked for, {here} cores here: evaluations share them"] if logical_cpus > here else []
-    notes += _close_to_others(context)
+    node = ray._private.worker._global_node
     return Cluster(
         address=_gcs_address(),
         is_ours=True,
         is_connected_here=True,
-        notes=(*notes, *_room_notes(workers, cpus, gpus)),
-        dashboard=_late_dashboard(token) if dashboard else None,
+        notes=(*notes, *_close_to_others(context)),
+        dashboard=LateDashboard(node, token) if dashboard and isinstance(node, HeadNode) else None,
     )
 
 
-def _late_dashboard(token: Path | None) -> LateDashboard | None:
-    node = ray._private.worker._global_node
-    return LateDashboard(node, token) if isinstance(node, HeadNode) else None
-
-
-def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cluster:
+def _join(address: str, name: str) -> Cluster:
     if address != "auto":
         _probe(address)
     try:
@@ -187,7 +180,7 @@ def _join(address: str, workers: int, cpus: float, gpus: float, name: str) -> Cl
         dashboard_url=f"http://{url}" if url else None,
         is_ours=False,
         is_connected_here=True,
-        notes=(*_open_notes(address), *_room_notes(workers, cpus, gpus)),
+        notes=_open_notes(address),
     )
 
 

@@ -2,7 +2,7 @@
 
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator.environment import named_cluster
-from orchestrator.session.resources import Resources, limits_of
+from orchestrator.session.resources import Resources
 from orchestrator.settings.model import Settings
 from workers.executor import ExecutorError
 
@@ -21,18 +21,17 @@ def check_room(settings: Settings, resources: Resources | None, address: str | N
     # imported here, because importing Ray takes seconds and campaigns without Ray do not need it
     from orchestrator.running.coordinator.cluster import connect, disconnect, node_here
     from orchestrator.session.ray_workers import placement_of
-    from workers.on_ray.places import check_feasible, check_fits, largest_need
+    from workers.on_ray.places import check_feasible, check_fits
 
-    limits = limits_of(settings)
     try:
         placement = placement_of(settings, settings.name, resources)
         if is_named:
             cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
             try:
-                check_feasible(placement, limits)
+                check_feasible(placement)
             finally:
                 disconnect(cluster)
         elif or_here:
-            check_fits(largest_need(placement, limits), [node_here(workers.count, workers.all_cpus)])
+            check_fits(placement.largest_need(), [node_here(workers.count, workers.all_cpus)])
     except ExecutorError as error:
         raise UserError(str(error)) from error

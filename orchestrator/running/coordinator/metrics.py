@@ -51,7 +51,10 @@ class Metrics:
         self._gauges: dict[str, Gauge] = {}
         self._counters: dict[str, Counter] = {}
         self._counted: dict[tuple[str, str, str], float] = {}
-        self._histograms = {span: _histogram(span) for span in Span}
+        names = {span: f"bbkb_{span.value}_seconds" for span in Span}
+        self._histograms = {
+            span: Histogram(name, DESCRIPTIONS[name], _SECONDS, ("campaign",)) for span, name in names.items()
+        }
 
     def update(self, status: Status) -> None:
         """Update the gauges and counters from `status`."""
@@ -85,8 +88,3 @@ DESCRIPTIONS = {
     "bbkb_refit_seconds": "Duration of a refit of the model.",
     "bbkb_store_commit_seconds": "Duration of a commit to the event log.",
 }
-
-
-def _histogram(span: Span) -> Histogram:
-    name = f"bbkb_{span.value}_seconds"
-    return Histogram(name, DESCRIPTIONS[name], _SECONDS, ("campaign",))

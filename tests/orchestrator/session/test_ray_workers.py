@@ -8,8 +8,8 @@ from orchestrator.session.ray_workers import first_workers, placement_of
 from orchestrator.settings.loading import from_mapping
 from orchestrator.settings.model import Settings
 from workers.executor import ExecutorError
-from workers.messages import Limits, Share
-from workers.on_ray.places import NamedNode, check_fits, largest_need
+from workers.messages import Share
+from workers.on_ray.places import NamedNode, check_fits
 
 
 def settings_of(**workers: object) -> Settings:
@@ -67,8 +67,8 @@ def test_machines_that_the_cluster_can_never_provide_are_rejected_with_the_list_
     strict, soft = (
         placement_of(settings_of(machines=3, cpus=2, spread=spread), "g", None) for spread in ("strict", "soft")
     )
-    check_fits(largest_need(soft, Limits()), nodes)
+    check_fits(soft.largest_need(), nodes)
     with pytest.raises(
         ExecutorError, match=r"must fit on 3 nodes, got CPU 2 on each; the nodes have 10.0.0.0, 10.0.0.1"
     ):
-        check_fits(largest_need(strict, Limits()), nodes)
+        check_fits(strict.largest_need(), nodes)

@@ -62,8 +62,10 @@ def function(name: str) -> PythonCallable:
 
 
 def executor_of(objective: Objective, name: str, limits: Limits = Limits(), **options: Any) -> RayExecutor:  # noqa: B008
-    placement = Placement(name, "t", "actor", cpus=3.0, machines=2, **{"crew": RankCrew(name), **options})
-    return RayExecutor(objective, 3, limits, placement)
+    placement = Placement(
+        name, "t", "actor", cpus=3.0, machines=2, limits=limits, **{"crew": RankCrew(name), **options}
+    )
+    return RayExecutor(objective, 3, placement)
 
 
 def attempts(folder: str, name: str, count: int = 1) -> list[Attempt]:
@@ -294,7 +296,7 @@ def mixed(folder: str) -> dict[str, Any]:
     large one."""
     largest = Share(cpus=3.0, gpus=0.0, machines=2)
     placement = Placement("mixed", "t", "actor", largest=largest, crew=RankCrew("mixed"))
-    executor = RayExecutor(function("wait"), 8, Limits(), placement)
+    executor = RayExecutor(function("wait"), 8, placement)
     needs = {"first": 3.0, "large": 3.0, "fits": 1.0, "fits too": 1.0, "too large": 3.0}
     for name in list(needs)[1:]:
         Path(folder, f"{name}.go").touch()

@@ -59,8 +59,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     def build(
         kind: Kind = "actor", slots: int = 2, limits: Limits | None = None, keep_seconds: float = 600.0
     ) -> RayExecutor:
-        placement = Placement(request.node.name, "t", kind, keep_seconds=keep_seconds)
-        executors.append(RayExecutor(Counted(), slots, limits or Limits(), placement))
+        placement = Placement(request.node.name, "t", kind, keep_seconds=keep_seconds, limits=limits or Limits())
+        executors.append(RayExecutor(Counted(), slots, placement))
         return executors[-1]
 
     yield build
@@ -110,10 +110,10 @@ from ray import cloudpickle
 sys.path[:0] = [{tests!r}, {repository!r}]
 import test_actors
 cloudpickle.register_pickle_by_value(test_actors)
-from test_actors import Counted, Limits, Placement, RayExecutor, attempt
+from test_actors import Counted, Placement, RayExecutor, attempt
 
 ray.init(log_to_driver=False, logging_level="ERROR")
-executor = RayExecutor(Counted(), 2, Limits(), Placement({campaign!r}, "t", "actor"))
+executor = RayExecutor(Counted(), 2, Placement({campaign!r}, "t", "actor"))
 executor.submit([attempt(7, note={note!r}, until={until!r})])
 time.sleep(100)
 """

@@ -12,7 +12,7 @@ from ray import cloudpickle
 
 from objectives.objective import Evaluation, Parameters, Report
 from tests.waiting import wait_until
-from workers.messages import Attempt, Limits, Success
+from workers.messages import Attempt, Success
 from workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.ledger import NAMESPACE
@@ -50,7 +50,7 @@ PLACEMENT = Placement("allocation", "t", "actor")
 
 def start(notes: Path, count: int) -> Allocation:
     objective = Prepared(notes)
-    return start_workers(FirstWorkers(count=count, slots=2, limits=Limits(), placement=PLACEMENT, objective=objective))
+    return start_workers(FirstWorkers(count=count, slots=2, placement=PLACEMENT, objective=objective))
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +62,7 @@ def cluster_for_one_campaign(without_killed_campaigns: None) -> Iterator[None]:
 
 def test_workers_that_were_started_first_prepare_the_objective_and_then_evaluate_it(tmp_path: Path) -> None:
     allocation = start(tmp_path, count=2)
-    executor = RayExecutor(Prepared(tmp_path), 2, Limits(), PLACEMENT, allocation)
+    executor = RayExecutor(Prepared(tmp_path), 2, PLACEMENT, allocation)
     try:
         assert executor.adopt({}) == frozenset()
         before = workers()

@@ -8,7 +8,7 @@ from ray import cloudpickle
 from ray.exceptions import WorkerCrashedError
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Attempt, Failure, FailureKind, Limits
+from workers.messages import Attempt, Failure, FailureKind
 from workers.on_ray.endings import Again, Ended, Endings
 from workers.on_ray.in_flight import RunningAttempt
 from workers.on_ray.objective import put_objective
@@ -28,8 +28,8 @@ class Sleep:
 def test_task_whose_process_dies_just_after_a_kill_is_queued_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RayTasks, "last_kill", -1e9)  # of other tests
     placement = Placement("kills", "t", "task")
-    tasks = RayTasks(put_objective(Sleep()), Limits(), placement)
-    endings = Endings(Limits(), placement)
+    tasks = RayTasks(put_objective(Sleep()), placement)
+    endings = Endings(placement)
     requests = [Attempt(trial, trial, {}, 0) for trial in range(4)]
     references = [tasks.start(request) for request in requests]
 

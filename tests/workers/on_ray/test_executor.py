@@ -67,8 +67,8 @@ def make(kind: str) -> Iterator[Make]:
     def build(
         objective: Objective | None = None, limits: Limits | None = None, slots: int = 2, **placement: Any
     ) -> RayExecutor:
-        asked: dict[str, Any] = {"campaign": "c", "label": "t", "kind": kind, **placement}
-        executors.append(RayExecutor(objective or Misbehaving(), slots, limits or Limits(), Placement(**asked)))
+        asked: dict[str, Any] = {"campaign": "c", "label": "t", "kind": kind, "limits": limits or Limits(), **placement}
+        executors.append(RayExecutor(objective or Misbehaving(), slots, Placement(**asked)))
         return executors[-1]
 
     yield build
@@ -259,7 +259,7 @@ def test_attempts_wait_for_another_campaigns_turn_while_outcomes_arrive(monkeypa
     monkeypatch.setattr(Capacity, "is_crowded", True)
     monkeypatch.setattr(Capacity, "others", frozenset({"other"}))
     monkeypatch.setattr(sharing, "_TURN_SECONDS", 1000.0)
-    executor = RayExecutor(Misbehaving(), 1, Limits(), Placement("turns", "t", "actor"))
+    executor = RayExecutor(Misbehaving(), 1, Placement("turns", "t", "actor"))
     executor.submit([attempt(0), attempt(1)])
     assert [outcome.trial for outcome in executor.next_outcomes(None)] == [0]
     assert executor.next_outcomes(0.3) == []

@@ -12,7 +12,7 @@ from tests.processes import SOON, run_python
 from workers.executor import ExecutorError
 from workers.messages import Limits, Share
 from workers.on_ray.packing import Need
-from workers.on_ray.places import Capacity, NamedNode, Placement, check_fits, memory_request
+from workers.on_ray.places import Capacity, NamedNode, Placement, check_fits
 
 LOSES_NODES = """
 import sys, time
@@ -35,7 +35,7 @@ options = dict(num_cpus=1, object_store_memory=100 * 2**20)
 cluster = Cluster(initialize_head=True, head_node_args={**options, "num_cpus": 0, "include_dashboard": False})
 nodes = [cluster.add_node(**options) for _ in range(2)]
 ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-executor = RayExecutor(Slow(), 2, Limits(), Placement("nodes", "t", kind))
+executor = RayExecutor(Slow(), 2, Placement("nodes", "t", kind))
 executor.submit([Attempt(0, 0, {"x": 2.0}, 0), Attempt(1, 1, {"x": 60.0}, 0)])
 node_of = {}
 while len(node_of) < 2:
@@ -70,19 +70,18 @@ def test_attempt_on_a_dead_node_is_a_lost_node_and_others_continue(short_folder:
 
 @pytest.mark.usefixtures("ray_cluster")
 def test_memory_request_is_at_most_the_memory_of_the_largest_node() -> None:
-    limits = Limits(memory_bytes=2**28)
-    assert memory_request(limits, 1.0) == 2**28
-    assert memory_request(limits, 2.0) == 2**29
-    largest = memory_request(limits, 1e9)
-    assert largest == memory_request(limits, 1e12)
-    assert memory_request(Limits(), 2.0) is None
+    placement = Placement("memory", "t", limits=Limits(memory_bytes=2**28))
+    assert placement.memory_request(1.0) == 2**28
+    assert placement.memory_request(2.0) == 2**29
+    largest = placement.memory_request(1e9)
+    assert largest == placement.memory_request(1e12)
+    assert Placement("unlimited", "t").memory_request(2.0) is None
 
 
 @pytest.mark.usefixtures("without_killed_campaigns")
 def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> None:
     campaigns = [
-        Capacity(Placement(f"largest {name}", "t", "actor", largest=Share(cpus=3.0, gpus=0.0)), Limits(), 4)
-        for name in "ab"
+        Capacity(Placement(f"largest {name}", "t", "actor", largest=Share(cpus=3.0, gpus=0.0)), 4) for name in "ab"
     ]
     counts = [(campaign.update(), campaign.is_crowded) for campaign in campaigns]
     for campaign in campaigns:

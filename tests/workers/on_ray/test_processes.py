@@ -66,8 +66,9 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
 
     def build(objective: StopsItself | None = None, slots: int = 1, timeout: float | None = 1.0) -> RayExecutor:
         cpus = ray.cluster_resources()["CPU"] / slots  # so that a process that is left would block the next attempt
-        placement = Placement(request.node.name, "t", "actor", cpus=cpus, keep_seconds=600.0)
-        executors.append(RayExecutor(objective or StopsItself(), slots, Limits(timeout_seconds=timeout), placement))
+        limits = Limits(timeout_seconds=timeout)
+        placement = Placement(request.node.name, "t", "actor", cpus=cpus, keep_seconds=600.0, limits=limits)
+        executors.append(RayExecutor(objective or StopsItself(), slots, placement))
         return executors[-1]
 
     yield build

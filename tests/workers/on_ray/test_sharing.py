@@ -12,7 +12,7 @@ from ray import cloudpickle
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
 from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Attempt, Limits, Share, Success
+from workers.messages import Attempt, Share, Success
 from workers.on_ray import sharing
 from workers.on_ray.executor import RayExecutor
 from workers.on_ray.places import Placement
@@ -103,7 +103,7 @@ class Graphics:
 @pytest.mark.parametrize("kind", ["task", "actor"])
 def test_trials_get_the_gpus_that_they_request(ray_cluster: str, kind: str) -> None:
     placement = Placement(f"graphics {kind}", "t", "task" if kind == "task" else "actor", largest=Share(cpus=1, gpus=2))
-    executor = RayExecutor(Graphics(), 4, Limits(), placement)
+    executor = RayExecutor(Graphics(), 4, placement)
     amounts = [2, 0, 1, 1, 2, 0]
     executor.submit([Attempt(i, i, {}, 0, share=Share(cpus=1, gpus=gpus)) for i, gpus in enumerate(amounts)])
     values: dict[int, float] = {}
@@ -123,7 +123,7 @@ class Sleep:
 
 
 def test_campaigns_share_the_slots_equally_and_the_last_one_gets_all(ray_cluster: str) -> None:
-    executors = [RayExecutor(Sleep(), 4, Limits(), Placement(f"half {name}", "t", "task")) for name in "ab"]
+    executors = [RayExecutor(Sleep(), 4, Placement(f"half {name}", "t", "task")) for name in "ab"]
     for executor in executors:
         executor.submit([Attempt(i, i, {}, 0) for i in range(2000)])
     slots: list[tuple[int, ...]] = []

@@ -27,7 +27,7 @@ def test_state_with_failures_learns_from_the_others_and_masks_the_failed() -> No
     assert state.belief == ExactPosterior.prior(model).pull(1, 0.5).pull(1, 0.7)
     assert state.pulls.counts.tolist() == [0, 2, 0, 0, 0]
     assert (state.round, state.set_aside.tolist(), state.dictionary.tolist()) == (1, [4], [])
-    assert state.without_set_aside(np.arange(5.0)).tolist() == [0, 1, 2, 3, -np.inf]
+    assert state.available.tolist() == [0, 1, 2, 3]
     assert state != start
 
 

@@ -52,7 +52,7 @@ def test_greedy_pick_without_a_bound_is_the_best_arm_not_pending(seed: int) -> N
 
 def test_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> None:
     state = after(CURIOUS, [1, 5, 9, 13], failed=[7])
-    greedy = int(np.argmax(state.without_set_aside(state.belief.mean)))
+    greedy = int(state.available[np.argmax(state.belief.mean[state.available])])
     counts = np.bincount(arms_of(CURIOUS.ask(state, (), 6000)), minlength=20)
     assert counts[7] == 0
     others = np.delete(counts, [7, greedy])
