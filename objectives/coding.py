@@ -242,6 +242,4 @@ def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:
     """Return an array of exactly these values; numpy would convert (True, 2) to integers."""
     if len({type(level) for level in allowed}) == 1 and isinstance(allowed[0], bool | float | str):
         return np.array(allowed)
-    array = np.empty(len(allowed), dtype=object)
-    array[:] = allowed
-    return array
+    return np.array(allowed, dtype=object)

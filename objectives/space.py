@@ -137,8 +137,7 @@ class SearchSpace:
         return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
 
     def _column(self, name: str, values: Sequence[Scalar]) -> Column:
-        column = np.empty(len(values), dtype=object)
-        column[:] = values
+        column = np.array(values, dtype=object)
         parameter = self.parameters[name]
         if coding.is_real(parameter):
             return column if None in values else column.astype(np.float64)

@@ -55,15 +55,8 @@ def end_children() -> Iterator[None]:
 
 @lru_cache(maxsize=1)
 def _prepare() -> None:
-    """Prepare this process once. Without a subreaper, only attached children are found."""
-    _watch()  # first, so that the watcher is not among the children
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def _watch() -> None:
-    """Start the watcher, which kills the marked processes when this process has ended."""
+    """Prepare this process once: start the watcher, which kills the marked processes when this
+    process has ended. Without a subreaper, only attached children are found."""
     mark = uuid.uuid4().hex
     reading, writing = os.pipe()  # only the end of this process closes the pipe's writing end
     script = ["/bin/sh", "-c", _WATCHER, "bbkb", f"{MARK}={mark}"]
@@ -71,6 +64,9 @@ def _watch() -> None:
     os.close(reading)
     os.set_inheritable(writing, False)
     os.environ[MARK] = mark
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:  # after its start, so that the watcher is not among the children
+        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def _children() -> set[int]:

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from objectives.command import CommandFailedError
-from objectives.machines import Machine
+from objectives.machines import Machine, gives_value
 from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from workers.checkpoints import begin_with_copy, save_checkpoint
 from workers.clock import SteadyClock
@@ -140,12 +140,13 @@ def _evaluate(
             if attempt.folder is not None:
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if attempt.origin is not None:
-                    begin_with_copy(attempt.folder, attempt.origin, machine is None or machine.rank == 0)
-            result = before_deadline(  # checking the result may run code of the objective
-                lambda: _result(objective.evaluate(dict(attempt.parameters), attempt.seed, reports), machine),
-                limits.timeout_seconds,
-                again_seconds=1.0 if machine is None else HARD_END_SECONDS,
-            )
+                    begin_with_copy(attempt.folder, attempt.origin, gives_value(reports))
+
+            def run() -> CheckedResult:  # checking the result may run code of the objective
+                returned = objective.evaluate(dict(attempt.parameters), attempt.seed, reports)
+                return check_result(returned) if gives_value(reports) else CheckedResult(math.nan)
+
+            result = before_deadline(run, limits.timeout_seconds, 1.0 if machine is None else HARD_END_SECONDS)
         points = reports.points()
     except EvaluationStopped:
         return _stop(attempt, reports, started, now(), where)
@@ -169,10 +170,6 @@ def _evaluate(
         reports=points,
         remark=result.remark,
     )
-
-
-def _result(returned: object, machine: Machine | None) -> CheckedResult:
-    return check_result(returned) if machine is None or machine.rank == 0 else CheckedResult(math.nan)
 
 
 def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:

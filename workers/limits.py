@@ -116,12 +116,14 @@ def confine(limits: Limits, is_gang: bool = False) -> Iterator[None]:
     Inside, the environment lacks variables with a rank. They belong to the program that started
     Ray, such as srun, and a distributed training in the evaluation would read them as its own.
     """
+    nothing = contextlib.nullcontext()
+    timeout = limits.timeout_seconds
     with (
-        _hard_deadline(limits.timeout_seconds, is_gang),
+        nothing if timeout is None else _hard_deadline(timeout, is_gang),
         end_children(),
         restore_surroundings(),
-        _memory_bound(limits.memory_bytes),
-        _end_by_signal() if is_gang else contextlib.nullcontext(),
+        nothing if limits.memory_bytes is None else _memory_bound(limits.memory_bytes),
+        _end_by_signal() if is_gang else nothing,
     ):
         for name in RANK_VARIABLES:
             os.environ.pop(name, None)
@@ -147,14 +149,10 @@ def _end_by_signal() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[None]:
+def _hard_deadline(timeout_seconds: float, is_gang: bool) -> Iterator[None]:
     """End this process after time-out and grace period, even while C code holds the interpreter."""
-    if timeout_seconds is None:
-        yield
-        return
-    faulthandler.dump_traceback_later(
-        timeout_seconds + grace_seconds(timeout_seconds, is_gang), exit=True, file=_STDERR
-    )
+    seconds = timeout_seconds + grace_seconds(timeout_seconds, is_gang)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=_STDERR)
     try:
         yield
     finally:
@@ -162,13 +160,13 @@ def _hard_deadline(timeout_seconds: float | None, is_gang: bool) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def _memory_bound(memory_bytes: int | None) -> Iterator[None]:
+def _memory_bound(memory_bytes: int) -> Iterator[None]:
     """Limit the private writable memory of this process to `memory_bytes` more than now.
 
     RLIMIT_DATA, not RLIMIT_AS: an object store maps gigabytes, shared and mostly untouched.
     """
-    mapped = None if memory_bytes is None else _mapped_bytes()
-    if mapped is None or memory_bytes is None:
+    mapped = _mapped_bytes()
+    if mapped is None:
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)

@@ -65,7 +65,12 @@ class Reports:
         `value` or one of `metrics` is not a number, or `step` is not a whole number.
         """
         if isinstance(value, Mapping):
-            metrics = self._metrics_in(value) | metrics
+            if self.value_name not in value:
+                raise InvalidValueError(
+                    f"a reported mapping must have {self.value_name!r}, the metric that the search "
+                    f"optimizes (first), got {excerpt(value)}"
+                )
+            metrics = {**value, **metrics}
             value = metrics.pop(self.value_name)
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else _whole_step(step)
@@ -90,14 +95,6 @@ class Reports:
         if self._recorded[-1] is self._last:
             return tuple(self._recorded)
         return (*self._recorded, self._last)
-
-    def _metrics_in(self, reported: Mapping[str, float]) -> dict[str, float]:
-        if self.value_name in reported:
-            return dict(reported)
-        raise InvalidValueError(
-            f"a reported mapping must have {self.value_name!r}, the metric that the search "
-            f"optimizes (first), got {excerpt(reported)}"
-        )
 
     def _catch_up(self, step: int) -> bool:
         """Report the steps before `step` that an earlier attempt reported and the log lacks.

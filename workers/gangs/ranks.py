@@ -161,18 +161,13 @@ class _Others:
                 # none of our requests has ended it
                 is_killed = outcome.kind is FailureKind.CANCELLED
                 kind = FailureKind.WORKER_LOST if is_killed else outcome.kind
-                self._note(rank, kind, "its process got SIGTERM" if is_killed else outcome.message, outcome.finished)
+                self.note(rank, kind, "its process got SIGTERM" if is_killed else outcome.message, outcome.finished)
 
     def collect_all(self, seconds: float) -> None:
         """Receive all results that arrive within this time."""
         deadline = time.monotonic() + seconds
         while self.running and (seconds_left := deadline - time.monotonic()) > 0.0:
             self.collect(seconds_left)
-
-    def note_silent(self) -> None:
-        """Mark machines as lost if their processes neither ended nor could be killed."""
-        for rank in self.running.values():
-            self._note(rank, FailureKind.NODE_LOST, "its machine does not respond", time.time())
 
     def request_end(self) -> None:
         """Ask the other ranks to end, once."""
@@ -185,9 +180,10 @@ class _Others:
         kind = kind_of(error)
         had_time = self.end_requested is not None and time.monotonic() - self.end_requested >= END_SECONDS
         if kind is FailureKind.NODE_LOST or not had_time:
-            self._note(rank, kind, describe_error(error), time.time())
+            self.note(rank, kind, describe_error(error), time.time())
 
-    def _note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
+    def note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
+        """Record the failure of a rank."""
         message = f"on machine {rank} ({self.addresses[rank]}): {message}"
         self.failures.append(self.attempt.failure(kind, message, self.started, finished, worker_name()))
 
@@ -269,7 +265,8 @@ class RankCrew(GroupCrew):
             return outcome
         patience = 0.0 if others.failures else CAUSE_SECONDS  # another failure may be the cause
         self._end_helpers(others, patience, NODE_SECONDS)
-        others.note_silent()
+        for rank in others.running.values():  # their processes neither ended nor could be killed
+            others.note(rank, FailureKind.NODE_LOST, "its machine does not respond", time.time())
         failures = [*others.failures]
         if isinstance(outcome, Failure) and outcome.kind is not FailureKind.CANCELLED:
             failures.append(outcome)

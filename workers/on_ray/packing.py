@@ -6,6 +6,7 @@ remains unused. Larger amounts are whole processors that are not shared. Process
 can be divided arbitrarily.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
@@ -69,16 +70,13 @@ def slots_on(nodes: Iterable[Node], need: Need) -> int:
     copies = [_room_of(node).copies(need) for node in nodes]
     if need.machines == 1 or not need.is_spread:
         return sum(copies) // need.machines
-    # k evaluations fit exactly if the nodes have k * machines parts, counting each node at most
-    # once per evaluation
-    low, high = 0, sum(copies) // need.machines
-    while low < high:
-        middle = (low + high + 1) // 2
-        if sum(min(number, middle) for number in copies) >= middle * need.machines:
-            low = middle
-        else:
-            high = middle - 1
-    return low
+
+    def is_too_many(count: int) -> bool:
+        """Return whether the nodes have fewer parts than `count` evaluations, counting each node at
+        most once per evaluation."""
+        return sum(min(number, count) for number in copies) < count * need.machines
+
+    return bisect_right(range(1, sum(copies) // need.machines + 1), False, key=is_too_many)
 
 
 def fits(nodes: Iterable[Node], needs: Iterable[Need]) -> bool:

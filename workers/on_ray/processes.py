@@ -40,7 +40,7 @@ def end_actor(actor: Any, reaches_other_nodes: bool) -> None:
         return
     if process.node == ray.get_runtime_context().get_node_id():
         kill_worker(process.pid)
-    elif reaches_other_nodes and process.node in _live_nodes():
+    elif reaches_other_nodes and any(node["Alive"] and node["NodeID"] == process.node for node in ray.nodes()):
         _kill_remotely(process)
 
 
@@ -80,7 +80,3 @@ def _is_worker(pid: int) -> bool:
         return (_PROC / str(pid) / "cmdline").read_bytes().startswith(_TITLE)
     except OSError:
         return False
-
-
-def _live_nodes() -> frozenset[str]:
-    return frozenset(node["NodeID"] for node in ray.nodes() if node["Alive"])

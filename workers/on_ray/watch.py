@@ -10,7 +10,7 @@ own monotonic clock: the clock of another node may be wrong, and any wall clock 
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import ray
 
@@ -35,8 +35,6 @@ _NODE_CHECK_SECONDS = 3.0  # between two reads of the list of nodes
 _DEADLINE_CHECK_SECONDS = 1.0  # between two checks of the deadlines
 _CHECK_SHARE = 0.05  # the largest share of this process's time that these may take
 
-Key = tuple[int, int]  # trial and attempt
-
 
 class Watch:
     """Watches the attempts in flight of one campaign."""
@@ -48,11 +46,6 @@ class Watch:
         self._dead_nodes = _dead_nodes()
         self._next_node_check = time.monotonic() + _NODE_CHECK_SECONDS
         self._next_deadline_check = 0.0
-        # by attempt, on the monotonic clock: the first checks that saw the attempt, saw it begun,
-        # and saw its worker alive without having begun it
-        self._first_noted: dict[Key, float] = {}
-        self._begun: dict[Key, float] = {}
-        self._alive: dict[Key, float] = {}
         self._is_waiting = False  # whether a warning about waiting attempts was logged
 
     @property
@@ -117,45 +110,38 @@ class Watch:
         now = time.monotonic()
         if now < self._next_deadline_check:
             return []
-        on_actors = {
-            (attempt.trial, attempt.attempt): reference
-            for reference, attempt in in_flight.items()
-            if not attempt.is_task
-        }
-        for times in (self._first_noted, self._begun, self._alive):
-            for key in times.keys() - on_actors.keys():
-                del times[key]
+        on_actors = {reference: attempt for reference, attempt in in_flight.items() if not attempt.is_task}
         late = [*self._late_on_actors(on_actors, now), *self._late_tasks(in_flight)]
-        self._report_waiting(now)
+        self._report_waiting(on_actors.values())
         after = time.monotonic()
         pause = max(_DEADLINE_CHECK_SECONDS, (after - now) / _CHECK_SHARE)
         self._next_deadline_check = after + pause
         return late
 
-    def _late_on_actors(self, attempts: Mapping[Key, Reference], now: float) -> Iterator[Loss]:
-        for key, reference in attempts.items():
-            self._first_noted.setdefault(key, now)
-            if key not in self._begun and self._pool.last_entry(*key) is not None:
-                self._begun[key] = now
-            if key in self._begun:
-                if self._is_overdue(now - self._begun[key]):
+    def _late_on_actors(self, attempts: Mapping[Reference, RunningAttempt], now: float) -> Iterator[Loss]:
+        for reference, attempt in attempts.items():
+            if attempt.begun is None and self._pool.last_entry(attempt.trial, attempt.attempt) is not None:
+                attempt.begun = now
+            if attempt.begun is not None:
+                if self._is_overdue(now - attempt.begun):
                     missed = missed_deadline(self._timeout)
                     neither = "and its worker ended neither the evaluation nor itself"
                     cause = "it was stopped, or its node hangs"
                     message = f"{missed}, {neither} ({cause}): it was killed"
                     yield Loss(reference, FailureKind.TIMEOUT, message)
-            elif self._is_idle_too_long(key, reference, now):
+            elif self._is_idle_too_long(reference, attempt, now):
                 rule = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s"
                 yield Loss(reference, FailureKind.WORKER_LOST, f"{rule}: it was killed")
 
-    def _is_idle_too_long(self, key: Key, reference: Reference, now: float) -> bool:
+    def _is_idle_too_long(self, reference: Reference, attempt: RunningAttempt, now: float) -> bool:
         """Return whether the worker of an attempt has been alive for too long without beginning it.
 
         Ray is queried only about late attempts.
         """
-        if now - self._first_noted[key] <= BEGIN_SECONDS or not self._pool.is_alive(reference):
+        if attempt.age_seconds() <= BEGIN_SECONDS or not self._pool.is_alive(reference):
             return False
-        return now - self._alive.setdefault(key, now) > BEGIN_SECONDS
+        attempt.alive = attempt.alive or now
+        return now - attempt.alive > BEGIN_SECONDS
 
     def _is_overdue(self, seconds: float) -> bool:
         """Return whether both the soft and the hard deadline in the worker must have passed."""
@@ -174,12 +160,10 @@ class Watch:
             if attempt.is_task and attempt.age_seconds() > lease:
                 yield Loss(reference, FailureKind.NODE_LOST, message)
 
-    def _report_waiting(self, now: float) -> None:
+    def _report_waiting(self, on_actors: Iterable[RunningAttempt]) -> None:
         """Log one warning while attempts wait for a worker."""
         waiting = sorted(
-            key[0]
-            for key, first_noted in self._first_noted.items()
-            if key not in self._begun and now - first_noted > WAITING_SECONDS
+            attempt.trial for attempt in on_actors if attempt.begun is None and attempt.age_seconds() > WAITING_SECONDS
         )
         if waiting and not self._is_waiting:
             _LOGGER.warning(

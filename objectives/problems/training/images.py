@@ -88,11 +88,9 @@ def split_rows(
             f"objective.options.train_size must leave rows of every class in {images.source}, where the rarest has "
             f"{rarest}; got {train_size}, which takes {train} and {validation} more to validate"
         )
-    return (
-        np.sort(np.concatenate([class_rows[:train] for class_rows in rows])),
-        np.sort(np.concatenate([class_rows[train : train + validation] for class_rows in rows])),
-        np.sort(np.concatenate([class_rows[train + validation :] for class_rows in rows])),
-    )
+    parts = zip(*(np.split(class_rows, [train, train + validation]) for class_rows in rows), strict=True)
+    first, second, remaining = (np.sort(np.concatenate(part)) for part in parts)
+    return first, second, remaining
 
 
 def stratified_rows(
