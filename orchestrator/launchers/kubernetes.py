@@ -16,7 +16,7 @@ import yaml
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
-from orchestrator.launchers.writing import Setting, check_node, places_of
+from orchestrator.launchers.writing import Setting, check_node, places_of, render
 from orchestrator.settings.changes import leaves
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
@@ -32,8 +32,6 @@ _IMAGE = re.compile(
     rf"([a-zA-Z0-9][-a-zA-Z0-9.]*(:[0-9]+)?/)?{_COMPONENT}(/{_COMPONENT})*(:\w[\w.-]{{0,127}})?(@[a-z0-9]+:[0-9a-f]{{32,}})?"
 )
 _SECRET_KEY = re.compile(r"(password|passwd|secret|(api|auth|access|bearer)[_-]?(key|token))$", re.IGNORECASE)
-_RUNS = "/runs"
-_CAMPAIGN = "/campaign"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +60,6 @@ class Pods:
                 raise UserError(f"--{name} must be a positive Kubernetes quantity such as 4Gi, got {quantity!r}")
 
     @property
-    def resources(self) -> Manifest:
-        """The resources of a worker. Requests equal limits, so that the worker is not evicted."""
-        resources = {"cpu": str(self.cpus), "memory": self.memory}
-        if self.gpus:
-            resources["nvidia.com/gpu"] = str(self.gpus)
-        return {"requests": resources, "limits": dict(resources)}
-
-    @property
     def nodes(self) -> list[dict[str, float]]:
         """The resources of the workers, by Ray's names."""
         return [{"CPU": float(self.cpus), "GPU": float(self.gpus)}] * self.pods
@@ -89,14 +79,21 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
         )
     _refuse_secrets(settings, campaign, run)
     refuse_secret_options(settings.resolved())
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{run}-token"}, "type": "Opaque"}
+    is_file = settings.store == "sqlite"
+    values = {
+        "pods": pods,
+        "run": run,
+        "count": workers_on(pods, settings),
+        "grace": grace_seconds(settings.workers.timeout_seconds),
+        "is_file": is_file,
+        "needs_variables": not is_file or "${" in _webhook(settings),
+        "environment": RAY_SETTINGS,
+        "ray_version": metadata.version("ray"),
+    }
+    secret, config, *others = yaml.safe_load_all(render("kuberay.yaml.j2", values))
     secret["stringData"] = {"auth_token": token}
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": f"{run}-campaign"}}
     config["data"] = {"campaign.yaml": campaign}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"{run}-runs"}}
-    claim["spec"] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": pods.storage}}}
-    job = {"apiVersion": "ray.io/v1", "kind": "RayJob", "metadata": {"name": run}, "spec": _job(pods, settings, run)}
-    return [secret, config, *([claim] if settings.store == "sqlite" else []), job]
+    return [secret, config, *others]
 
 
 def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
@@ -154,62 +151,3 @@ def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
         Setting("terminationGracePeriodSeconds", str(grace), f"{reason}: running evaluations may end"),
         Setting("store", store, "outlives the pods: a job that is tried again resumes the run"),
     )
-
-
-def _job(pods: Pods, settings: Settings, run: str) -> Manifest:
-    count = workers_on(pods, settings)
-    grace = grace_seconds(settings.workers.timeout_seconds)
-    begin = f"bbkb run {_CAMPAIGN}/campaign.yaml --set runs={_RUNS} --workers {count} --run {run} --or-resume"
-    return {
-        "entrypoint": begin,
-        "submissionMode": "K8sJobMode",
-        "backoffLimit": 3,
-        "shutdownAfterJobFinishes": True,
-        "ttlSecondsAfterFinished": 60,
-        "runtimeEnvYAML": yaml.safe_dump({"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(grace)}}),
-        "rayClusterSpec": {
-            "rayVersion": metadata.version("ray"),
-            "authOptions": {"mode": "token", "secretName": f"{run}-token"},
-            "headGroupSpec": _head(pods, settings, run, grace),
-            "workerGroupSpecs": [
-                {
-                    "groupName": "workers",
-                    # without an autoscaler, the operator starts the job when all replicas run
-                    "replicas": pods.pods,
-                    "minReplicas": pods.pods,
-                    "maxReplicas": pods.pods,
-                    "rayStartParams": {"num-cpus": str(pods.cpus)},
-                    "template": {"spec": _pod("ray-worker", pods.image, pods.resources, grace)},
-                }
-            ],
-        },
-    }
-
-
-def _head(pods: Pods, settings: Settings, run: str, grace: int) -> Manifest:
-    """Return Ray's head, which runs the coordinator but, with no CPUs for Ray, no evaluation."""
-    resources = {"cpu": "2", "memory": "4Gi"}
-    spec = _pod("ray-head", pods.image, {"requests": resources, "limits": dict(resources)}, grace)
-    is_file = settings.store == "sqlite"
-    (container,) = spec["containers"]
-    container["volumeMounts"] = [{"name": "runs", "mountPath": _RUNS}, {"name": "campaign", "mountPath": _CAMPAIGN}]
-    if not is_file or "${" in _webhook(settings):
-        container["envFrom"] = [{"secretRef": {"name": f"{run}-store"}}]
-    runs: Manifest = {"persistentVolumeClaim": {"claimName": f"{run}-runs"}} if is_file else {"emptyDir": {}}
-    spec["volumes"] = [{"name": "runs", **runs}, {"name": "campaign", "configMap": {"name": f"{run}-campaign"}}]
-    return {"rayStartParams": {"num-cpus": "0", "dashboard-host": "0.0.0.0"}, "template": {"spec": spec}}
-
-
-def _pod(name: str, image: str, resources: Manifest, grace: int) -> Manifest:
-    return {
-        "terminationGracePeriodSeconds": grace,
-        "securityContext": {"runAsNonRoot": True, "runAsUser": 1000, "fsGroup": 1000},
-        "containers": [
-            {
-                "name": name,
-                "image": image,
-                "resources": resources,
-                "env": [{"name": key, "value": value} for key, value in RAY_SETTINGS.items()],
-            }
-        ],
-    }
