@@ -21,6 +21,18 @@ _NAMES = {
     "backslash": "an escape",
 }
 _PLAIN = ("plain", "parenthesis")
+_COMMANDS = (*_PLAIN, "back")  # constructs whose text consists of words
+_ENDS = {
+    "single": "'",
+    "dollar-single": "'",
+    "double": '"',
+    "arithmetic": "))",
+    "parenthesis": ")",
+    "back": "`",
+}
+# the constructs by the signs that open them: also inside double quotes, and between words
+_EXPANSIONS = {"$((": "arithmetic", "$(": "parenthesis", "`": "back"}
+_OPENERS = {**_EXPANSIONS, "$'": "dollar-single", "'": "single", '"': "double", "(": "parenthesis"}
 
 
 def places(literals: Sequence[str]) -> list[str]:
@@ -67,24 +79,28 @@ class _QuoteReader:
             position += self._step(text, position)
 
     def _step(self, text: str, at: int) -> int:
-        """Read the construct that begins at `at`, and return its number of characters."""
+        """Read the sign at `at`, and return its number of characters."""
         mode = self.stack[-1]
-        character = text[at]
         if self._is_escaped:
             self._is_escaped = self._is_word_start = False
             return 1
         if mode in ("comment", "here-document"):
-            return self._in_lines(character)
-        if mode == "single":
-            return self._close_at("'", character)
-        if character == "\\":
+            return self._in_lines(text[at])
+        if text[at] == "\\" and mode != "single":
             self._is_escaped = True
             return 1
-        if mode == "dollar-single":
-            return self._close_at("'", character)
-        if mode == "double":
-            return self._close_at('"', character) if character == '"' else self._expansion(text, at) or 1
-        return self._expansion(text, at) or self._in_plain(text, at)
+        if mode in _ENDS and text.startswith(_ENDS[mode], at):
+            self._is_word_start &= mode != "parenthesis"
+            self.stack.pop()
+            return len(_ENDS[mode])
+        openers = _OPENERS if mode in _COMMANDS else _EXPANSIONS if mode in ("double", "arithmetic") else {}
+        for sign, construct in openers.items():
+            if text.startswith(sign, at):
+                self.stack.append(construct)
+                if construct not in ("arithmetic", "back"):
+                    self._is_word_start = construct == "parenthesis"
+                return len(sign)
+        return self._in_words(text, at) if mode in _COMMANDS else 1
 
     def _in_lines(self, character: str) -> int:
         """Read a character of a comment or a here-document, both of which end with a line."""
@@ -107,57 +123,15 @@ class _QuoteReader:
         if self._delimiters:
             self.stack.append("here-document")
 
-    def _close_at(self, sign: str, character: str) -> int:
-        if character == sign:
-            self.stack.pop()
-        return 1
-
-    def _expansion(self, text: str, at: int) -> int:
-        """Return the end of an expansion at `at`, inside or outside quotes; 0 if there is none."""
-        if text.startswith("$((", at):
-            self.stack.append("arithmetic")
-            return 3
-        if text.startswith("$(", at):
-            self.stack.append("parenthesis")
-            self._is_word_start = True
-            return 2
-        if text[at] == "`":
-            if self.stack[-1] == "back":
-                self.stack.pop()
-            else:
-                self.stack.append("back")
-            return 1
-        return 0
-
-    def _in_plain(self, text: str, at: int) -> int:
-        character = text[at]
-        if self.stack[-1] == "arithmetic":
-            is_end = text.startswith("))", at)
-            if is_end:
-                self.stack.pop()
-            return 2 if is_end else 1
+    def _in_words(self, text: str, at: int) -> int:
+        """Read a here-document's operator, or a character of a word or between words."""
         if document := _HERE_DOCUMENT.match(text, at) if not text.startswith("<<<", at) else None:
             self._delimiters.append(document[2])
             return document.end() - at
-        if character == "#" and self._is_word_start:
+        if text[at] == "#" and self._is_word_start:
             self.stack.append("comment")
-            return 1
-        if character == "\n":
+        elif text[at] == "\n":
             self._end_line()
-            return 1
-        self._open_or_close(text, at)
-        self._is_word_start = character in " \t;&|("
-        return 2 if text.startswith("$'", at) else 1
-
-    def _open_or_close(self, text: str, at: int) -> None:
-        character = text[at]
-        if text.startswith("$'", at):
-            self.stack.append("dollar-single")
-        elif character == "'":
-            self.stack.append("single")
-        elif character == '"':
-            self.stack.append("double")
-        elif character == "(":
-            self.stack.append("parenthesis")
-        elif character == ")" and self.stack[-1] == "parenthesis":
-            self.stack.pop()
+        else:
+            self._is_word_start = text[at] in " \t;&|"
+        return 1
