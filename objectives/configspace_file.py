@@ -101,19 +101,19 @@ def _any_of(condition: Condition | Conjunction) -> list[Plain]:
         return _all_of(_any_of(part) for part in condition.components)
     if isinstance(condition, Conjunction):
         raise ObjectiveError(f"a {type(condition).__name__} of conditions is not supported")
-    return [{condition.parent.name: _test(condition)}]
+    return [{condition.parent.name: _test(condition, condition.parent)}]
 
 
-def _test(condition: Condition) -> Plain | list[object]:
-    """Return the test that a condition applies to its parent."""
-    match condition:
-        case ConfigSpace.InCondition():
-            return [_scalar(value) for value in condition.values]
-        case ConfigSpace.EqualsCondition():
-            return [_scalar(condition.value)]
+def _test(compared: Condition | ForbiddenClause, parameter: AnyHyperparameter) -> Plain | list[object]:
+    """Return the test that a condition or a forbidden clause applies to a parameter."""
+    match compared:
+        case ConfigSpace.InCondition() | ConfigSpace.ForbiddenInClause():
+            return [_scalar(value) for value in compared.values]
+        case ConfigSpace.EqualsCondition() | ConfigSpace.ForbiddenEqualsClause():
+            return [_scalar(compared.value)]
         case ConfigSpace.NotEqualsCondition():
-            return [value for value in _levels(condition.parent) if value != condition.value]
-    return _comparison(condition.parent, _operator(condition), condition.value)
+            return [value for value in _levels(parameter) if value != compared.value]
+    return _comparison(parameter, _operator(compared), getattr(compared, "value", None))
 
 
 def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRelation) -> list[Plain]:
@@ -123,16 +123,10 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
             return [clause for part in forbidden.components for clause in _forbidden(part)]
         case ConfigSpace.ForbiddenAndConjunction():
             return _all_of(_forbidden(part) for part in forbidden.components)
-        case ConfigSpace.ForbiddenInClause():
-            return [{forbidden.hyperparameter.name: [_scalar(value) for value in forbidden.values]}]
-        case ConfigSpace.ForbiddenEqualsClause():
-            return [{forbidden.hyperparameter.name: [_scalar(forbidden.value)]}]
         case ForbiddenRelation():
             return [{forbidden.left.name: {_operator(forbidden): forbidden.right.name}}]
         case ForbiddenClause():
-            parameter = forbidden.hyperparameter
-            value = getattr(forbidden, "value", None)
-            return [{parameter.name: _comparison(parameter, _operator(forbidden), value)}]
+            return [{forbidden.hyperparameter.name: _test(forbidden, forbidden.hyperparameter)}]
     raise ObjectiveError(f"a {type(forbidden).__name__} is not supported")
 
 

@@ -15,21 +15,17 @@ from typing import TYPE_CHECKING
 from objectives.objective import Candidates
 from orchestrator import logs
 from orchestrator.bandit.blas import blas_threads
+from orchestrator.bandit.strategy import Pick
 from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import (
-    BatchChosen,
-    CampaignCreated,
-    Event,
-    ExistingTaken,
-    PickedTrial,
-    SessionOpened,
-)
+from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, SessionOpened
+from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import Status
 from orchestrator.errors import RunError
 from orchestrator.session.build import Parts, build
 from orchestrator.session.driver import Driver
 from orchestrator.session.executors import MAKE, Request, unenforced_limits
 from orchestrator.session.notify import notifications
+from orchestrator.session.outcome_events import trials_of_picks
 from orchestrator.session.outputs import check_trial_folders, prepare_outputs
 from orchestrator.session.problem import Problem, Progress, replay
 from orchestrator.session.rules import rules_of
@@ -77,14 +73,11 @@ def first_events(
     )
     events: list[Event] = [created] if existing is None else [created, existing]
     if parts.enqueued:
-        picks = tuple(
-            PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm))
-            for trial, arm in enumerate(parts.enqueued)
-        )
+        picks = [Pick(arm) for arm in parts.enqueued]
         chosen = BatchChosen(
             time=created.time,
             round=0,
-            picks=picks,
+            picks=trials_of_picks(picks, CampaignState(), candidates),
             reason="enqueued in the campaign file",
             seconds=0.0,
             limit=len(picks),
