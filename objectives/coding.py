@@ -134,7 +134,8 @@ def code_of(parameter: Parameter, value: object) -> float:
     if not isinstance(parameter, Range):
         allowed = parameter.levels
         if not isinstance(value, str | int | float | bool | None) or value not in allowed:
-            raise ValueError(f"must be {_list_allowed(allowed)}, got {value!r}")
+            listed = ", ".join([*map(repr, allowed[:8]), *["…"] * (len(allowed) > 8)])
+            raise ValueError(f"must be one of {listed}, got {value!r}")
         return float(allowed.index(value))
     if isinstance(value, bool) or not isinstance(value, int | float) or not -math.inf < value < math.inf:
         raise ValueError(f"must be a number, got {value!r}")
@@ -231,11 +232,6 @@ def _digits(number: float) -> int:
     """Return the number of decimals in the shortest representation of `number`."""
     exponent = Decimal(repr(float(number))).normalize().as_tuple().exponent
     return max(0, -exponent) if isinstance(exponent, int) else 0
-
-
-def _list_allowed(allowed: Sequence[Scalar]) -> str:
-    first_values = ", ".join(map(repr, allowed[:8]))
-    return f"one of {first_values}{', …' if len(allowed) > 8 else ''}"
 
 
 def _array(allowed: Sequence[Scalar]) -> NDArray[np.generic]:

@@ -37,16 +37,12 @@ OPERATORS = ("above", "below", "at_least", "at_most", "equals")
 def clauses_of(written: When) -> tuple[Clause, ...]:
     """Return clauses in this module's form. Raises ValueError if they are invalid."""
     several = written if isinstance(written, list | tuple) else (written,)
-    clauses = tuple(_clause(clause) for clause in several)
-    if not clauses:
+    for clause in several:
+        if not isinstance(clause, Mapping) or not clause:
+            raise ValueError(f"must map parameters to values, such as {{model: [svm]}}, got {clause!r}")
+    if not several:
         raise ValueError("must hold at least one condition, got none")
-    return clauses
-
-
-def _clause(written: object) -> Clause:
-    if not isinstance(written, Mapping) or not written:
-        raise ValueError(f"must map parameters to values, such as {{model: [svm]}}, got {written!r}")
-    return {str(name): _test(str(name), test) for name, test in written.items()}
+    return tuple({str(name): _test(str(name), test) for name, test in clause.items()} for clause in several)
 
 
 def _test(name: str, test: object) -> Test:

@@ -135,7 +135,12 @@ class Choice:
         if self.weights is not None:
             numbers = tuple(_number("weights", weight) for weight in _as_tuple("weights", self.weights))
             object.__setattr__(self, "weights", numbers)
-            _check_weights(self.choices, self.weights)
+            if len(numbers) != len(self.choices):
+                counts = f"{len(numbers)} for {len(self.choices)} choices"
+                raise ValueError(f"weights must be one number a choice, got {counts}")
+            for weight in numbers:
+                if not (math.isfinite(weight) and weight > 0):
+                    raise ValueError(f"weights must be finite and > 0, got {weight}")
         _set_options(self)
 
     @property
@@ -273,14 +278,6 @@ def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
             remedy = "name each one, and let the objective look up the name"
             raise ValueError(f"{name} must hold texts, numbers, True, False or None, got {value!r}; {remedy}")
     return listed
-
-
-def _check_weights(choices: Sequence[Scalar], weights: Sequence[float]) -> None:
-    if len(weights) != len(choices):
-        raise ValueError(f"weights must be one number a choice, got {len(weights)} for {len(choices)} choices")
-    for weight in weights:
-        if not (math.isfinite(weight) and weight > 0):
-            raise ValueError(f"weights must be finite and > 0, got {weight}")
 
 
 def _set_values(parameter: Choice | Ordered, name: str) -> None:

@@ -11,7 +11,6 @@ whole process. Processes that an evaluation starts in such a process are killed 
 
 import contextlib
 import errno
-import itertools
 import math
 import os
 import socket
@@ -238,15 +237,12 @@ def _traceback_of(error: BaseException) -> traceback.TracebackException:
     trace = traceback.TracebackException.from_exception(error, limit=-10 - _OWN_CALLS)
     part: traceback.TracebackException | None = trace
     while part is not None:
-        own_frames = sum(1 for _ in itertools.takewhile(_is_own, part.stack))
+        is_own = [frame.filename.startswith(_OWN_FOLDERS) for frame in part.stack]
+        own_frames = [*is_own, False].index(False)
         if own_frames < len(part.stack):
             del part.stack[:own_frames]
         part = part.__cause__ or part.__context__
     return trace
-
-
-def _is_own(frame: traceback.FrameSummary) -> bool:
-    return frame.filename.startswith(_OWN_FOLDERS)
 
 
 def summary_of(error: BaseException) -> str:

@@ -1,6 +1,7 @@
 """Evaluates in this process, one attempt at a time: for debugging, tests and machines without
 Ray."""
 
+import functools
 import time
 from collections.abc import Iterable
 
@@ -9,7 +10,6 @@ from workers.clock import SteadyClock
 from workers.evaluate import evaluate
 from workers.executor import InProcessExecutor
 from workers.messages import Attempt, IntermediateValue, Limits, Outcome, Reported
-from workers.reporting import Publish
 
 
 class InlineExecutor(InProcessExecutor):
@@ -36,23 +36,16 @@ class InlineExecutor(InProcessExecutor):
         if self._cancelled or not self._queue:
             return self._take_cancelled()
         attempt = next(iter(self._queue.values()))
-        outcome = evaluate(
-            self._objective, attempt, self._limits, now=self.now, worker="inline", publish=self._publisher(attempt)
-        )
+        publish = functools.partial(self._publish, attempt)
+        outcome = evaluate(self._objective, attempt, self._limits, now=self.now, worker="inline", publish=publish)
         del self._queue[attempt.trial]  # an attempt stays in the queue if the user interrupts it
         return [outcome]
 
-    def _publisher(self, attempt: Attempt) -> Publish | None:
-        take = self._take
-        if take is None:
-            return None
-
-        def publish(reported: Reported | None) -> bool:
-            if reported is None:
-                return False
-            return attempt.trial in take([IntermediateValue(attempt.trial, attempt.attempt, reported)])
-
-        return publish
+    def _publish(self, attempt: Attempt, reported: Reported | None) -> bool:
+        """Pass a report on. Return whether the attempt should stop."""
+        if reported is None or self._take is None:
+            return False
+        return attempt.trial in self._take([IntermediateValue(attempt.trial, attempt.attempt, reported)])
 
     def cancel(self, trials: Iterable[int]) -> None:
         """Remove these trials from the queue."""

@@ -85,11 +85,9 @@ def _umask() -> int:
 
 
 def _set_environment(variables: Mapping[str, str]) -> None:
-    for name in [name for name in os.environ if name not in variables]:
+    for name in os.environ.keys() - variables.keys():
         del os.environ[name]
-    for name, value in variables.items():
-        if os.environ.get(name) != value:
-            os.environ[name] = value
+    os.environ.update(variables)
 
 
 def _set_limits(limits: Mapping[int, int]) -> None:

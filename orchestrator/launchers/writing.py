@@ -1,10 +1,7 @@
-"""Renders the templates of `templates/` with values quoted for a shell, and contains the checks
-shared by all launchers."""
+"""Renders the templates of `templates/`, and contains the checks shared by all launchers."""
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import jinja2
 
@@ -25,19 +22,13 @@ class Setting:
 
 def render(template: str, values: Mapping[str, object]) -> str:
     """Render the file with this name in `templates/`. A missing value is an error."""
-    return _environment().get_template(template).render(values)
-
-
-@cache
-def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("orchestrator.launchers"),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters["shell"] = lambda value: shlex.quote(str(value))
-    return environment
+    return environment.get_template(template).render(values)
 
 
 def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several: str) -> int:

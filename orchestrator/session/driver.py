@@ -81,12 +81,12 @@ class Driver:
         # requests to end the session, from any thread: without and with its running evaluations
         self._drains = False
         self._cancels = False
-        self._recorder = Recorder(progress.campaign, writer, lambda: self._cancels, self._wait_for_store)
-        self._evaluations = Evaluations(problem, executor, self._recorder)
+        self.recorder = Recorder(progress.campaign, writer, lambda: self._cancels, self._wait_for_store)
+        self._evaluations = Evaluations(problem, executor, self.recorder)
 
     @property
     def _campaign(self) -> CampaignState:
-        return self._recorder.campaign
+        return self.recorder.campaign
 
     def run(self, opened: events.SessionOpened) -> commands.Close:
         """Work until the campaign ends, is stopped, or fails. Always closes the executor.
@@ -96,7 +96,7 @@ class Driver:
         """
         leave_running = True
         try:
-            self._recorder.record(opened)
+            self.recorder.record(opened)
             remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.trainings.removed))
             self._remove_saved()
             self._evaluations.begin()
@@ -111,7 +111,7 @@ class Driver:
             reason = printable(f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}")
             _LOGGER.error("%s", reason, exc_info=error)
             if self._campaign.session.is_open:
-                self._recorder.record(
+                self.recorder.record(
                     events.SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason)
                 )
             self._evaluations.commit()
@@ -123,14 +123,6 @@ class Driver:
             if not leave_running:
                 remove_outputs(self._problem.outputs)
         return close
-
-    def measure(self, take: Callable[[Span, float], None]) -> None:
-        """Call `take` with the duration of every refit and commit (s), in the thread of `run`."""
-        self._recorder.measured = take
-
-    def listen(self, take: Callable[[events.Event], None]) -> None:
-        """Call `take` with every event, in the thread of `run`, before it is written."""
-        self._recorder.heard = take
 
     def stop(self, now: bool = False) -> None:
         """Stop dispatching, and end the session when the running evaluations have ended. `now`:
@@ -160,9 +152,9 @@ class Driver:
         """Record a request to stop, and a change of the executor's capacity."""
         now = self._executor.now()
         if self._drains and self._campaign.session.phase is Phase.RUNNING:
-            self._recorder.record(events.StopRequested(time=now, reason=StopReason.INTERRUPTED))
+            self.recorder.record(events.StopRequested(time=now, reason=StopReason.INTERRUPTED))
         if self._executor.slots != self._campaign.session.slots:
-            self._recorder.record(events.PlacesChanged(time=now, slots=self._executor.slots))
+            self.recorder.record(events.PlacesChanged(time=now, slots=self._executor.slots))
 
     def _carry_out(self, command: commands.Command) -> None:
         now = self._executor.now()
@@ -177,13 +169,13 @@ class Driver:
                 self._evaluations.dispatch(command, self._search.pool.candidates)
             case commands.Finish():
                 picks = [Pick(-1, trial=trial) for trial in command.trials]
-                self._recorder.record(continuation(self._campaign, picks, "finish", now))
+                self.recorder.record(continuation(self._campaign, picks, "finish", now))
             case commands.RemoveCheckpoints():
                 self._remove_checkpoints(command)
             case commands.GiveUp():
                 self._evaluations.give_up(command)
             case commands.Stop():
-                self._recorder.record(events.StopRequested(time=now, reason=command.reason))
+                self.recorder.record(events.StopRequested(time=now, reason=command.reason))
 
     def _await(self) -> None:
         self._evaluations.commit()
@@ -200,7 +192,7 @@ class Driver:
     def _remove_checkpoints(self, command: commands.RemoveCheckpoints) -> None:
         """Remove checkpoints, after recording their removal. If the process dies before it removes
         the files, the next session removes them."""
-        self._recorder.record(events.CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
+        self.recorder.record(events.CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._evaluations.commit()
         remove_checkpoints(self._problem.trial_folders, command.trials)
 
@@ -218,7 +210,7 @@ class Driver:
 
         Results are in the log before the strategy learns from them, and before the loop waits.
         """
-        self._recorder.record(events.ComputingBegan(time=self._executor.now(), what=computation.kind))
+        self.recorder.record(events.ComputingBegan(time=self._executor.now(), what=computation.kind))
         if computation.kind == "refreshing" or not self._computing.is_in_background:
             self._evaluations.commit()
         self._activity = computation.activity
@@ -235,10 +227,10 @@ class Driver:
         now = self._executor.now()
         recorded, self._search = computation.conclude(result, self._campaign, now, seconds)
         if computation.kind == "refreshing":
-            self._recorder.measured(Span.REFIT, seconds)
+            self.recorder.measured(Span.REFIT, seconds)
         for event in recorded:
             before = len(self._campaign.notes.remarks)
-            self._recorder.record(event)
+            self.recorder.record(event)
             for remark in self._campaign.notes.remarks[before:]:  # that follow from the event
                 _LOGGER.warning("%s", remark)
         if computation.kind == "refreshing":
@@ -251,11 +243,11 @@ class Driver:
             return commands.Close(session.outcome, session.close_reason)
         now = self._executor.now()
         idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.clock.last_time))
-        self._recorder.record(
+        self.recorder.record(
             events.SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle)
         )
         self._evaluations.commit()
-        self._recorder.save_snapshot()
+        self.recorder.save_snapshot()
         self._activity = ""
         self._observer.update(self.status, is_last=True)
         return command

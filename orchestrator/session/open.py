@@ -170,7 +170,7 @@ def open_session(
             computes_in_background=not (traits.one_at_a_time or traits.in_virtual_time),
             show_seconds=show_seconds,
         )
-        driver.listen(resources.enter_context(notifications(settings.notify, run, driver.status)))
+        driver.recorder.heard = resources.enter_context(notifications(settings.notify, run, driver.status))
         return OpenSession(driver, opened, heartbeat, resources.pop_all())
 
 

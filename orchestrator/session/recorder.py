@@ -33,8 +33,8 @@ class Recorder:
     """Records the events of one session. Only the thread that runs the session may use it.
 
     `campaign` is the state after all events. `heard` is called with every event before it is
-    written, `measured` with the duration of every commit, and `waiting` with the reason whenever a
-    commit has to wait for the store.
+    written, `measured` with the duration of every commit and refit (s), and `waiting` with the
+    reason whenever a commit has to wait for the store.
     """
 
     def __init__(

@@ -24,7 +24,7 @@ from pydantic import (
 from objectives.conditions import Clause
 from objectives.parameters import Parameter
 from objectives.space import SearchSpace
-from orchestrator.bandit.start.warm_start import DataStart, StartsWarm, with_warm_start
+from orchestrator.bandit.start.warm_start import DataStart, with_warm_start
 from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.settings import goal_sections, objective_sections, spaces, stopping_sections, worker_sections
 from orchestrator.settings.file import Plain
@@ -177,7 +177,7 @@ class Settings(Section):
             object.__setattr__(self, "enqueue", whole)
         if problems:
             raise failure(problems)
-        if has_values(self.known_results) and isinstance(self.strategy, StartsWarm):
+        if has_values(self.known_results) and hasattr(self.strategy, "warm_start"):
             object.__setattr__(self, "strategy", with_warm_start(self.strategy, DataStart()))
         return self
 

@@ -7,7 +7,7 @@ from them.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import numpy as np
 from annotated_types import Ge
@@ -183,18 +183,9 @@ ONE_PULL = RandomStart()
 FIRST_BATCH = UncertaintyStart(max_pulls=16)
 
 
-@runtime_checkable
-class StartsWarm(Protocol):
-    """A strategy with a warm start."""
-
-    @property
-    def warm_start(self) -> AnyWarmStart | None:
-        """The warm start; None if the strategy is initialized in another way."""
-
-
 def warm_start_of(strategy: object) -> AnyWarmStart | None:
     """Return the strategy's warm start, or None."""
-    return strategy.warm_start if isinstance(strategy, StartsWarm) else None
+    return getattr(strategy, "warm_start", None)
 
 
 def with_warm_start(strategy: AnyStrategy, start: AnyWarmStart) -> AnyStrategy:

@@ -66,7 +66,7 @@ def begin(
 def publish(session: OpenSession, name: str) -> None:
     """Update the metrics of the run `name` as long as this process lives."""
     metrics = Metrics(name)
-    session.driver.measure(metrics.observe)
+    session.driver.recorder.measured = metrics.observe
     threading.Thread(target=_update, args=(session, metrics), daemon=True, name="metrics").start()
 
 
