@@ -210,13 +210,11 @@ class _Scale:
     is_log: bool
 
     def to_value(self, positions: Codes) -> Codes:
-        """Return the values at these positions."""
         low, high = self._ends()
         scaled = positions * (high - low) + low
         return np.clip(np.exp(scaled) if self.is_log else scaled, self.low, self.high)
 
     def to_vector(self, values: Codes) -> Codes:
-        """Return the positions of these values."""
         low, high = self._ends()
         return ((np.log(values) if self.is_log else values) - low) / (high - low)
 

@@ -117,7 +117,6 @@ def _test(compared: Condition | ForbiddenClause, parameter: AnyHyperparameter) -
 
 
 def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRelation) -> list[Plain]:
-    """Return the clauses that must not hold."""
     match forbidden:
         case ConfigSpace.ForbiddenOrConjunction():
             return [clause for part in forbidden.components for clause in _forbidden(part)]

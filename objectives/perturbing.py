@@ -50,7 +50,6 @@ def perturb(
 def _moved(
     kind: Parameter, code: float, factor: float, is_redrawn: bool, rng: np.random.Generator
 ) -> float:  # fmt: skip
-    """Return the code of a perturbed value."""
     position = rng.random()  # drawn in any case, so that the draws of the parameters are independent
     if is_redrawn or np.isnan(code):
         return float(coding.draw(kind, np.array([position]))[0])

@@ -152,7 +152,6 @@ class InProcessExecutor:
         return outcomes
 
     def _cancel_queued(self, trials: Iterable[int], now: float, worker: str) -> None:
-        """Cancel the queued attempts of these trials."""
         for trial in dict.fromkeys(trials):
             attempt = self._queue.pop(trial, None)
             if attempt is not None:

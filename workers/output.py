@@ -133,7 +133,6 @@ class _Copying:
         return self.stream.write(text)
 
     def writelines(self, lines: list[str]) -> None:
-        """Write each of these lines."""
         for line in lines:
             self.write(line)
 

@@ -36,7 +36,6 @@ def log_event(event: events.Event) -> None:
 
 
 def _log_end(event: events.TrialSucceeded | events.TrialFailed | events.TrialStopped) -> None:
-    """Log the end of an attempt."""
     took = f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
     if isinstance(event, events.TrialSucceeded):
         _of_attempt(logging.INFO, event.trial, event.attempt, f"succeeded {took}: {event.value:.6g}")

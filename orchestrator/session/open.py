@@ -88,7 +88,6 @@ def first_events(
 
 
 def _digest(candidates: Candidates) -> str:
-    """Return the SHA-256 digest of the candidates' features and parameters."""
     sha = hashlib.sha256(candidates.features.reshape(-1).data)  # avoids a copy of all candidates
     for name, column in candidates.columns.items():
         sha.update(name.encode())

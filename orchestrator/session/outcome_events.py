@@ -48,7 +48,6 @@ def event_of(
 
 
 def _event(kind: type[AttemptEnded], outcome: Outcome, **others: Any) -> AttemptEnded:
-    """Return an event with the fields that it shares with `outcome`, and `others`."""
     shared = same_fields(outcome, kind)
     shared.pop("kind", None)  # a failure's kind is `failure` in its event
     return kind(**{**shared, **others})

@@ -93,7 +93,6 @@ class _EndRequest:
             return False
 
     def forget(self) -> None:
-        """Remove the request."""
         _internal_kv_del(self._key, namespace=NAMESPACE)
 
 
@@ -183,7 +182,6 @@ class _Others:
             self.note(rank, kind, describe_error(error), time.time())
 
     def note(self, rank: int, kind: FailureKind, message: str, finished: float) -> None:
-        """Record the failure of a rank."""
         message = f"on machine {rank} ({self.addresses[rank]}): {message}"
         self.failures.append(self.attempt.failure(kind, message, self.started, finished, worker_name()))
 

@@ -60,7 +60,6 @@ class _WaitBudget:
         return patience if self.latency <= patience else 0.0
 
     def spend(self, seconds: float) -> None:
-        """Subtract the seconds of a wait."""
         self._waited += seconds
 
 
@@ -228,7 +227,6 @@ class ReportReceiver:
         _internal_kv_del(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
 
     def _plan(self) -> None:
-        """Set the time of the next poll."""
         now = time.monotonic()
         soon = max(_SHORTEST_POLL_SECONDS, (now - self._last_entry) / _PROMPTNESS)
         pause = min(POLL_SECONDS, soon) if self.is_awaited else POLL_SECONDS
@@ -236,7 +234,6 @@ class ReportReceiver:
 
 
 def _stop_key(campaign: str, trial: int, attempt: int) -> str:
-    """Return the key of an attempt's stop request."""
     return f"{campaign}\nstop\n{trial}\n{attempt}"
 
 
