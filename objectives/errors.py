@@ -1,5 +1,10 @@
-"""The base class of all errors of the project, and the error of an objective. They are in this
-module because `objectives` imports no other package, and this module imports nothing."""
+"""The base class of all errors of the project, the error of an objective, and warnings. They are in
+this module because `objectives` imports no other package."""
+
+import sys
+import warnings
+
+_PACKAGES = ("bbkb", "objectives", "orchestrator", "workers")
 
 
 class BbkbError(Exception):
@@ -9,3 +14,13 @@ class BbkbError(Exception):
 class ObjectiveError(BbkbError):
     """An objective, space or data set cannot be built as specified. This is the user's mistake, and
     the message gives the remedy."""
+
+
+def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the user's program that called this project."""
+    frame = sys._getframe()
+    level = 1  # that of this function
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, category, stacklevel=level)

@@ -12,7 +12,6 @@ import io
 import os
 import sys
 import time
-import warnings
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -24,12 +23,12 @@ from typing import Annotated, Any, ClassVar
 import cloudpickle
 from typing_extensions import Doc
 
+from objectives.errors import warn_user
 from objectives.external import call_with, check_signature, load_once
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 
 LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
 _NAMED = 3  # the number of objects that the warning names
-_CALLS_TO_USER = 7  # from the warning to the line that calls `tune`
 _KEPT_SECONDS = 7 * 86_400
 _OMITTED = "<dynamic-code>"  # written by cloudpickle instead of the name of a file
 
@@ -183,11 +182,10 @@ def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> N
     sizes = sorted(((_size_of(value), name) for name, value in _pickled_variables(function).items()), reverse=True)
     large = [f"{name} ({_megabytes(taken)})" for taken, name in sizes[:_NAMED] if taken > size / 100]
     named = f": {', '.join(large)}" if large else ""
-    warnings.warn(
+    warn_user(
         f"the function {getattr(function, '__qualname__', function)!r} takes {_megabytes(size)} of other objects "
         f"along, to each worker and into {folder}{named}; let the function load them, for example from a file, and "
-        "keep them in a variable of its module",
-        stacklevel=_CALLS_TO_USER,
+        "keep them in a variable of its module"
     )
 
 

@@ -17,20 +17,14 @@ the value, the place and the remedy.
 """
 
 import traceback
-import warnings
 
 from objectives.errors import BbkbError as BbkbError  # the root of the tree
+from objectives.errors import warn_user
 
 
-def warn_of_older(message: str, stacklevel: int = 2) -> None:
-    """Warn that a spelling will be removed in the next version.
-
-    Args:
-        message: the older spelling and its replacement.
-        stacklevel: the frames between this call and the user's line, as for `warnings.warn` in the
-            place of the call.
-    """
-    warnings.warn(f"{message}; the older spelling will be removed in version 0.4", FutureWarning, stacklevel + 1)
+def warn_of_older(message: str) -> None:
+    """Warn about an older spelling. `message` has the spelling and its replacement."""
+    warn_user(f"{message}; the older spelling will be removed in version 0.4", FutureWarning)
 
 
 class UserError(BbkbError):

@@ -3,10 +3,10 @@ objective."""
 
 import functools
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from objectives.errors import warn_user
 from objectives.goals import Direction
 from objectives.keywords import checks_arguments
 from orchestrator.api.arguments import (
@@ -164,7 +164,7 @@ class Campaign:
         settings = with_best_of(self.settings)
         parts = build_new(settings)
         if remark := unenforced_limits(settings):
-            warnings.warn(remark, stacklevel=2)
+            warn_user(remark)
         return create_run(settings, parts, existing(settings, parts.problem.candidates)), settings, parts
 
     def __repr__(self) -> str:

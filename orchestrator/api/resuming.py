@@ -1,11 +1,10 @@
 """Resumes a run from Python: finds the run, and checks that it recorded the given campaign."""
 
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from objectives.objective import ObjectiveError
+from objectives.errors import ObjectiveError, warn_user
 from objectives.pickled import PickledFunction, has_equal_code
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.commands import Close
@@ -79,8 +78,7 @@ def _warn_of_change(folder: Path, before: PickledFunction, after: PickledFunctio
     except ObjectiveError as error:
         reason = f"they cannot be compared: {error}"
     if reason:
-        warnings.warn(
+        warn_user(
             f"the function may not be the one that {folder} began with: {reason}. The run continues with the given "
-            "function and keeps its finished results; if these measure something else, start a new run",
-            stacklevel=2,
+            "function and keeps its finished results; if these measure something else, start a new run"
         )

@@ -174,7 +174,7 @@ class CandidateOptimizer(AskTell):
         """
         results = check_results(indices, rewards, len(self._setup.arms))
         if any(result.value is None for result in results):
-            warn_of_older("None is ambiguous: write fail(indices)", stacklevel=3)
+            warn_of_older("None is ambiguous: write fail(indices)")
         self._search.tell(results)
 
     @exclusive

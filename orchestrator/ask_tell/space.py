@@ -182,7 +182,7 @@ class Optimizer(AskTell):
         rows = [values] if is_alone and not is_listed else values
         results = check_metrics(rows, self.metrics, len(told))
         if None in results:
-            warn_of_older("None is ambiguous: write fail(configuration)", stacklevel=3)
+            warn_of_older("None is ambiguous: write fail(configuration)")
         self._tell(told, results)
 
     @exclusive

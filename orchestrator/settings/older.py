@@ -104,7 +104,7 @@ class _Moved:
         """Warn about the older spelling, and give the new one."""
         written = f"{document.place(self.keys)}: {dotted_key(self.keys)} is an older spelling"
         remedy = f"write known_results: [{excerpt(self.source)}]"
-        warn_of_older(f"{written}: {remedy}", stacklevel=5)
+        warn_of_older(f"{written}: {remedy}")
 
 
 def with_known_results(document: Document) -> Document:

@@ -70,8 +70,9 @@ def test_function_whose_argument_folder_has_no_default_gets_a_folder(inline: dic
 
 
 def test_workers_that_inline_ignores_are_named_in_a_warning(inline: dict[str, Any]) -> None:
-    with pytest.warns(UserWarning, match=r"inline runs one evaluation at a time.* workers\.count has no effect"):
+    with pytest.warns(UserWarning, match=r"inline runs one evaluation .* workers\.count has no effect") as caught:
         campaign(inline, workers=2).run(progress=False)
+    assert caught[0].filename == __file__
 
 
 def test_result_is_read_back_from_its_folder(inline: dict[str, Any]) -> None:
