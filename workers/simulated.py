@@ -160,7 +160,8 @@ class SimulatedExecutor(InProcessExecutor):
             share = (reported + 1) / (len(outcome.reports) + 1)
             finish = outcome.started + share * (outcome.finished - outcome.started)
             report = outcome.reports[reported]
-        heapq.heappush(self._running, _VirtualAttempt(finish, next(self._order), worker, outcome, reported, report))
+        entry = _VirtualAttempt(finish, next(self._order), worker, outcome, reported, report)
+        heapq.heappush(self._running, entry)
 
     def cancel(self, trials: Iterable[int]) -> None:
         """End these attempts now, so that their workers are free at once."""

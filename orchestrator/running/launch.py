@@ -91,7 +91,8 @@ def _cluster(
 ) -> "Cluster":
     """Return the cluster of the session, after waiting for it."""
     joined = named_cluster(address)
-    starting = "starting Ray on this machine" + (": further campaigns of this process use it" if keeps_ray else "")
+    further = ": further campaigns of this process use it" if keeps_ray else ""
+    starting = f"starting Ray on this machine{further}"
     shown.wait_for(starting if joined is None else f"joining the Ray cluster at {joined}")
     cluster = connect_for(settings, address, name) if ray is None else ray.result()
     _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)

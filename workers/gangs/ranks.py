@@ -160,7 +160,8 @@ class _Others:
                 # none of our requests has ended it
                 is_killed = outcome.kind is FailureKind.CANCELLED
                 kind = FailureKind.WORKER_LOST if is_killed else outcome.kind
-                self.note(rank, kind, "its process got SIGTERM" if is_killed else outcome.message, outcome.finished)
+                message = "its process got SIGTERM" if is_killed else outcome.message
+                self.note(rank, kind, message, outcome.finished)
 
     def collect_all(self, seconds: float) -> None:
         """Receive all results that arrive within this time."""

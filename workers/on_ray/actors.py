@@ -119,7 +119,7 @@ def title_of(campaign: str) -> str:
 
 
 class WorkerPool:
-    """The worker actors of one campaign. The executor limits the number of busy ones to its slots."""
+    """The worker actors of one campaign. The executor limits those that are busy to its slots."""
 
     def __init__(self, slots: int, placement: Placement) -> None:
         self.slots = slots  # the number of concurrent evaluations that fit into the cluster

@@ -38,8 +38,8 @@ class RunningAttempt:
     started: float = field(default_factory=time.time)
     # since when its node may be dead, on the monotonic clock; None if no node has died
     suspected: float | None = None
-    # the first checks, on the monotonic clock, that saw that its worker actor had begun it, and that
-    # the worker was alive without having begun it
+    # monotonic times of the first checks that saw that its worker actor had begun it, and that the
+    # worker was alive without having begun it
     begun: float | None = None
     alive: float | None = None
 
