@@ -93,6 +93,12 @@ class _QuoteReader:
             self._is_word_start &= mode != "parenthesis"
             self.stack.pop()
             return len(_ENDS[mode])
+        return self._opened(text, at) or (self._in_words(text, at) if mode in _COMMANDS else 1)
+
+    def _opened(self, text: str, at: int) -> int:
+        """Open the construct that begins at `at`, and return its number of characters; 0 if none
+        does."""
+        mode = self.stack[-1]
         openers = _OPENERS if mode in _COMMANDS else _EXPANSIONS if mode in ("double", "arithmetic") else {}
         for sign, construct in openers.items():
             if text.startswith(sign, at):
@@ -100,7 +106,7 @@ class _QuoteReader:
                 if construct not in ("arithmetic", "back"):
                     self._is_word_start = construct == "parenthesis"
                 return len(sign)
-        return self._in_words(text, at) if mode in _COMMANDS else 1
+        return 0
 
     def _in_lines(self, character: str) -> int:
         """Read a character of a comment or a here-document, both of which end with a line."""

@@ -65,11 +65,7 @@ class Reports:
         `value` or one of `metrics` is not a number, or `step` is not a whole number.
         """
         if isinstance(value, Mapping):
-            if self.value_name not in value:
-                raise InvalidValueError(
-                    f"a reported mapping must have {self.value_name!r}, the metric that the search "
-                    f"optimizes (first), got {excerpt(value)}"
-                )
+            self._check_has_value(value)
             metrics = {**value, **metrics}
             value = metrics.pop(self.value_name)
         number = finite_or_not("a reported value", value)
@@ -87,6 +83,13 @@ class Reports:
         if self.is_stopped or is_asked_to_stop or at >= self._step_limit:
             self.is_stopped = True
             raise EvaluationStopped(f"stopped early at step {at}")
+
+    def _check_has_value(self, reported: Mapping[str, float]) -> None:
+        if self.value_name not in reported:
+            raise InvalidValueError(
+                f"a reported mapping must have {self.value_name!r}, the metric that the search "
+                f"optimizes (first), got {excerpt(reported)}"
+            )
 
     def points(self) -> tuple[Reported, ...]:
         """Return the recorded reports, in the order of reporting."""

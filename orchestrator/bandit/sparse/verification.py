@@ -116,15 +116,18 @@ def recommendation(state: SparseState, belief: Belief | None = None) -> int | No
     is_fitted = state.pulls.total >= CHECKED_FROM
     is_luck = is_fitted and is_noisy(state.calibration.fitted) and not state.pulls.looks_deterministic
     is_luck = is_luck and not _is_smooth_around_the_best(state, arms[~outlier], means[~outlier])
-    if not is_luck and not outlier.any():
-        return None
     if not is_luck:
-        return int(arms[np.argmax(np.where(outlier, -np.inf, means))])
-    is_allowed = ~outlier
-    if state.layout is None or not state.layout.repeats:
-        plausible = np.sort(means[is_allowed])
-        is_allowed &= means >= plausible[-max(LEAST_PLAUSIBLE, len(plausible) // PLAUSIBLE_PART) :][0]
+        return int(arms[np.argmax(np.where(outlier, -np.inf, means))]) if outlier.any() else None
+    is_allowed = ~outlier & (means >= _least_plausible(state, means[~outlier]))
     return int(arms[np.argmax(np.where(is_allowed, Estimates.of(state, belief).means, -np.inf))])
+
+
+def _least_plausible(state: SparseState, means: Floats) -> float:
+    """Return the smallest of the `means` (p,) whose arm can be recommended; −∞ if arms repeat, because
+    estimates then include the arms' own rewards."""
+    if state.layout is not None and state.layout.repeats:
+        return -math.inf
+    return float(np.sort(means)[-max(LEAST_PLAUSIBLE, len(means) // PLAUSIBLE_PART) :][0])
 
 
 def _recommendation_by_curves(state: SparseState, evidence: CurveEvidence) -> int | None:
