@@ -32,6 +32,7 @@ from orchestrator.campaign.closing import close_complete, close_stopped
 from orchestrator.campaign.endings import Phase, StopReason
 from orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from orchestrator.campaign.state import CampaignState
+from orchestrator.campaign.trainings.end_of_budget import Hopeless
 
 MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
 _BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
@@ -63,8 +64,7 @@ def _stop(state: CampaignState, now: float) -> commands.Command | None:
 def _dispatch(state: CampaignState, now: float) -> commands.Command | None:
     """Dispatch queued attempts to free slots."""
     room = min(_room(state), state.unspent)
-    is_begun = state.results.existing.not_learned is None
-    if not room or state.end_of_budget.is_hopeless or not is_begun:
+    if not room or _is_hopeless(state) or state.results.existing.not_learned is not None:
         return None
     waiting = (attempt for attempt in _queue(state) if attempt.not_before <= now)
     ready = tuple(itertools.islice(waiting, room))
@@ -86,7 +86,7 @@ def _replace_members(state: CampaignState, _now: float) -> commands.Command | No
 
 def _give_up_budget(state: CampaignState, now: float) -> commands.Command | None:
     """If the remaining budget cannot complete any trial, learn the last results and stop."""
-    if not state.end_of_budget.is_hopeless:
+    if not _is_hopeless(state):
         return None
     if state.finished and state.rules.strategy.is_asynchronous:
         return _learn(state)
@@ -215,6 +215,11 @@ def _learn(state: CampaignState) -> commands.Command:
         if trials := state.trainings.superfluous(rule.keep_checkpoints, state.hopes, unlearned):
             return commands.RemoveCheckpoints(trials)
     return commands.Tell(tuple(state.finished))
+
+
+def _is_hopeless(state: CampaignState) -> bool:
+    """Return whether the remaining budget cannot complete any trial."""
+    return isinstance(state.end_of_budget, Hopeless)
 
 
 def _trials_to_complete(state: CampaignState) -> tuple[int, ...]:

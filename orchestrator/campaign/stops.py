@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from orchestrator.bandit.results import Turn
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.trainings.end_of_budget import EndOfBudget
+from orchestrator.campaign.trainings.end_of_budget import Completes, EndOfBudget, Hopeless
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
 
@@ -131,9 +131,12 @@ def _cause_at_rung(state: CampaignState, rule: StoppingRule, trial: int) -> Stop
 
 
 def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:
-    if plan.stops_others and trial not in plan.trials:
-        return StopCause.FINISH
-    return StopCause.SPENT if trial in plan.out_of_reach else None
+    match plan:
+        case Completes(trials, stops_others=True) if trial not in trials:
+            return StopCause.FINISH
+        case Hopeless(out_of_reach) if trial in out_of_reach:
+            return StopCause.SPENT
+    return None
 
 
 def _cause_of_first_training(state: CampaignState, trial: int, steps: int) -> StopCause | None:

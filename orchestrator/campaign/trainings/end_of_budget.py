@@ -3,7 +3,7 @@
 Near the end of a budget of steps, the remaining steps are reserved for the best unfinished trials.
 Their number is at most `finish`, and they take at most a third of the budget, except for a single
 trial. The remaining steps must suffice to complete them. Trials that are already being
-completed come first. If no trial can be completed, the plan is hopeless and the campaign ends.
+completed come first. If no trial can be completed, the plan is `Hopeless` and the campaign ends.
 If the budget is spent and no trial has finished, one trial is completed nevertheless.
 Near the end of a budget of hours, the best unfinished trials are the next to be trained.
 """
@@ -11,6 +11,7 @@ Near the end of a budget of hours, the best unfinished trials are the next to be
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import ClassVar
 
 from orchestrator.campaign.trainings.curves import Trainings
 from orchestrator.campaign.trainings.hopes import Hopes
@@ -19,17 +20,37 @@ from orchestrator.campaign.trainings.model_rule import TrainingRule
 LARGEST_SHARE = 1 / 3  # the part of a budget of steps reserved for completing the best trials
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndOfBudget:
-    """The use of the remaining budget. By default, any trial may start or continue."""
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """The remaining budget is not reserved: any trial may start or continue."""
 
-    trials: tuple[int, ...] = ()  # only these are completed, the most promising first
-    stops_others: bool = False  # whether all other running trials are stopped
-    is_hopeless: bool = False  # whether it cannot complete any trial, according to the model
-    out_of_reach: frozenset[int] = frozenset()  # running trials that then need too many steps
+    trials: ClassVar[tuple[int, ...]] = ()
 
 
-ENOUGH = EndOfBudget()
+@dataclass(frozen=True, slots=True)
+class Completes:
+    """The remaining budget completes these trials, the most promising first. No other trial starts.
+
+    `stops_others`: whether all other running trials are stopped.
+    """
+
+    trials: tuple[int, ...]
+    stops_others: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """The remaining budget cannot complete any trial, according to the model.
+
+    `out_of_reach` contains the running trials that need more steps than remain.
+    """
+
+    out_of_reach: frozenset[int] = frozenset()
+    trials: ClassVar[tuple[int, ...]] = ()
+
+
+EndOfBudget = Enough | Completes | Hopeless
+ENOUGH = Enough()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +135,16 @@ def end_of_budget(remaining: Remaining, queued: Iterable[int]) -> EndOfBudget:
         return _reserved(remaining, sorted(begun) if is_done else _first(remaining, best_first))
     ordered = sorted(best_first, key=lambda trial: trial not in begun)  # begun ones are not abandoned
     plan = _by_steps(remaining, ordered, begun)
-    return _by_hours(remaining, ordered) if plan is ENOUGH else plan
+    return _by_hours(remaining, ordered) if isinstance(plan, Enough) else plan
 
 
 def _reserved(remaining: Remaining, trials: Sequence[int]) -> EndOfBudget:
     """Reserve a budget of steps for `trials`."""
     if trials:
-        return EndOfBudget(trials=tuple(trials), stops_others=True)
+        return Completes(tuple(trials))
     left = remaining.steps_left
     beyond = (trial for trial in remaining.running if remaining.steps_to_end(trial) > left)
-    return EndOfBudget(is_hopeless=True, out_of_reach=frozenset(beyond))
+    return Hopeless(frozenset(beyond))
 
 
 def _first(remaining: Remaining, best_first: Sequence[int]) -> Sequence[int]:
@@ -152,7 +173,9 @@ def _by_steps(remaining: Remaining, ordered: Sequence[int], begun: Set[int]) -> 
     if not best or remaining.steps_left > needed:
         return ENOUGH
     trials = _affordable(remaining, ordered, begun, before_report)
-    return _reserved(remaining, trials if trials or remaining.has_finished else best[:1])
+    if not trials and not remaining.has_finished:
+        return Completes(tuple(best[:1]))
+    return _reserved(remaining, trials)
 
 
 def _affordable(
@@ -185,4 +208,4 @@ def _by_hours(remaining: Remaining, ordered: Sequence[int]) -> EndOfBudget:
     longest = max(map(remaining.steps_to_end, best), default=0)
     if not best or not seconds_per_step or remaining.seconds_left > longest * seconds_per_step:
         return ENOUGH
-    return EndOfBudget(trials=tuple(best), stops_others=remaining.steps is not None)
+    return Completes(tuple(best), stops_others=remaining.steps is not None)

@@ -10,6 +10,7 @@ from orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived
 from orchestrator.campaign.policy import decide
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import StopCause, stop_cause
+from orchestrator.campaign.trainings.end_of_budget import Enough
 from orchestrator.campaign.trainings.reports import Forecast, StepReport
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
@@ -20,7 +21,7 @@ from workers.messages import FailureKind
 def reserved(state: CampaignState) -> tuple[int, ...] | None:
     """The trials that the remaining budget is reserved for; None: it is not reserved."""
     plan = state.end_of_budget
-    return plan.trials if plan.trials or plan.is_hopeless else None
+    return None if isinstance(plan, Enough) else plan.trials
 
 
 def test_end_of_budget_completes_the_best_stopped_trial() -> None:
