@@ -54,8 +54,8 @@ class History:
 
     @property
     def distinct(self) -> int:
-        """The number of different configurations among the successful trials."""
-        return len({row.arm for row in self.succeeded})
+        """The number of different configurations among the successful and the stopped trials."""
+        return len({row.arm for row in self.trials if row.status in ("succeeded", "stopped")})
 
     @property
     def is_maximized(self) -> bool:

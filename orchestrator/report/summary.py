@@ -52,7 +52,7 @@ def summary_cards(history: History) -> list[Card]:
         _best_card(history),
         *goal_cards(history),
         _done_card(now),
-        Card("Configurations", f"{history.distinct:,}", "distinct, in successful evaluations"),
+        Card("Configurations", f"{history.distinct:,}", "distinct, without failed ones"),
         Card(
             "Failed",
             f"{failed:,}",

@@ -32,8 +32,10 @@ from orchestrator.report.summary import summary_cards
 from orchestrator.settings.from_log import read_recorded
 from orchestrator.store.versions import rules_of_version_2
 from orchestrator.wording import duration
-from tests.orchestrator.campaign.short_logs import batch, dispatch
+from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
+from tests.orchestrator.campaign.training_logs import stop
 from tests.orchestrator.synthetic_log import SyntheticLog
+from workers.messages import FailureKind
 
 LOGS = st.builds(
     SyntheticLog,
@@ -231,3 +233,11 @@ def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> 
         return fold_after_snapshot([*events]).trials[0].training.has_restarted
 
     assert [has_restarted_at(step) for step in (1, 2, 3, 4)] == [True, True, False, False]
+
+
+def test_history_counts_configurations_of_successful_and_stopped_trials() -> None:
+    events = (
+        *SyntheticLog(trials=0).events()[:2], batch(0, [5, 6, 5, 7]), dispatch(*((trial, 1) for trial in range(4))),
+        success(0, 0.5), stop(1, 0.4, 2), success(2, 0.6), failure(3, FailureKind.ERROR, is_final_=True),
+    )  # fmt: skip
+    assert fold_after_snapshot([*events]).distinct == 2
