@@ -174,7 +174,7 @@ class OutputFile:
         running_folder(trials).mkdir(mode=0o700, parents=True, exist_ok=True)
         self.descriptor = os.open(_running_file(*self._attempt), _APPEND, 0o600)
         self._is_writable = True
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may print while its thread writes
         if os.fstat(self.descriptor).st_size == 0:
             header = f"trial {trial} attempt {attempt}".encode().ljust(HEADER_BYTES - 1) + b"\n"
             os.write(self.descriptor, header)
@@ -186,13 +186,15 @@ class OutputFile:
         further output is dropped."""
         try:
             if self._is_writable:
-                _write_all(self.descriptor, piece)
+                with self._lock:  # otherwise `limit_size` could cut off the end of `piece`
+                    _write_all(self.descriptor, piece)
         except OSError as error:
             self._is_writable = False
             _LOGGER.warning("output of an evaluation is no longer saved: %s", error)
 
     def limit_size(self) -> None:
-        """Keep only the end of a long output. Text that is printed in the meantime may be lost."""
+        """Keep only the end of a long output. Text that is printed through `descriptor` in the
+        meantime may be lost."""
         with self._lock, contextlib.suppress(OSError):
             if self.descriptor < 0:
                 return

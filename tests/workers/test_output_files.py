@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -101,6 +102,17 @@ def test_long_output_is_shortened_when_the_attempt_ends(tmp_path: Path) -> None:
     assert KEPT_BYTES // 2 < path.stat().st_size < 1.1 * KEPT_BYTES
     assert read_end(path, 8) == b"the end\n"
     assert path.read_bytes()[HEADER_BYTES : HEADER_BYTES + 1024] == line
+
+
+def test_end_of_a_piece_is_kept_although_the_output_is_shortened_meanwhile(tmp_path: Path) -> None:
+    line = b"a" * 1023 + b"\n"
+    for trial in range(8):
+        with closing(OutputFile(tmp_path, trial, 1)) as file:
+            writer = threading.Thread(target=file.write, args=(line * (3 * KEPT_BYTES // 1024),))
+            writer.start()
+            while writer.is_alive():
+                file.limit_size()
+        assert read_end(output_file(tmp_path, trial, 1), 1024) == line
 
 
 def test_long_output_is_shortened_while_a_child_process_prints(tmp_path: Path) -> None:
