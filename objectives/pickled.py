@@ -169,8 +169,10 @@ def _reduce_code(code: CodeType) -> tuple[Any, ...]:
     temporary names of a notebook's cells are still omitted, so that equal cells have equal pickles.
     """
     build, parts = cloudpickle.Pickler.dispatch_table[CodeType](code)
+    given = _OMITTED if _OMITTED in parts else code.co_filename  # cloudpickle before 3.1 omits none
     name = os.path.abspath(code.co_filename)
-    return build, tuple(name if part == _OMITTED and os.path.isfile(name) else part for part in parts)
+    name = name if os.path.isfile(name) else _OMITTED
+    return build, tuple(name if part == given else part for part in parts)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
