@@ -195,8 +195,7 @@ def _steps_before_pauses(state: CampaignState) -> int:
     """Return the number of steps of a new trial on the way to its first reliable pause, which takes
     effect at the next report; 0 if all pauses count as reliable."""
     pause = _first_pause(state)
-    later = [step for step in state.trainings.steps.distinct if step >= pause]
-    return min(later, default=pause) if pause else 0
+    return (state.trainings.steps.next_report(pause) or pause) if pause else 0
 
 
 def _unreliable_steps(state: CampaignState) -> int:

@@ -39,6 +39,10 @@ class Steps:
         distinct = self.distinct | new if new else self.distinct
         return replace(self, open=with_items(self.open, largest), distinct=distinct)
 
+    def next_report(self, step: int) -> int | None:
+        """Return the first step from `step` on at which any trial has reported, or None."""
+        return min((at for at in self.distinct if at >= step), default=None)
+
     def until_next_report(self, step: int) -> int:
         """Return the number of steps between `step` and a trial's next report.
 
@@ -47,9 +51,9 @@ class Steps:
         """
         if len(self.distinct) == _MOST_DISTINCT or not step:
             return 1
-        later = [at for at in self.distinct if at > step]
-        if later:
-            return min(later) - step
+        later = self.next_report(step + 1)
+        if later is not None:
+            return later - step
         return step - max((at for at in self.distinct if at < step), default=0)
 
     def after_continuing(self, trials: Mapping[int, int]) -> "Steps":
