@@ -173,8 +173,13 @@ class EventLog(CampaignDatabase):
 
     def has(self, campaign: str) -> bool:
         """Return whether the campaign exists; False if the database does not exist."""
-        is_missing = self._file is not None and not self._file.exists()
-        return not is_missing and campaign in self.names()
+        query = sa.select(CAMPAIGNS.c.campaign).where(CAMPAIGNS.c.campaign == campaign)
+        if self._file is not None and not self._file.exists():
+            return False
+        with self._reading() as connection:
+            if not sa.inspect(connection).has_table(CAMPAIGNS.name):
+                return False
+            return connection.execute(query).one_or_none() is not None
 
     def names(self) -> list[str]:
         """Return the names of the campaigns in this database, sorted."""
