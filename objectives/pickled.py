@@ -169,10 +169,10 @@ def _reduce_code(code: CodeType) -> tuple[Any, ...]:
     temporary names of a notebook's cells are still omitted, so that equal cells have equal pickles.
     """
     build, parts = cloudpickle.Pickler.dispatch_table[CodeType](code)
-    given = _OMITTED if _OMITTED in parts else code.co_filename  # cloudpickle before 3.1 omits none
+    recorded = _OMITTED if _OMITTED in parts else code.co_filename  # cloudpickle before 3.1 omits none
     name = os.path.abspath(code.co_filename)
     name = name if os.path.isfile(name) else _OMITTED
-    return build, tuple(name if part == given else part for part in parts)
+    return build, tuple(name if part == recorded else part for part in parts)
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types

@@ -62,10 +62,10 @@ class EndedAttempt(NamedTuple):
 
 def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> EndedAttempt:
     """Return the ended attempt whose outcome is `event`, for a trial with these parameters."""
-    known = same_fields(event, EndedAttempt)
-    known["message"] = known.get("message", "")[:_MESSAGE_LENGTH]
+    fields = same_fields(event, EndedAttempt)
+    fields["message"] = fields.get("message", "")[:_MESSAGE_LENGTH]
     return EndedAttempt(
-        **known,
+        **fields,
         seconds=max(0.0, event.finished - event.started),
         parameters=parameters,
         stopped_at=getattr(event, "step", None),

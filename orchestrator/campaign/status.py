@@ -356,8 +356,8 @@ def idle_seconds(state: CampaignState, since: float = 0.0) -> dict[str, float]:
     """Return idle worker-seconds by cause, `since` seconds after an event; not negligible ones."""
     capacity, busy = _work_seconds(state, since)
     idle = plus(state.clock.idle, idle_cause(state), since * state.free)
-    known = {**idle, **state.clock.transit}
-    causes = {**known, "other": capacity - busy - sum(known.values())}
+    explained = {**idle, **state.clock.transit}
+    causes = {**explained, "other": capacity - busy - sum(explained.values())}
     return {cause: seconds for cause, seconds in causes.items() if seconds > 0.001 * capacity}
 
 
