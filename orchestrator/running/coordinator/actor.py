@@ -114,7 +114,7 @@ class Orchestrator:
             gc.enable()
 
             def built() -> "Parts | None":
-                return ray.get(self._parts.result()[0]) if self._gets_parts else None
+                return ray.get(self._parts.result().pop()) if self._gets_parts else None
 
             begun = begin(self._folder, self._settings, self._length, is_restarted, built, allocation)
         except BaseException:

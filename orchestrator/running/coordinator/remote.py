@@ -41,7 +41,9 @@ class RemoteSession:
         self._run = run
         self._actor = actor
         self._length = length  # length of the log before the session
-        self._built = built  # kept alive for the actor, which fetches it from this process
+        # kept alive until the actor has fetched it: Ray ends a process without a message if it owns
+        # an object that is lost with its node
+        self._built = built
         self._answer: Answer | None = None
         self._last: Status | None = None
         # a stop request that the actor has not received yet: whether it is immediate
@@ -121,6 +123,8 @@ class RemoteSession:
         status = self._ask(self._actor.status.remote(), _STATUS_SECONDS)
         if status is None and self._last is not None:
             return replace(self._last, activity="waiting for the coordinator, which is restarting or busy")
+        if status is not None:  # the session is built
+            self._built.clear()
         self._last = status
         return self._last
 

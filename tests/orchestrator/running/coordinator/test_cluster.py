@@ -90,7 +90,8 @@ disconnect(cluster)
 """
 
 
-LOSES_RAYLET = """
+LOSES_PROCESS = """
+import sys
 import time
 import psutil
 from bbkb import BbkbError, Range, load, tune
@@ -100,8 +101,8 @@ def objective(x):
     return x
 
 def kill(result):
-    for child in psutil.Process().children():
-        if child.name() == "raylet":
+    for child in psutil.Process().children(recursive=True):
+        if child.name().startswith(sys.argv[1]):
             child.kill()
 
 space = {"x": Range(0.0, 1.0)}
@@ -156,11 +157,15 @@ def test_cluster_started_here_is_silent_reused_and_leaves_no_trace_at_home(
     assert list(home.iterdir()) == []
 
 
+# the raylet ends after the death of its agent, and says so to Ray's other processes
 @pytest.mark.thorough
-def test_lost_raylet_ends_the_session_with_a_remedy(short_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["raylet", "ray::RuntimeEnv"])
+def test_lost_raylet_ends_the_session_with_a_remedy(
+    name: str, short_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(short_folder)
-    lines = run(LOSES_RAYLET, RAY_TMPDIR=short_folder)
-    assert lines[0].startswith("Ray's process raylet on this machine has ended")
+    lines = run(LOSES_PROCESS, name, RAY_TMPDIR=short_folder)
+    assert lines[0].startswith(("Ray's process raylet on this machine has ended", "the coordinator died"))
     assert lines[0].endswith(f"Every finished result is in the log: bbkb resume {short_folder}/runs/lost")
     assert lines[-1] == "True", "the next campaign of the process starts another Ray"
 
