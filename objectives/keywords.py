@@ -37,27 +37,28 @@ _MEANT = {
 def suggestion(word: str, choices: Sequence[str]) -> str:
     """Return `did you mean …?` if a name is similar or has the same meaning; otherwise all
     names."""
-    return hint(word, choices).removeprefix("; ") or f"valid names: {', '.join(choices)}"
+    return did_you_mean(word, choices).removeprefix("; ") or f"valid names: {', '.join(choices)}"
 
 
-def hint(word: str, choices: Sequence[str]) -> str:
-    """Return `; did you mean …?` if one of `choices` is similar or has the same meaning; otherwise
-    an empty text."""
-    meant = meaning(word, choices)
-    return did_you_mean(word, choices) if meant is None else f"; did you mean {meant!r}?"
+def did_you_mean(word: str, choices: Iterable[str]) -> str:
+    """Return `; did you mean 'x'?` if one of `choices` has the same meaning or is similar;
+    otherwise an empty text."""
+    meant = nearest(word, choices)
+    return f"; did you mean {meant!r}?" if meant else ""
+
+
+def nearest(word: str, choices: Iterable[str]) -> str | None:
+    """Return the member of `choices` that other programs call `word`, or else the most similar one;
+    None if none is similar. Among equally near words, one with the same letters is preferred."""
+    known = list(choices)
+    similar = difflib.get_close_matches(word, known)
+    same_letters = [choice for choice in similar if sorted(choice) == sorted(word)]
+    return meaning(word, known) or next(iter([*same_letters, *similar]), None)
 
 
 def meaning(word: str, choices: Sequence[str]) -> str | None:
     """Return the member of `choices` that other programs call `word`; None if there is none."""
     return next((key for key in _MEANT.get(word, ()) if key in choices), None)
-
-
-def did_you_mean(word: str, choices: Iterable[str]) -> str:
-    """Return `; did you mean 'x'?` with the known word nearest to `word`, or an empty text. Among
-    equally near words, one with the same letters is preferred."""
-    nearest = difflib.get_close_matches(word, list(choices))
-    same_letters = (choice for choice in nearest if sorted(choice) == sorted(word))
-    return f"; did you mean {next(same_letters, nearest[0])!r}?" if nearest else ""
 
 
 def arguments_of(callee: Callable[..., object]) -> list[str]:
@@ -69,7 +70,7 @@ def refuse_unknown(callee: str, names: Iterable[str], known: Sequence[str]) -> N
     """Raise ValueError if one of `names` is not one of the arguments `known` of `callee`."""
     for name in names:
         if name not in known:
-            remedy = hint(name, known) or f"; its arguments are {', '.join(known)}"
+            remedy = did_you_mean(name, known) or f"; its arguments are {', '.join(known)}"
             raise ValueError(f"{name} is not an argument of {callee}{remedy}")
 
 

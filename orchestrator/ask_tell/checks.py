@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from objectives.goals import as_section
-from objectives.keywords import hint
+from objectives.keywords import did_you_mean
 from objectives.parameters import Parameter
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.bandit.options import excerpt
@@ -94,7 +94,7 @@ def check_direction(direction: object, is_needed: bool = False) -> None:
             'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
         )
     if direction not in ("minimize", "maximize", None):
-        meant = hint(str(direction), ("minimize", "maximize"))
+        meant = did_you_mean(str(direction), ("minimize", "maximize"))
         raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}{meant}')
 
 

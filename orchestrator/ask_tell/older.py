@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any, ParamSpec
 
-from objectives.keywords import arguments_of, hint, refuse_unknown
+from objectives.keywords import arguments_of, did_you_mean, refuse_unknown
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.campaign.trial_result import TrialResult
@@ -52,7 +52,7 @@ def accepts_options(initialize: Callable[P, None]) -> Callable[P, None]:
         choice = bound.arguments.get("strategy", "bbkb")
         if isinstance(choice, str) and choice in STRATEGIES:
             own = {"preset", *(field.name for field in fields(STRATEGIES[choice]))}
-            wrong = [name for name in options if name not in own and hint(name, arguments)]
+            wrong = [name for name in options if name not in own and did_you_mean(name, arguments)]
             refuse_unknown(title, wrong, arguments)
         has_existing = bound.arguments.get("existing") is not None
         bound.arguments["strategy"] = named_strategy(choice, options, has_existing)

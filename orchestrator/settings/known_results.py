@@ -94,6 +94,7 @@ _KINDS = {
     "results": GivenResults,
     "best_of": BestOf,
 }
+_NO_KIND = Refusal((), f"must be a mapping with one of the keys {', '.join(_KINDS)}")
 
 
 def _kind(source: Any) -> str | None:
@@ -129,8 +130,8 @@ Known = tuple[
         Discriminator(
             _kind,
             custom_error_type=CUSTOM,
-            custom_error_message="{rule}",
-            custom_error_context={"rule": f"must be a mapping with one of the keys {', '.join(_KINDS)}", "got": ""},
+            custom_error_message="{problem}",
+            custom_error_context={"problem": _NO_KIND},
         ),
         AfterValidator(_imported),
     ],

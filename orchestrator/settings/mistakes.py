@@ -9,18 +9,18 @@ that one pass over the file finds all mistakes.
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from objectives.keywords import hint, suggestion
+from objectives.keywords import did_you_mean, nearest, suggestion
 from orchestrator.credentials import redact
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Keys, dotted_key
 
-CUSTOM = "bbkb"  # pydantic's type for an error with the fields of `Refusal`
+CUSTOM = "bbkb"  # pydantic's type for an error whose context contains a `Refusal`
 
 # pydantic's error types → the rule; {…} is filled in from the error's context
 _RULES = {
@@ -62,7 +62,6 @@ _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_4
 # the ending of a key that holds a duration → its unit in seconds
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 _QUOTED = re.compile("'([^']*)'")
-_MEANT_KEY = re.compile("is not a known key; did you mean '([^']*)'")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -73,6 +72,7 @@ class Refusal:
     keys: Keys  # the path of the value
     rule: str  # a predicate that follows the place, or a sentence after `: `
     got: str = ""  # the rejected value; empty if the rule does not need it
+    meant: Keys = ()  # of an unknown key: the path of the key that was probably meant
 
     def __str__(self) -> str:
         got = f", got {self.got}" if self.got else ""
@@ -80,7 +80,7 @@ class Refusal:
 
     def below(self, *keys: str | int) -> "Refusal":
         """Return the same mistake, with `keys` before its own keys."""
-        return Refusal((*keys, *self.keys), self.rule, self.got)
+        return replace(self, keys=(*keys, *self.keys), meant=self.meant and (*keys, *self.meant))
 
 
 def failure(problems: Iterable[Refusal]) -> ValidationError:
@@ -89,7 +89,7 @@ def failure(problems: Iterable[Refusal]) -> ValidationError:
         "campaign",
         [
             InitErrorDetails(
-                type=PydanticCustomError(CUSTOM, "{rule}", {"rule": problem.rule, "got": problem.got}),
+                type=PydanticCustomError(CUSTOM, "{problem}", {"problem": problem}),
                 loc=problem.keys,
                 input=None,
             )
@@ -102,15 +102,9 @@ def describe(error: ValidationError, tree: object, model: type[BaseModel] | None
     """Return the mistakes in `tree` that pydantic found. `model` defines the valid keys."""
     candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
     problems = _without_union_noise(candidates)
-    suggested = [
-        (*problem.keys[:-1], *meant[1].split(".")) for problem in problems if (meant := _MEANT_KEY.search(problem.rule))
-    ]
     # a misspelled key is not reported as missing, too
-    return [
-        problem
-        for problem in problems
-        if problem.rule != "is required" or all(keys[: len(problem.keys)] != problem.keys for keys in suggested)
-    ]
+    suggested = {each.meant[: depth + 1] for each in problems for depth in range(len(each.meant))}
+    return [each for each in problems if each.rule != "is required" or each.keys not in suggested]
 
 
 def config_error(document: Document, problems: Iterable[Refusal]) -> ConfigError:
@@ -140,9 +134,11 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
         return Refusal((key,), "is not a known key; leave it out, or write integer: true")
     section, dot, rest = str(key).partition(".")
     if dot and section in choices:
-        return Refusal((key,), f"is not a known key; write {section}: {{{rest}: …}}")
+        rule = f"is not a known key; write {section}: {{{rest}: …}}"
+        return Refusal((key,), rule, meant=(section, rest))
+    meant = nearest(str(key), choices)
     hint = f"; {suggestion(str(key), choices)}" if choices else ""
-    return Refusal((key,), f"is not a known key{hint}")
+    return Refusal((key,), f"is not a known key{hint}", meant=(meant,) if meant else ())
 
 
 def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
@@ -154,7 +150,9 @@ def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
     chosen = [section for section in sections if _selector(section)[1] in loc] or sections
     existing = _names_in(chosen)
     if len(keys) == 1 and "budget" in existing and key in _MEANT_AT_TOP:
-        return Refusal(keys, f"is not a known key; did you mean {_MEANT_AT_TOP[key]!r}?")
+        meant = _MEANT_AT_TOP[key]
+        rule = f"is not a known key; did you mean {meant!r}?"
+        return Refusal(keys, rule, meant=tuple(meant.split(".")))
     owners = [_selector(section) for section in sections if key in _names_in([section])]
     if owners and all(name for name, _ in owners):
         return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
@@ -190,8 +188,10 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     keys, union = _place_in_file(details["loc"], tree, kind)
     if kind == CUSTOM:
         # the complete path in a dataclass's message is only known now
-        rule = ctx["rule"]
-        return align(keys, rule[2:]) if rule.startswith(": ") else Refusal(keys, rule, ctx["got"]), None
+        problem: Refusal = ctx["problem"]
+        if problem.rule.startswith(": "):
+            return align(keys, problem.rule[2:]), None
+        return problem.below(*keys[: len(keys) - len(problem.keys)]), None
     if kind in ("value_error", "assertion_error"):
         return align(keys, str(ctx["error"]), details["input"]), union
     if kind in ("union_tag_invalid", "union_tag_not_found"):
@@ -202,7 +202,7 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
     if keys and kind in ("float_type", "float_parsing", "int_type"):
         got += _duration_hint(str(keys[-1]), details["input"])
     if kind == "literal_error":
-        got += hint(str(details["input"]), _QUOTED.findall(ctx["expected"]))
+        got += did_you_mean(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)
     existing = _names_in(_sections_at(model, keys))
     if kind in ("model_type", "model_attributes_type") and existing:

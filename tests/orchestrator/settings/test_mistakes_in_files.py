@@ -206,6 +206,8 @@ def test_missing_section_is_reported(error_lines: ErrorLines) -> None:
     assert error_lines("name: x\nobjective: {name: branin}\n") == ["x.yaml: budget is required"]
     (line,) = error_lines("name: x\nobjective: {name: branin}\nn_trials: 5\n")
     assert line == "x.yaml:3: n_trials is not a known key; did you mean 'budget.evaluations'?"
+    (line,) = error_lines("name: x\nobjective: {name: branin}\nbudget.evaluations: 5\n")
+    assert line == "x.yaml:3: budget.evaluations is not a known key; write budget: {evaluations: …}"
     (line,) = error_lines("name: x\nbudget: {evaluations: 5}\n")
     assert line == "x.yaml: objective must have exactly one of name, callable and command, got none of them"
 
