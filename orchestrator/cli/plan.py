@@ -1,6 +1,7 @@
 """Describes a campaign before it runs, for `bbkb run --dry-run` and `bbkb validate`."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -165,12 +166,11 @@ def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken
     """Return the arms that a run would evaluate first, at most one for each worker."""
     problem = parts.problem
     progress = replay(problem, first_events(settings, parts, existing_results))
-    model = progress.model
-    existing = progress.campaign.existing_observations
-    if existing:
-        model = begin(problem.strategy, model, existing, problem.rng(BEGIN))
+    if existing := progress.campaign.existing_observations:
+        model = begin(problem.strategy, progress.model, existing, problem.rng(BEGIN))
+        progress = replace(progress, model=model)
     limit = min(settings.workers.count, settings.budget.evaluations) - len(parts.enqueued)
-    decision = problem.strategy.ask(model, progress.campaign.pending, limit) if limit > 0 else None
+    decision = progress.choose(problem, limit) if limit > 0 else None
     return [*parts.enqueued, *([pick.arm for pick in decision.picks] if isinstance(decision, Choose) else [])]
 
 

@@ -1,7 +1,8 @@
 """A campaign's problem (candidates, strategy, seed), and the two states that follow from its log:
 those of the campaign and of the strategy."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,11 +11,19 @@ import numpy as np
 from objectives.objective import Candidates
 from objectives.space import SearchSpace
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.checks import check_decision
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
 from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.strategy import AnyStrategy, EstimatesRewards, LearnsCurves, Recommends, StrategyState
+from orchestrator.bandit.strategy import (
+    AnyStrategy,
+    Decision,
+    EstimatesRewards,
+    LearnsCurves,
+    Recommends,
+    StrategyState,
+)
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import turn_of_stopped_trials
@@ -86,6 +95,15 @@ class Progress:
     model: StrategyState  # the strategy's state
     pool: Pool
 
+    def choose(self, problem: Problem, limit: int) -> Decision:
+        """Return the strategy's next decision about at most `limit` trials.
+
+        Raises CampaignError if the strategy raises an error or its decision is invalid.
+        """
+        with _strategy_errors("choosing a batch"):
+            decision = problem.strategy.ask(self.model, self.campaign.pending, limit)
+            return check_decision(decision, len(self.pool.candidates))
+
 
 def recommendation_of(
     problem: Problem, pool: Pool, model: StrategyState, sign: float
@@ -114,14 +132,20 @@ def begin_progress(problem: Problem) -> Progress:
 
     Raises CampaignError if the strategy raises an error.
     """
-    try:
+    with _strategy_errors("starting the strategy"):
         model = problem.strategy.init(problem.arms(), problem.rng(INIT))
+    return Progress(CampaignState(), model, problem.pool)
+
+
+@contextmanager
+def _strategy_errors(activity: str) -> Iterator[None]:
+    try:
+        yield
     except BbkbError:
         raise
     except Exception as error:
-        reason = f"{type(error).__name__} in starting the strategy: {error}{place_of(error)}"
+        reason = f"{type(error).__name__} in {activity}: {error}{place_of(error)}"
         raise CampaignError(f"{reason}\n{trace_of(error)}") from error
-    return Progress(CampaignState(), model, problem.pool)
 
 
 def advance(problem: Problem, progress: Progress, event: Event) -> Progress:

@@ -73,7 +73,7 @@ def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefr
     if isinstance(event, CandidatesGrown):
         return _compare_growth(problem, progress, event)
     limit = event.limit or progress.campaign.remaining
-    decision = problem.strategy.ask(progress.model, progress.campaign.pending, limit)
+    decision = progress.choose(problem, limit)
     picks = decision.picks if isinstance(decision, Choose) else ()
     continued = tuple(pick.trial for pick in picks if pick.trial is not None)
     if continued != event.continued:

@@ -13,6 +13,9 @@ from typer.testing import CliRunner
 from bbkb import CampaignError, Optimizer, Range, Result, load, strategy
 from orchestrator.bandit.strategies.uniform import Uniform
 from orchestrator.cli.main import app
+from orchestrator.cli.plan import first_arms
+from orchestrator.session.build import build
+from orchestrator.settings.loading import from_mapping
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 
@@ -97,6 +100,10 @@ def test_invalid_decision_is_refused_before_it_is_recorded(tmp_path: Path, decis
         )
     with pytest.raises(ValueError, match=rule):
         Optimizer({"x": Range(0.0, 1.0)}, "maximize", strategy=Odd()).ask()
+    base = {"name": "odd", "objective": {"name": "branin"}, "budget": {"evaluations": 1}}
+    settings = from_mapping({**base, "strategy": f"{__name__}:Odd"})
+    with pytest.raises(CampaignError, match=rule):
+        first_arms(settings, build(settings), None)
 
 
 def test_numbers_of_numpy_and_a_missing_reason_are_recorded(tmp_path: Path) -> None:
