@@ -24,8 +24,18 @@ from typing import IO, Annotated
 from typing_extensions import Doc
 
 from objectives.keywords import did_you_mean
-from objectives.machines import END_SECONDS, PLACEHOLDERS, Machine, gives_value, machine_of, single_machine
-from objectives.objective import Evaluation, InvalidValueError, ObjectiveError, Parameters, Report, folder_of
+from objectives.machines import END_SECONDS, PLACEHOLDERS, Machine, single_machine
+from objectives.objective import (
+    AttemptReport,
+    Evaluation,
+    InvalidValueError,
+    ObjectiveError,
+    Parameters,
+    Report,
+    folder_of,
+    gives_value,
+    machine_of,
+)
 from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
 from objectives.shell_text import places
@@ -218,7 +228,7 @@ class ShellCommand:
             start_new_session=True,
         )
         reports = ReportLines(report, process.pid)
-        keep = getattr(report, "write_output", None)
+        keep = report.write_output if isinstance(report, AttemptReport) else None
         output = _Tail(process.stdout, reports.take, keep)
         errors = _Tail(process.stderr, keep)
         try:

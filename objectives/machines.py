@@ -67,17 +67,6 @@ class Machine:
 PLACEHOLDERS = ("machine", "machines", "address", "port")
 
 
-def machine_of(report: object) -> Machine | None:
-    """Return the machine of the evaluation with this `report`; None if it takes one machine."""
-    return getattr(report, "machine", None)
-
-
-def gives_value(report: object) -> bool:
-    """Return whether the value of the evaluation comes from the process with this `report`."""
-    machine = machine_of(report)
-    return machine is None or machine.rank == 0
-
-
 def single_machine() -> Machine:
     """Return this machine as the only one of an evaluation."""
     return Machine(0, 1, ("127.0.0.1",), free_port())

@@ -4,15 +4,15 @@ is a failure."""
 import math
 from dataclasses import dataclass
 
-from objectives.machines import gives_value
 from objectives.objective import (
+    AttemptReport,
     Evaluation,
     HasPreparation,
     InvalidValueError,
     Objective,
     Parameters,
     Report,
-    TakesMetrics,
+    gives_value,
 )
 from objectives.returned import MissingValueError
 
@@ -41,7 +41,7 @@ class WithMetrics:
         """See `Objective`. Raises InvalidValueError if a metric is missing or not finite."""
         if not gives_value(report):
             return self.inner.evaluate(parameters, seed, report)
-        if isinstance(report, TakesMetrics):
+        if isinstance(report, AttemptReport):
             report.value_name = self.first
         try:
             evaluation = self.inner.evaluate(parameters, seed, report)

@@ -7,7 +7,7 @@ from math import isfinite  # bound here, as in `workers.results`
 from pathlib import Path
 
 from objectives.machines import Machine
-from objectives.objective import EvaluationStopped, InvalidValueError
+from objectives.objective import AttemptReport, EvaluationStopped, InvalidValueError
 from objectives.returned import check_bounds
 from workers.kept_reports import KeptReports
 from workers.messages import Reported
@@ -20,7 +20,7 @@ RECORDED_WHOLE = 1000  # the number of reports that are all recorded
 Publish = Callable[[Reported | None], bool]
 
 
-class Reports:
+class Reports(AttemptReport):
     """The `report` of one attempt: selects the reports to record, and publishes them.
 
     Of n reports, about `RECORDED_WHOLE` · (1 + ½ log₂(n / `RECORDED_WHOLE`)) are recorded: the

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from objectives.machines import gives_value
-from objectives.objective import Report, folder_of
+from objectives.objective import Report, folder_of, gives_value
 from objectives.trial import Trial
 
 
