@@ -23,7 +23,6 @@ from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.trainings.first import first_steps_without_budget
 from orchestrator.campaign.trainings.model_rule import TrainingRule
-from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.candidates.pool import Pool, arms_of
 from orchestrator.settings.goal_sections import check_goals as check_sections
 from orchestrator.settings.spaces import (
@@ -64,7 +63,6 @@ class StepsSetup:
         """Return `rules` with the rules for these trainings."""
         if self.steps is None:
             return rules
-        pauses = StoppingRule.pauses(STOPPED_FROM, self.steps)
         training = TrainingRule(
             first_trials=self.first_trials,
             first_steps=first_steps_without_budget(self.steps, self.checkpoints),
@@ -72,8 +70,7 @@ class StepsSetup:
             has_checkpoints=self.checkpoints,
             last_step=self.steps,
         )
-        stopping = pauses if self.checkpoints else StoppingRule.median(STOPPED_FROM)
-        return replace(rules, stopping=stopping, training=training)
+        return replace(rules, stopping=training.stopping(STOPPED_FROM), training=training)
 
     def check(self, strategy: AnyStrategy) -> None:
         """Raise ValueError if these arguments or `strategy` do not allow trainings in steps."""

@@ -119,7 +119,7 @@ def _trusts_forecast(state: CampaignState, trial: int) -> bool:
     stopped after one step and continued again.
     """
     trainings = state.trainings
-    return trial not in trainings.continued and trainings.step(trial) > _unreliable_steps(state)
+    return trial not in trainings.continued and trainings.step(trial) > _unreliable_steps(state, _first_pause(state))
 
 
 def _cause_at_rung(state: CampaignState, rule: StoppingRule, trial: int) -> StopCause | None:
@@ -170,12 +170,15 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     rule = state.rules.training
     if rule is None:
         return Turn.BY_BOUND
-    steps = state.trainings.steps.total
-    used = state.totals.chosen * _steps_before_pauses(state)
-    if rule.restarts or 0 < used < SHARE_OF_STARTS * steps:
+    steps = state.trainings.steps
+    pause = _first_pause(state)
+    # a pause takes effect at the next report; 0 if all pauses count as reliable
+    steps_before = (steps.next_report(pause) or pause) if pause else 0
+    used = state.totals.chosen * steps_before
+    if rule.restarts or 0 < used < SHARE_OF_STARTS * steps.total:
         return Turn.NEW_FIRST
-    is_unreliable = _unreliable_steps(state) > 0
-    return Turn.PAUSED_FIRST if is_unreliable and used > LARGEST_SHARE_OF_STARTS * steps else Turn.BY_BOUND
+    is_late = used > LARGEST_SHARE_OF_STARTS * steps.total
+    return Turn.PAUSED_FIRST if is_late and _unreliable_steps(state, pause) > 0 else Turn.BY_BOUND
 
 
 def _first_pause(state: CampaignState) -> int:
@@ -191,19 +194,11 @@ def _first_pause(state: CampaignState) -> int:
     return first_reliable_pause(rules.stopping, rule.last_step, dict(learned.steps))
 
 
-def _steps_before_pauses(state: CampaignState) -> int:
-    """Return the number of steps of a new trial on the way to its first reliable pause, which takes
-    effect at the next report; 0 if all pauses count as reliable."""
-    pause = _first_pause(state)
-    return (state.trainings.steps.next_report(pause) or pause) if pause else 0
-
-
-def _unreliable_steps(state: CampaignState) -> int:
+def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
     """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
     rules = state.rules
     if rules.stopping is None or rules.training is None or not rules.training.bounds_starts:
         return 0
-    first_pause = _first_pause(state)
     return first_pause - 1 if first_pause > rules.stopping.step_of_next_rung(0) else 0
 
 

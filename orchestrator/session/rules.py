@@ -25,7 +25,7 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
     """Return the rules of a session with `slots` concurrent evaluations (0 before the first session)."""
     budget = settings.budget
     workers = settings.workers
-    stopping = settings.early_stopping
+    stopping, training = _early_stopping(settings.early_stopping, settings.strategy)
     return Rules(
         evaluations=budget.evaluations,
         steps=budget.steps,
@@ -33,8 +33,8 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
         target=budget.target,
         stop_when=None if budget.stop_when is None else StopWhen(**budget.stop_when.model_dump()),
         goals=goals_of(settings),
-        stopping=_stopping(stopping, settings.strategy),
-        training=_training(stopping, settings.strategy),
+        stopping=stopping,
+        training=training,
         retries=RetryRules(
             after_errors=workers.retries,
             memory_factor=workers.retry_memory_factor,
@@ -59,30 +59,23 @@ def goals_of(settings: Settings) -> CampaignGoals:
     )
 
 
-def _stopping(
+def _early_stopping(
     rule: AshaSettings | MedianSettings | ModelStoppingSettings | None, strategy: AnyStrategy
-) -> StoppingRule | None:  # fmt: skip
+) -> tuple[StoppingRule | None, TrainingRule | None]:
+    if isinstance(strategy, PBT):
+        # one member is trained to its end, so that a budget of steps always yields a result
+        population = TrainingRule(
+            continues=True, has_checkpoints=True, finish=1, last_step=strategy.last_step, is_population=True
+        )  # fmt: skip
+        return StoppingRule.every(strategy.interval), population
     match rule:
         case None:
-            return StoppingRule.every(strategy.interval) if isinstance(strategy, PBT) else None
+            return None, None
         case AshaSettings():
-            return StoppingRule.asha(rule.reduction, rule.first_step)
-        case ModelStoppingSettings(continues=True):
-            return StoppingRule.pauses(rule.after, rule.last_step)
-        case MedianSettings() | ModelStoppingSettings():
-            return StoppingRule.median(rule.after)
-
-
-def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
-    if isinstance(strategy, PBT):
-        end = strategy.last_step
-        # one member is trained to its end, so that a budget of steps always yields a result
-        return TrainingRule(
-            continues=True, has_checkpoints=True, finish=1, last_step=end, is_population=True
-        )  # fmt: skip
-    if not isinstance(rule, ModelStoppingSettings):
-        return None
-    return TrainingRule(
+            return StoppingRule.asha(rule.reduction, rule.first_step), None
+        case MedianSettings():
+            return StoppingRule.median(rule.after), None
+    training = TrainingRule(
         first_trials=rule.first_trials or 0,
         first_steps=rule.first_steps or 1,
         continues=bool(rule.continues),
@@ -93,6 +86,7 @@ def _training(rule: object, strategy: AnyStrategy) -> TrainingRule | None:
         bounds_starts=True,
         keep_checkpoints=rule.keep_checkpoints,
     )
+    return training.stopping(rule.after), training
 
 
 def _strategy(strategy: object) -> StrategyRules:

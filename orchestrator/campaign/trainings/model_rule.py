@@ -3,6 +3,8 @@
 from collections.abc import Container
 from dataclasses import dataclass
 
+from orchestrator.campaign.trainings.rungs import StoppingRule
+
 # After the first 60 trials, every twentieth is a witness, which is trained to its end whatever a
 # rule says, so that a wrong belief of the model is noticed. Each witness takes a whole training:
 # with fewer trials, witnesses would take a tenth of the budget.
@@ -32,6 +34,13 @@ class TrainingRule:
     keep_checkpoints: int | None = None
     # whether the trials are members of a population, in which new trials copy checkpoints
     is_population: bool = False
+
+    def stopping(self, after: int) -> StoppingRule:
+        """Return the comparison at rungs. Trials with checkpoints pause at ½, ¼, … of a training;
+        others are compared with the median. `after`: the first possible step."""
+        if self.has_checkpoints:
+            return StoppingRule.pauses(after, self.last_step)
+        return StoppingRule.median(after)
 
     @property
     def restarts(self) -> bool:
