@@ -191,6 +191,7 @@ class Constant:
     when: WhenOption = None
 
     def __post_init__(self) -> None:
+        _check_finite("constant", self.levels)
         _set_options(self)
 
     @property
@@ -280,12 +281,20 @@ def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
     return listed
 
 
+def _check_finite(name: str, levels: Iterable[Scalar]) -> None:
+    """Raise ValueError for NaN, which equals no value, and for infinite numbers, which JSON lacks."""
+    for level in levels:
+        if isinstance(level, float) and not math.isfinite(level):
+            raise ValueError(f"{name} must not be infinite or NaN, got {level}; write the text {str(level)!r}")
+
+
 def _set_values(parameter: Choice | Ordered, name: str) -> None:
     """Check the values, which are the field `name`."""
     levels = _as_tuple(name, getattr(parameter, name))
     object.__setattr__(parameter, name, levels)
     if not levels:
         raise ValueError(f"{name} must hold at least one value, got none")
+    _check_finite(name, levels)
     previous: set[Scalar] = set()
     for level in levels:
         # compared by equality: 1, 1.0 and True count as one value, as they do for most objectives

@@ -1,9 +1,9 @@
 """The search space of a campaign file: `space`, `forbid` and `enqueue`."""
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,7 @@ def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Ref
 
 
 def _build_parameter(options: object) -> Parameter:
-    if isinstance(options, Parameter):  # values from Python may be infinite or NaN
+    if isinstance(options, Parameter):
         return options
     fields = as_mapping(options, _example(options))
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
@@ -198,13 +198,10 @@ def _build_parameter(options: object) -> Parameter:
 
 def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
     """Return the broken rule on the values of a parameter; an empty text if there is none."""
-    levels = [level for value in fields.values() for level in (value if isinstance(value, list | tuple) else [value])]
-    if any(isinstance(level, float) and not math.isfinite(level) for level in levels):
-        # JSON, the format of stored settings and parameters, cannot represent them
-        return "must hold finite numbers only"
     if kind is Range and bool in map(type, (fields.get("low"), fields.get("high"))):
         return "must have numbers as low and high, or choices: [false, true]"
-    if kind in (Choice, Ordered) and any(isinstance(level, Mapping | list | tuple) for level in levels):
+    listed = (value for value in fields.values() if isinstance(value, list | tuple))
+    if kind in (Choice, Ordered) and any(isinstance(each, Mapping | list | tuple) for each in chain(*listed)):
         return "must hold texts, numbers, true, false or null: name each one, and let the objective look up the name"
     return ""
 

@@ -1,5 +1,6 @@
 """`objectives.parameters`: The kinds of parameters of a search space."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -39,6 +40,7 @@ def test_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], par
         (lambda: Range(-1e308, 1e308), "high - low must be a finite number"),
         (lambda: Range(0, 1, log=True), "low must be > 0 on a log scale, got 0"),
         (lambda: Range(0.5, 2, integer=True), "low and high of integers must be whole, got low=0.5"),
+        (lambda: Choice((1, math.nan)), "choices must not be infinite or NaN, got nan; write the text 'nan'"),
         (lambda: Choice(()), "choices must hold at least one value"),
         (lambda: Choice(("a", "b", "a")), "choices must differ from each other, got 'a' twice"),
         (lambda: Ordered((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),

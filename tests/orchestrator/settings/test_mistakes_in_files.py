@@ -58,7 +58,10 @@ space: {a: {low: 1, high: 0}} => 4: space.a.low must be < high, got low=1.0, hig
 space: {a: {low: 1}} => 4: space.a.high is required
 space: {a: {from: 1}} => 4: space.a must have low and high, or choices
 space: {a: 3} => 4: space.a must be a mapping such as {low: 0, high: 1}, got 3
-space: {a: {ordered: [1, .inf]}} => 4: space.a must hold finite numbers only
+space: {a: {ordered: [1, .inf]}} => 4: space.a.ordered must not be infinite or NaN, got inf; write
+space: {a: {choices: [.nan, 1]}} => space.a.choices must not be infinite or NaN, got nan; write
+space: {a: {constant: .nan}} => 4: space.a.constant must not be infinite or NaN
+space: {a: {low: 0, high: .inf}} => 4: space.a.
 space: {a: [0.5, 3]} => such as {low: 0.5, high: 3} or {choices: [0.5, 3]}, got [0.5, 3]
 space: {a: [3, 0.5]} => must be a mapping such as {choices: [3, 0.5]}, got [3, 0.5]
 space: [a] => 4: space must be a mapping such as
