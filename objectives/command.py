@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shlex
 import signal
 import string
 import subprocess
@@ -44,6 +45,7 @@ KEPT_BYTES = 65536  # the number of bytes kept from the end of each output strea
 # the limits on the standard error in a failure's message
 KEPT_LINES = 20
 KEPT_CHARACTERS = 4000
+ALL = "args"  # the placeholder for all parameters, unless one has this name
 # the longest wait for the pipes to close; only a child outside the process group can keep them open
 DRAIN_SECONDS = 5.0
 
@@ -71,7 +73,9 @@ class ShellCommand:
     A value reaches the shell in an environment variable and is never part of the command's text, so
     the shell neither executes nor splits it. A placeholder inside quotes is rejected, because the
     shell would not read it as one word. `{name:.3g}` formats as in Python; `{{` and `}}` are
-    literal braces. The environment of the command contains BBKB_PARAMETERS (JSON), BBKB_SEED,
+    literal braces. `{args}` is replaced by `--name=value` for each parameter that exists. The
+    environment of the command contains PYTHONUNBUFFERED=1, unless the variable is set, so that
+    Python's reports arrive when they are printed, and BBKB_PARAMETERS (JSON), BBKB_SEED,
     BBKB_RESULT (the path of a JSON file that the command may write) and, if trials have folders,
     BBKB_FOLDER (the trial's folder). The value of the evaluation is the number in the JSON file, or
     its entry `value`; other entries are metrics. Without this file, the value is the last non-empty
@@ -103,7 +107,7 @@ class ShellCommand:
         """Raise ObjectiveError for an unknown placeholder or a missing working directory."""
         names = list(parameters)
         for _, name, _ in self._pieces():
-            if name is not None and name not in names and name not in PLACEHOLDERS:
+            if name is not None and name not in (*names, *PLACEHOLDERS, ALL):
                 raise ObjectiveError(
                     f"objective.command: {{{name}}} must be one of the parameters {', '.join(names)}"
                     f"{did_you_mean(name, names)} (a literal brace is written {{{{ or }}}})"
@@ -114,7 +118,7 @@ class ShellCommand:
         """List the parameters that the text lacks, if it contains others."""
         used = {name for _, name, _ in self._pieces()}
         names = list(parameters)
-        is_complete = used.isdisjoint(names) or "BBKB_PARAMETERS" in self.command
+        is_complete = used.isdisjoint(names) or ALL in used.difference(names) or "BBKB_PARAMETERS" in self.command
         return [] if is_complete else [name for name in names if name not in used]
 
     def missing_program(self) -> str:
@@ -158,7 +162,7 @@ class ShellCommand:
             machine = machine_of(report)
             if machine is not None:
                 supplied |= machine.environment() | {"BBKB_HOSTFILE": str(machine.write_hostfile(Path(folder)))}
-            text, values = self._substitute({**self._placeholders(machine), **parameters})
+            text, values = self._substitute(parameters, self._placeholders(machine))
             output, left_out = self._run(text, {**supplied, **values}, report)
             if not gives_value(report):
                 return Evaluation(math.nan)
@@ -203,16 +207,19 @@ class ShellCommand:
                     f'--x={{{name}}} without quotes, or v={{{name}}}; … "$v" inside of them'
                 )
 
-    def _substitute(self, parameters: Parameters) -> tuple[str, dict[str, str]]:
+    def _substitute(self, parameters: Parameters, machine: Mapping[str, object]) -> tuple[str, dict[str, str]]:
         """Return the command with environment variables for placeholders, and their values."""
         text = ""
         values = dict[str, str]()
+        words = {**machine, **parameters}
+        options = {f" {shlex.quote(f'--{name}')}=": value for name, value in parameters.items()}
         for literal, name, form in self._pieces():
             text += literal
-            if name is not None and name in parameters:
+            named = {"": words[name]} if name in words else options if name == ALL else {}
+            for option, value in named.items():
                 variable = f"BBKB_ARGUMENT_{len(values)}"
-                values[variable] = format(_plain(parameters[name]), form)
-                text += f'"${variable}"'
+                values[variable] = format(_plain(value), form)
+                text += f'{option}"${variable}"'
         return text, values
 
     def _run(self, text: str, variables: Mapping[str, str], report: Report) -> tuple[str, dict[str, str]]:
@@ -221,7 +228,7 @@ class ShellCommand:
         process = subprocess.Popen(
             ["/bin/sh", "-c", WRAPPER, "bbkb", text, limit],
             cwd=self.working_directory,
-            env={**os.environ, **self.environment, **variables},
+            env={"PYTHONUNBUFFERED": "1", **os.environ, **self.environment, **variables},
             stdin=subprocess.PIPE,  # the lifeline
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

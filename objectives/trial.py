@@ -126,5 +126,5 @@ def _others(metrics: Mapping[str, object], name: str) -> dict[str, float]:
 def _print_report(value: float, step: int | None = None, **metrics: float) -> None:
     """Print a report; in a campaign's command on a separate line, even after a progress bar."""
     named = "".join(f" {name}={number!r}" for name, number in metrics.items())
-    line = f"BBKB_REPORT {step} {value!r}{named}"
-    print(f"\n{line}" if "BBKB_RESULT" in os.environ else line, flush=True)
+    start = "\n" if "BBKB_RESULT" in os.environ else ""
+    print(f"{start}BBKB_REPORT {step} {value!r}{named}\n", end="", flush=True)  # in one piece

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.command import KEPT_BYTES, CommandFailedError, ShellCommand
-from objectives.objective import Evaluation, InvalidValueError, ObjectiveError
+from objectives.objective import Evaluation, EvaluationStopped, InvalidValueError, ObjectiveError
 from tests.waiting import is_alive, wait_until
 
 PYTHON = shlex.quote(sys.executable)
@@ -48,6 +48,27 @@ def test_parameters_and_seed_are_in_the_environment(tmp_path: Path) -> None:
     script = "import json, os; print(json.loads(os.environ['BBKB_PARAMETERS'])['x'] + int(os.environ['BBKB_SEED']))"
     assert run(f"{PYTHON} -c {shlex.quote(script)}", {"x": 0.5}, seed=7).value == 7.5
     assert run("test $PWD -ef {here} && echo 1", {"here": str(tmp_path)}, working_directory=str(tmp_path)).value == 1
+
+
+def test_args_are_all_existing_parameters_as_options() -> None:
+    script = "import sys; print(int(sys.argv[1:] == ['--lr=-0.1', '--of b=it is', '--momentum=0.9']))"
+    parameters = {"lr": -0.1, "of b": "it is", "momentum": 0.9}
+    command = ShellCommand(f"{PYTHON} -c {shlex.quote(script)} {{args}}")
+    assert command.evaluate(parameters, 0, report).value == 1
+    assert command.evaluate({"lr": -0.1}, 0, report).value == 0
+    assert command.unused(parameters) == []
+    assert run("echo {args}", {"args": 3}).value == 3
+
+
+def test_report_of_a_python_command_arrives_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    script = "import os, time; print('BBKB_REPORT 1 0.5'); time.sleep(20); os._exit(0)"
+
+    def stop(value: object, step: int | None = None, **metrics: float) -> None:
+        raise EvaluationStopped
+
+    with pytest.raises(EvaluationStopped):
+        ShellCommand(f"{PYTHON} -c {shlex.quote(script)}").evaluate({}, 0, stop)
 
 
 def test_value_is_the_last_line_that_is_not_empty() -> None:
