@@ -3,13 +3,14 @@
 This module imports little, so that Ray can start while the other modules of a session are imported.
 """
 
+import sys
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import UserError
 from orchestrator.futures import settle
-from orchestrator.running.coordinator.environment import named_cluster
+from orchestrator.running.coordinator.environment import named_cluster, probe
 
 if TYPE_CHECKING:
     from orchestrator.running.coordinator.cluster import Cluster
@@ -17,7 +18,13 @@ if TYPE_CHECKING:
 
 
 def check_address(settings: "Settings", address: str | None) -> None:
-    """Raise UserError if a Ray cluster is specified and the executor is not Ray."""
+    """Raise UserError if a Ray cluster is specified and the executor is not Ray, or the cluster does
+    not answer. A mistaken address then leaves no run."""
+    named = named_cluster(address)
+    ray = sys.modules.get("ray")
+    is_connected = ray is not None and ray.is_initialized()
+    if settings.workers.traits.on_ray and named not in (None, "auto") and not is_connected:
+        probe(named)
     if address is not None and not settings.workers.traits.on_ray:
         raise UserError(
             f"an address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "

@@ -10,8 +10,6 @@ variables override each of these options.
 import logging
 import math
 import os
-import socket
-import ssl
 import sys
 import threading
 from dataclasses import dataclass, replace
@@ -27,13 +25,12 @@ from ray.job_config import JobConfig
 import orchestrator
 from orchestrator.errors import UserError
 from orchestrator.files import PRIVATE_FOLDER
-from orchestrator.running.coordinator.environment import named_cluster, require_token
+from orchestrator.running.coordinator.environment import named_cluster, probe, require_token
 from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores, lost_process, postponing
 from orchestrator.wording import plural
 from workers.on_ray.places import NamedNode
 from workers.on_ray.ray_settings import RAY_SETTINGS
 
-_PROBE_SECONDS = 5.0
 # The number of processes that Ray starts concurrently, for each core. With Ray's default of 1, most
 # workers start after the coordinator and take its processor time, because Ray lowers the priority
 # of a process only after its start.
@@ -169,7 +166,7 @@ def _start(logical_cpus: int, dashboard: bool, name: str) -> Cluster:
 
 def _join(address: str, name: str) -> Cluster:
     if address != "auto":
-        _probe(address)
+        probe(address)
     try:
         context = _init(name, address=address)
     except (RuntimeError, ValueError, OSError, RayError) as error:
@@ -237,49 +234,6 @@ def _runtime_env() -> dict[str, str] | None:
             "install bbkb in an environment whose path has none, rename the package, or use workers.executor: inline"
         )
     return {"worker_process_setup_hook": "bbkb.import_own_packages"}
-
-
-def _probe(address: str) -> None:
-    """Raise UserError if nothing listens at `address`. Ray itself would retry for half a minute."""
-    host, _, port = address.rpartition(":")
-    # a larger port is not refused by the resolver, which keeps its last 16 bits
-    if "://" in address or not host or not port.isdecimal() or int(port) > 65535:
-        raise UserError(
-            f"--address (or RAY_ADDRESS) must be host:port of a cluster's head, or auto, got {address!r}; "
-            "to work from outside a cluster, hand the campaign to it with `ray job submit`"
-        )
-    try:
-        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS)
-    except OSError as error:
-        raise UserError(
-            f"--address (or RAY_ADDRESS) must name a running Ray cluster, got {address}: {error}; "
-            "start one with `ray start --head`, or leave the address out to use this machine"
-        ) from error
-    has_tls = _speaks_tls(connection)
-    wants_tls = os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
-    if has_tls and not wants_tls:
-        raise UserError(
-            f"the Ray cluster at {address} uses TLS, so RAY_USE_TLS must be 1, with RAY_TLS_CA_CERT, "
-            "RAY_TLS_SERVER_CERT and RAY_TLS_SERVER_KEY: source the .env file of this machine (docs/security.md)"
-        )
-    if wants_tls and not has_tls:
-        raise UserError(
-            f"RAY_USE_TLS must be 0 for a Ray cluster without TLS, got 1, and {address} has no TLS: unset it, or "
-            "start the cluster with TLS"
-        )
-
-
-def _speaks_tls(connection: socket.socket) -> bool:
-    """Return whether the server answers a TLS handshake. Ray checks the certificate later."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    try:
-        with connection, context.wrap_socket(connection):
-            return True
-    except OSError:
-        return False
 
 
 def _refusal(address: str, error: Exception) -> str:

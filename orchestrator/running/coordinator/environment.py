@@ -1,6 +1,6 @@
-"""Ray's environment variables: the specified cluster, and the token of a Ray that this process
-starts. The token is in a file that only this user can read. The process removes the file when it
-exits; if it is killed, the next process removes it.
+"""Ray's environment: the specified cluster, whether it answers, and the token of a Ray that this
+process starts. The token is in a file that only this user can read. The process removes the file
+when it exits; if it is killed, the next process removes it.
 """
 
 import atexit
@@ -8,16 +8,20 @@ import contextlib
 import os
 import secrets
 import shutil
+import socket
+import ssl
 import tempfile
 from functools import cache
 from pathlib import Path
 
+from orchestrator.errors import UserError
 from orchestrator.store.lease import Identity
 
 # the folder of a token, and the files in it
 _PREFIX = "bbkb-token-"
 _TOKEN = "token"
 _OWNER = "owner"
+_PROBE_SECONDS = 5.0  # the longest wait for a connection, and for its answer
 
 
 def named_cluster(address: str | None) -> str | None:
@@ -25,6 +29,49 @@ def named_cluster(address: str | None) -> str | None:
     cluster."""
     named = address or os.environ.get("RAY_ADDRESS") or "local"
     return None if named == "local" else named
+
+
+def probe(address: str) -> None:
+    """Raise UserError if nothing listens at `address`. Ray itself would retry for half a minute."""
+    host, _, port = address.rpartition(":")
+    # a larger port is not refused by the resolver, which keeps its last 16 bits
+    if "://" in address or not host or not port.isdecimal() or int(port) > 65535:
+        raise UserError(
+            f"--address (or RAY_ADDRESS) must be host:port of a cluster's head, or auto, got {address!r}; "
+            "to work from outside a cluster, hand the campaign to it with `ray job submit`"
+        )
+    try:
+        connection = socket.create_connection((host.strip("[]"), int(port)), timeout=_PROBE_SECONDS)
+    except OSError as error:
+        raise UserError(
+            f"--address (or RAY_ADDRESS) must name a running Ray cluster, got {address}: {error}; "
+            "start one with `ray start --head`, or leave the address out to use this machine"
+        ) from error
+    has_tls = _speaks_tls(connection)
+    wants_tls = os.environ.get("RAY_USE_TLS", "").lower() in ("1", "true")
+    if has_tls and not wants_tls:
+        raise UserError(
+            f"the Ray cluster at {address} uses TLS, so RAY_USE_TLS must be 1, with RAY_TLS_CA_CERT, "
+            "RAY_TLS_SERVER_CERT and RAY_TLS_SERVER_KEY: source the .env file of this machine (docs/security.md)"
+        )
+    if wants_tls and not has_tls:
+        raise UserError(
+            f"RAY_USE_TLS must be 0 for a Ray cluster without TLS, got 1, and {address} has no TLS: unset it, or "
+            "start the cluster with TLS"
+        )
+
+
+def _speaks_tls(connection: socket.socket) -> bool:
+    """Return whether the server answers a TLS handshake. Ray checks the certificate later."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        with connection, context.wrap_socket(connection):
+            return True
+    except OSError:
+        return False
 
 
 def require_token() -> Path | None:

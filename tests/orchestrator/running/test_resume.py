@@ -133,6 +133,13 @@ def test_address_is_rejected_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path
     assert not (folder / "runs").exists()
 
 
+def test_run_without_the_named_cluster_leaves_no_folder(bbkb: Bbkb, folder: Path) -> None:
+    (folder / "ray.yaml").write_text("name: ray\nobjective: {name: branin}\nbudget: {evaluations: 4}\n")
+    done = bbkb(folder, "run", "ray.yaml", "--address", "127.0.0.1:1")
+    assert (done.returncode, "must name a running Ray cluster, got 127.0.0.1:1" in done.stderr) == (2, True)
+    assert not (folder / "runs").exists()
+
+
 def test_report_is_not_written_through_a_link_of_the_runs_folder(bbkb: Bbkb, folder: Path) -> None:
     bbkb(folder, *ONE_LINE)
     precious, link = folder / "precious.txt", folder / "runs" / "2026-first" / "report.html"

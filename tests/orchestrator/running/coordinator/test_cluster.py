@@ -17,7 +17,7 @@ import ray
 
 import workers
 from orchestrator.errors import UserError
-from orchestrator.running.coordinator import cluster
+from orchestrator.running.coordinator import cluster, environment
 from orchestrator.running.coordinator.cluster import connect, disconnect
 from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores
 
@@ -250,7 +250,7 @@ def test_cluster_that_rejects_the_token_is_a_users_error_with_a_remedy(
         raise error
 
     monkeypatch.setattr(cluster, "_init", refuse)
-    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 0.2)  # this server does not respond
+    monkeypatch.setattr(environment, "_PROBE_SECONDS", 0.2)  # this server does not respond
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=remedy):
@@ -260,7 +260,7 @@ def test_cluster_that_rejects_the_token_is_a_users_error_with_a_remedy(
 @pytest.mark.usefixtures("without_connection")
 def test_tls_on_one_side_only_is_a_users_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_USE_TLS", "1")
-    monkeypatch.setattr(cluster, "_PROBE_SECONDS", 0.2)
+    monkeypatch.setattr(environment, "_PROBE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(UserError, match=f"RAY_USE_TLS must be 0 .* {address} has no TLS"):
