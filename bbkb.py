@@ -109,10 +109,14 @@ import_own_packages()
 
 def main() -> None:
     """Run the `bbkb` command with this process's arguments, and exit with its exit code."""
-    # imported here to keep a script's `import bbkb` fast
-    from orchestrator.cli.main import main as command
+    try:
+        # imported here to keep a script's `import bbkb` fast
+        from orchestrator.cli.main import main as command
 
-    command()
+        command()
+    except KeyboardInterrupt:
+        print("bbkb: interrupted", file=sys.stderr)
+        sys.exit(130)
 
 
 def _run_process() -> None:

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 
 from objectives.errors import ObjectiveError
 from orchestrator.display.console import SafeConsole
-from orchestrator.display.terminal import FAILED, INTERRUPTED, USERS_MISTAKE
+from orchestrator.display.terminal import FAILED, USERS_MISTAKE
 from orchestrator.errors import BbkbError, UserError
 from orchestrator.version import __version__
 
@@ -146,8 +146,6 @@ def main() -> None:
         _complain(error, USERS_MISTAKE)
     except BbkbError as error:
         _complain(error, FAILED)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
 
 
 def _complain(error: Exception, code: int) -> None:

@@ -12,8 +12,7 @@ from orchestrator.wording import printable
 
 FAILED = 1
 USERS_MISTAKE = 2
-INTERRUPTED = 130
-EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": INTERRUPTED}  # by outcome
+EXIT_CODES = {"finished": 0, "failed": FAILED, "interrupted": 130}  # by outcome
 
 
 def say(console: Console, line: str) -> None:

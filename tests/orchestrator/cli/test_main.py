@@ -196,6 +196,20 @@ def test_campaign_with_only_failures_exits_with_1_and_names_the_cause(bbkb: Bbkb
     assert "the disk is on fire" in quiet.stderr
 
 
+def test_interrupt_during_the_imports_is_one_line() -> None:
+    script = """
+import sys, bbkb
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name == "orchestrator.cli.main":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+bbkb.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "bbkb: interrupted\n")
+
+
 def interrupt(
     folder: Path, executor: str, seconds: float, until: tuple[str, int], times: int, ignored: str = "PIPE"
 ) -> str:
