@@ -8,9 +8,10 @@ are in its event log, which is complete without it.
 
 import json
 import logging
+import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Literal
@@ -29,6 +30,10 @@ _ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})  # not escaped by `printab
 
 # the run of the current session, whose log gets its lines; None in other threads
 _FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
+# the handlers of the open sessions, in any thread
+_SESSIONS: list[logging.Handler] = []
+_CHANGING = threading.Lock()
+_PROGRAM = ExitStack()  # restores the program's own settings after the last session
 
 logging.getLogger(ROOT).addHandler(logging.NullHandler())  # so that a library does not print warnings
 
@@ -50,28 +55,42 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
     logger = logging.getLogger(ROOT)
     handler = _handler(folder)
     handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))
-    level_before = logger.level
-    propagated_before = logger.propagate
-    handlers = [handler, *([_RootHandlers(logger.getEffectiveLevel())] if propagated_before else [])]
+    handler.setLevel(level.upper())
     handler.addFilter(lambda _: _FOLDER.get() in (folder, None))
     outer = _FOLDER.get()
     _FOLDER.set(folder)
-    logger.setLevel(level.upper())
-    logger.propagate = False
-    for each in handlers:
-        logger.addHandler(each)
+    with _CHANGING:
+        if not _SESSIONS:
+            _take_over(logger)
+        _SESSIONS.append(handler)
+        logger.addHandler(handler)
+        logger.setLevel(min(each.level for each in _SESSIONS))
     try:
         yield
     finally:
-        for each in handlers:
-            logger.removeHandler(each)
-        logger.setLevel(level_before)
-        logger.propagate = propagated_before
+        with _CHANGING:
+            _SESSIONS.remove(handler)
+            logger.removeHandler(handler)
+            if _SESSIONS:
+                logger.setLevel(min(each.level for each in _SESSIONS))
+            else:
+                _PROGRAM.close()
         if _FOLDER.get() == folder:  # otherwise another thread ends the session
             _FOLDER.set(outer)
         # a full disk at the end must not hide the outcome of the session
         with suppress(OSError):
             handler.close()
+
+
+def _take_over(logger: logging.Logger) -> None:
+    """Send the program only the records of its own level until `_PROGRAM` is closed."""
+    _PROGRAM.callback(logger.setLevel, logger.level)
+    if logger.propagate:
+        program = _RootHandlers(logger.getEffectiveLevel())
+        logger.addHandler(program)
+        logger.propagate = False
+        _PROGRAM.callback(logger.removeHandler, program)
+        _PROGRAM.callback(setattr, logger, "propagate", True)
 
 
 def _handler(folder: Path) -> logging.Handler:

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from contextvars import copy_context
 from pathlib import Path
 
@@ -85,6 +86,21 @@ def test_campaign_in_an_evaluation_has_its_own_log(tmp_path: Path) -> None:
         pool.submit(ended_elsewhere.__exit__, None, None, None).result()
     lines = [(folder / FILE_NAME).read_text().rpartition(": ")[2] for folder in folders]
     assert lines == ["after\n", "inside\n"]
+
+
+def test_session_keeps_its_level_if_one_that_began_before_ends_first(tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    ends = []
+    for folder in folders:
+        folder.mkdir()
+        ends.append(ExitStack())
+        ends[-1].enter_context(log_into(folder, "c", "info", "text"))
+    for end in ends:
+        LOGGER.info("shown")
+        end.close()
+    assert [len((folder / FILE_NAME).read_text().splitlines()) for folder in folders] == [0, 2]
+    root = logging.getLogger(logs.ROOT)
+    assert (root.level, root.propagate, len(root.handlers)) == (logging.NOTSET, True, 1)
 
 
 def test_log_without_the_folder_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
