@@ -236,7 +236,7 @@ def tune(
             which later campaigns of this process also use.
         progress: whether a terminal or a notebook displays the progress.
         on_result: called once for each trial that has ended, in this process, shortly after its
-            result was stored.
+            result was stored. `tune` returns after the last call; Ctrl-C ends a wait for it.
         resume: the folder of a run to continue. True continues the run that `run` names, or starts
             it if it does not exist.
 
