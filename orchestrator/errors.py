@@ -17,14 +17,21 @@ the value, the place and the remedy.
 """
 
 import traceback
+import warnings
 
 from objectives.errors import BbkbError as BbkbError  # the root of the tree
 from objectives.errors import warn_user
 
 
-def warn_of_older(message: str) -> None:
-    """Warn about an older spelling. `message` has the spelling and its replacement."""
-    warn_user(f"{message}; the older spelling will be removed in version 0.4", FutureWarning)
+def warn_of_older(message: str, place: str = "") -> None:
+    """Warn about an older spelling at `place`, a file and its line, or else at the line of the
+    user's program. `message` has the spelling and its replacement."""
+    text = f"{message}; the older spelling will be removed in version 0.4"
+    file, _, line = place.rpartition(":")
+    if line.isdecimal():
+        warnings.warn_explicit(text, FutureWarning, file, int(line))
+    else:
+        warn_user(text, FutureWarning)
 
 
 class UserError(BbkbError):

@@ -102,9 +102,9 @@ class _Moved:
 
     def warn(self, document: Document) -> None:
         """Warn about the older spelling, and give the new one."""
-        written = f"{document.place(self.keys)}: {dotted_key(self.keys)} is an older spelling"
         remedy = f"write known_results: [{excerpt(self.source)}]"
-        warn_of_older(f"{written}: {remedy}")
+        message = f"{dotted_key(self.keys)} is an older spelling: {remedy}"
+        warn_of_older(message, document.place(self.keys))
 
 
 def with_known_results(document: Document) -> Document:

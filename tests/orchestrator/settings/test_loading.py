@@ -81,10 +81,10 @@ def test_warm_start_of_an_older_file_is_a_source_beside_the_campaign_file(
 ) -> None:
     strategy = f"strategy: {{name: gp_ucb, warm_start: {start}}}"
     (tmp_path / "x.yaml").write_text(f"name: x\nobjective: {{name: branin}}\nbudget: {{evaluations: 5}}\n{strategy}\n")
-    with pytest.warns(
-        FutureWarning, match=r"x\.yaml:4: strategy\.warm_start is an older spelling: write known_results"
-    ):
+    older = r"^strategy\.warm_start is an older spelling: write known_results"
+    with pytest.warns(FutureWarning, match=older) as warned:
         settings = load(tmp_path / "x.yaml")
+    assert (warned[0].filename, warned[0].lineno) == (str(tmp_path / "x.yaml"), 4)
     located = {key: value and value.format(folder=tmp_path) for key, value in source.items()}
     assert settings.resolved()["known_results"] == [located]
     assert isinstance(warm_start_of(settings.strategy), DataStart)
