@@ -3,6 +3,7 @@ resumes."""
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -133,7 +134,10 @@ def test_address_is_rejected_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path
     assert not (folder / "runs").exists()
 
 
-def test_run_without_the_named_cluster_leaves_no_folder(bbkb: Bbkb, folder: Path) -> None:
+def test_run_without_the_named_cluster_leaves_no_folder(
+    bbkb: Bbkb, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # another test may have left a connection
     (folder / "ray.yaml").write_text("name: ray\nobjective: {name: branin}\nbudget: {evaluations: 4}\n")
     done = bbkb(folder, "run", "ray.yaml", "--address", "127.0.0.1:1")
     assert (done.returncode, "must name a running Ray cluster, got 127.0.0.1:1" in done.stderr) == (2, True)
