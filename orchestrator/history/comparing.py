@@ -66,7 +66,7 @@ def _means_over_seeds(
     Only the first run with each seed is included. Return no row if the settings of all runs differ.
     """
     alike: dict[str, dict[object, float]] = {}  # settings without the seed → seed → value
-    keys = [_without_seed(history) for history in histories]
+    keys = [without_seed(history) for history in histories]
     for key, history, result in zip(keys, histories, results, strict=True):
         value = getattr(result, attribute, None)
         if value is not None and len(history.goals.objectives) == 1:
@@ -74,7 +74,7 @@ def _means_over_seeds(
     return _if_any(name, [_mean_text([*alike.get(key, {}).values()]) for key in keys])
 
 
-def _without_seed(history: History) -> str:
+def without_seed(history: History) -> str:
     """Return the settings as a text that is the same for repetitions of a campaign."""
     settings = history.settings.plain
     return json.dumps({key: settings[key] for key in settings if key not in _OF_ONE_RUN}, sort_keys=True)

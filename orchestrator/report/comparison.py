@@ -6,6 +6,7 @@ from pathlib import Path
 
 from orchestrator import files
 from orchestrator.errors import UserError
+from orchestrator.history.comparing import without_seed
 from orchestrator.history.fold import History
 from orchestrator.report.figure import Figure, axis, label, layout, scatter
 from orchestrator.report.notebook import plotly_figure
@@ -13,6 +14,7 @@ from orchestrator.report.notebook import plotly_figure
 IMAGES = (".png", ".svg", ".pdf")
 _TITLE = "Best value so far"
 _EVALUATIONS = "evaluations, in the order they finished"
+_COLORS = ("#636efa", "#ef553b", "#00cc96", "#ab63fa", "#ffa15a", "#19d3f3", "#ff6692", "#7fa83a", "#ff97ff", "#d8a51f")
 
 Steps = tuple[list[int], list[float]]
 
@@ -38,15 +40,28 @@ def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
 
 def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
     line = {"width": 2.5, "shape": "hv"}
-    lines = [scatter("lines", *best_steps(history), name=label(name), line=line) for name, history in runs]
+    lines = [
+        scatter("lines", *best_steps(history), name=label(name), line={**line, "color": color})
+        for (name, history), color in zip(runs, _colors(runs), strict=True)
+    ]
     xaxis = axis(_EVALUATIONS, rangemode="tozero")
+    legend = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}  # below, because it may have several lines
     return Figure(
         name=f"best-{direction}",
         title=_TITLE,
         caption=f"The best value among the first evaluations of each run, {direction}.",
         traces=lines,
-        layout=layout(xaxis, axis(_axis(runs)), height=420, showlegend=True),
+        layout=layout(xaxis, axis(_axis(runs)), height=420, showlegend=True, legend=legend),
     )
+
+
+def _colors(runs: Sequence[tuple[str, History]]) -> list[str]:
+    """Return a color for each run. Runs that differ only in their seed have the same color, unless
+    all of them do."""
+    keys = [without_seed(history) for _, history in runs]
+    different = list(dict.fromkeys(keys))
+    indices = map(different.index, keys) if len(different) > 1 else range(len(runs))
+    return [_COLORS[index % len(_COLORS)] for index in indices]
 
 
 def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
@@ -85,8 +100,8 @@ def _write_image(runs: Sequence[tuple[str, History]], path: Path) -> None:
         ) from None
     figure = Canvas(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for name, history in runs:
-        axes.step(*best_steps(history), where="post", label=name.replace("$", r"\$"))
+    for (name, history), color in zip(runs, _colors(runs), strict=True):
+        axes.step(*best_steps(history), where="post", label=name.replace("$", r"\$"), color=color)
     axes.set(title=_TITLE, xlabel=_EVALUATIONS, ylabel=_axis(runs))
     axes.legend()
     figure.savefig(path, dpi=150)

@@ -15,6 +15,8 @@ from orchestrator.history.comparing import side_by_side
 from orchestrator.history.reading import read_history
 from orchestrator.store.runs import open_run
 
+_NARROWEST = 17  # characters of a column
+
 Runs = Annotated[
     list[Path],
     typer.Argument(
@@ -35,13 +37,17 @@ def compare(
     """Compare runs: strategy, evaluations, best value and its origin, the recommended configuration
     if values are noisy, time and utilization."""
     histories = [(folder, read_history(open_run(folder))) for folder in folders]
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", *(folder.resolve().name for folder, _ in histories)):
-        table.add_column(escape(heading), overflow="fold")
-    for label, cells in side_by_side([history for _, history in histories]):
-        table.add_row(label, *(Text(cell) for cell in cells))
     console = SafeConsole()
-    console.print(table)
+    rows = side_by_side([history for _, history in histories])
+    room = console.width - max(len(label) for label, _ in rows)
+    count = max(1, room // _NARROWEST)  # of the runs beside each other
+    for first in range(0, len(histories), count):
+        table = Table(box=None, pad_edge=False)
+        for heading in ("", *(folder.resolve().name for folder, _ in histories[first : first + count])):
+            table.add_column(escape(heading), overflow="fold")
+        for label, cells in rows:
+            table.add_row(label, *map(Text, cells[first : first + count]))
+        console.print(*([""] if first else []), table, sep="\n")
     if picture is not None:
         from orchestrator.report.comparison import write_picture  # loads plotly
 

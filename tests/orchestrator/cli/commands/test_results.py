@@ -14,7 +14,7 @@ from orchestrator.api import Result
 from orchestrator.api.arguments import Space
 from orchestrator.cli.commands.results import BestFormat, _format
 from orchestrator.errors import UserError
-from orchestrator.report.comparison import best_steps
+from orchestrator.report.comparison import best_courses, best_steps
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
 
@@ -70,6 +70,7 @@ def test_compare_shows_runs_side_by_side(tmp_path: Path) -> None:
     output = output_of("compare", *folders)
     assert all(f"{result.best.value:.6g}" in output for result in results)
     assert "…" not in output_of("compare", *folders, columns=50)
+    assert output_of("compare", *folders * 3, columns=60).count("best value") == 3  # two runs beside each other
     assert "uniform" in output
     assert "it's" in output or "a model" in output
 
@@ -110,6 +111,15 @@ def test_compare_curve_has_each_improvement_and_the_last_result(tmp_path: Path) 
     assert values == sorted(values)
     assert values[-1] == result.best.value
     assert places[-1] == 5
+
+
+def test_compare_gives_repetitions_of_a_campaign_one_color(tmp_path: Path) -> None:
+    one, two = ((name, history_of(run(tmp_path, name))) for name in ("one", "two"))
+    other = ("other", history_of(run(tmp_path, "other", retries=3)))
+    ((first, second, third),) = [figure.traces for figure in best_courses([one, two, other])]
+    assert first["line"] == second["line"] != third["line"]
+    ((first, second),) = [figure.traces for figure in best_courses([one, two])]
+    assert first["line"] != second["line"]
 
 
 def test_list_fits_into_80_columns(tmp_path: Path) -> None:
