@@ -14,6 +14,7 @@ from workers.messages import Reported
 from workers.results import excerpt, finite_or_not, printable
 
 RECORDED_WHOLE = 1000  # the number of reports that are all recorded
+LARGEST_STEP = 2**53  # larger ones are inexact in floats, and do not fit into tables
 
 # Sends a report to the coordinator, or nothing if it is not recorded. Returns True if the attempt
 # should stop.
@@ -62,7 +63,7 @@ class Reports(AttemptReport):
         mapping contains the value as `value_name`, and further metrics.
 
         Raises EvaluationStopped if the campaign stops this trial early, and InvalidValueError if
-        `value` or one of `metrics` is not a number, or `step` is not a whole number.
+        `value` or one of `metrics` is not a number, or `step` is not a whole number up to 2⁵³.
         """
         if isinstance(value, Mapping):
             self._check_has_value(value)
@@ -122,12 +123,12 @@ class Reports(AttemptReport):
 
 
 def _whole_step(step: float) -> int:
-    """Convert a step. Raises InvalidValueError if it is not a whole number."""
+    """Convert a step. Raises InvalidValueError if it is not a whole number up to 2⁵³."""
     number = finite_or_not("a step", step)
-    if not number.is_integer():
+    if not number.is_integer() or abs(number) > LARGEST_STEP:
         raise InvalidValueError(
-            f"a step must be a whole number, got {number:g}: report takes the value first, report(value, step), with "
-            "steps 1, 2, …"
+            f"a step must be a whole number of at most 2⁵³, got {number:g}: report takes the value first, "
+            "report(value, step), with steps 1, 2, …"
         )
     return int(step)
 

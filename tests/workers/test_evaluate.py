@@ -181,7 +181,7 @@ def test_report_takes_further_numbers_by_name() -> None:
     ("report", "metrics", "message"),
     [
         (["high"], {}, "a reported value must be a finite number, got 'high' (str); write float(...)"),
-        *(([3, step], {}, "a step must be a") for step in (0.75, math.nan, math.inf, "3")),
+        *(([3, step], {}, "a step must be a") for step in (0.75, math.nan, math.inf, "3", 10**30)),
         ([0.5], {"loss": "low"}, "the reported metric 'loss' must be a finite number, got 'low'"),
         ([0.5], {f"m{n}": 0.0 for n in range(MOST_METRICS + 1)}, f"more than {MOST_METRICS}"),
         ([0.5], {"n" * (NAME_CHARACTERS + 1): 0.0}, f"more than {NAME_CHARACTERS} characters"),
