@@ -187,9 +187,5 @@ def recommended_parameters(history: History) -> list[tuple[str, str]]:
 
 def as_yaml(settings: Mapping[str, object]) -> str:
     """Return the resolved campaign file with its keys in order."""
-    plain = json.loads(json.dumps(settings, default=_plain))
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _plain(value: object) -> object:
-    return dict(value) if isinstance(value, Mapping) else str(value)
+    text = json.dumps(settings, default=lambda each: dict(each) if isinstance(each, Mapping) else str(each))
+    return yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True, width=100)

@@ -69,7 +69,11 @@ def prepare(
         recorded = from_mapping(tree)
         settings = with_recorded(tree, recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
-        check_budget(trials_done, settings)
+    if settings.budget.evaluations < trials_done:
+        raise RunError(
+            f"budget.evaluations must be at least {trials_done}, the number of trials that are done already, got "
+            f"{settings.budget.evaluations}: raise it"
+        )
     parts = build(settings) if retried else None  # errors are raised before anything is written
     if retried:
         count, state = reopen(old, settings, retried)
@@ -118,15 +122,6 @@ def check_changes(
         )
     for change in changes:
         say(f"{change.key}: {change.old} becomes {change.new}")
-
-
-def check_budget(done: int, settings: Settings) -> None:
-    """Raise RunError if the budget is less than the number of ended trials."""
-    if settings.budget.evaluations < done:
-        raise RunError(
-            f"budget.evaluations must be at least {done}, the number of trials that are done already, got "
-            f"{settings.budget.evaluations}: raise it"
-        )
 
 
 def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None:

@@ -96,10 +96,7 @@ class Progress:
     pool: Pool
 
     def choose(self, problem: Problem, limit: int) -> Decision:
-        """Return the strategy's next decision about at most `limit` trials.
-
-        Raises CampaignError if the strategy raises an error or its decision is invalid.
-        """
+        """Return the strategy's next decision. Raises CampaignError if it fails or is invalid."""
         with _strategy_errors("choosing a batch"):
             decision = problem.strategy.ask(self.model, self.campaign.pending, limit)
             return check_decision(decision, len(self.pool.candidates))

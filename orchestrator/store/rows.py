@@ -31,7 +31,9 @@ class Row(NamedTuple):
         without one.
         """
         if self.version is None:
-            return self.checksum in (None, _old_checksum(campaign, self))
+            # the CRC-32 of the row alone
+            text = f"{campaign}\n{self.position}\n{self.epoch}\n{self.kind}\n{self.body}"
+            return self.checksum in (None, zlib.crc32(text.encode()))
         return self.checksum == _checksum(campaign, self, previous or 0)
 
 
@@ -73,8 +75,3 @@ def _checksum(campaign: str, row: Row, previous: int) -> int:
     content = f"{previous}\n{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.version}\n{row.body}"
     digest = blake2b(content.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - _CHECKSUM_BITS)
-
-
-def _old_checksum(campaign: str, row: Row) -> int:
-    """Return the checksum of version 1, the CRC-32 of the row alone."""
-    return zlib.crc32(f"{campaign}\n{row.position}\n{row.epoch}\n{row.kind}\n{row.body}".encode())

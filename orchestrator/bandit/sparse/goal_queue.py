@@ -45,7 +45,8 @@ def floors_and_limits(pulls: Pulls, goals: Goals, outputs: Outputs) -> tuple[Flo
         return np.zeros(1), limits  # the scores already are upper bounds
     complete = functools.reduce(np.intersect1d, (output.arms for output in pulls.outputs))
     if not len(complete):
-        return np.array([_least_score(output, outputs) for output in objectives]), limits
+        least = [scores_of(mean_rewards(output), outputs).min(initial=0.0) for output in objectives]
+        return np.array(least) - REACH, limits
     scores = np.array([_of(output, scores_of(mean_rewards(output), outputs), complete) for output in objectives])
     margins = [_of(output, mean_rewards(output), complete) for output in constraints]
     feasible = np.all([one >= 0.0 for one in margins], axis=0) if margins else np.array(True)
@@ -69,11 +70,6 @@ def _limit(constraint: Pulls, outputs: Outputs) -> float:
     scale = Scale(margins, outputs)
     above = ABOVE_ALL if margins.max() < 0.0 and scale.slope <= 0.0 else 0.0
     return float(scale.scores(np.zeros(1))[0]) + above
-
-
-def _least_score(objective: Pulls, outputs: Outputs) -> float:
-    """Return a score below all those of an objective."""
-    return float(scores_of(mean_rewards(objective), outputs).min(initial=0.0)) - REACH
 
 
 def front_of(points: Floats) -> Floats:

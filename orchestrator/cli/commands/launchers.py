@@ -174,11 +174,7 @@ def _command(*command: str) -> str:
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
         complaint = done.stderr.strip() or done.stdout.strip()
-        raise UserError(f"{command[0]} rejected the job: {_complaint(complaint)}")
+        if "Traceback (most recent call last)" in complaint:
+            complaint = complaint.splitlines()[-1]
+        raise UserError(f"{command[0]} rejected the job: {complaint}")
     return done.stdout.strip()
-
-
-def _complaint(text: str) -> str:
-    """Return the error message of a command: the last line of a Python traceback, or the whole
-    `text`."""
-    return text.splitlines()[-1] if "Traceback (most recent call last)" in text else text
