@@ -25,18 +25,17 @@ from typing import IO, Annotated
 from typing_extensions import Doc
 
 from objectives.keywords import did_you_mean
-from objectives.machines import END_SECONDS, PLACEHOLDERS, Machine, single_machine
-from objectives.objective import (
+from objectives.machines import (
+    END_SECONDS,
+    PLACEHOLDERS,
     AttemptReport,
-    Evaluation,
-    InvalidValueError,
-    ObjectiveError,
-    Parameters,
-    Report,
+    Machine,
     folder_of,
     gives_value,
     machine_of,
+    single_machine,
 )
+from objectives.objective import Evaluation, InvalidValueError, ObjectiveError, Parameters, Report
 from objectives.report_lines import PREFIX, STOP_GRACE_SECONDS, ReportLines
 from objectives.returned import as_evaluation
 from objectives.shell_text import places

@@ -14,8 +14,8 @@ from typing import Annotated, Protocol, runtime_checkable
 from typing_extensions import Doc
 
 from objectives.keywords import did_you_mean
-from objectives.machines import single_machine
-from objectives.objective import Evaluation, ObjectiveError, Parameters, Report, folder_of, gives_value, machine_of
+from objectives.machines import folder_of, gives_value, machine_of, single_machine
+from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from objectives.reference import import_reference
 from objectives.returned import as_evaluation
 

@@ -2,8 +2,12 @@
 processes on them."""
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from objectives.objective import Report
 
 # variables with the rank of a process in a training: torchrun, Open MPI, MPICH
 RANK_VARIABLES = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
@@ -78,3 +82,32 @@ def free_port() -> int:
         listener.bind(("", 0))
         number: int = listener.getsockname()[1]
     return number
+
+
+@runtime_checkable
+class AttemptReport(Report, Protocol):
+    """The `Report` of a campaign's attempt."""
+
+    value_name: str  # the metric that is the value; `value` unless the first objective names one
+    # the trial's folder for checkpoints and artifacts, shared by all its attempts; None unless the
+    # campaign file has `workers.trial_folders: true`
+    folder: Path | None
+    machine: Machine | None  # of this process; None if the evaluation takes one machine
+    # appends bytes to the attempt's output, from any thread; None if no output is saved
+    write_output: Callable[[bytes], None] | None
+
+
+def folder_of(report: object) -> Path | None:
+    """Return the trial's folder; None if there is none."""
+    return report.folder if isinstance(report, AttemptReport) else None
+
+
+def machine_of(report: object) -> Machine | None:
+    """Return the machine of the evaluation with this `report`; None if it takes one machine."""
+    return report.machine if isinstance(report, AttemptReport) else None
+
+
+def gives_value(report: object) -> bool:
+    """Return whether the value of the evaluation comes from the process with this `report`."""
+    machine = machine_of(report)
+    return machine is None or machine.rank == 0

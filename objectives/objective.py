@@ -5,9 +5,8 @@ can evaluate. Nothing here depends on workers, Ray or the bandit: features are p
 parameters are plain mappings.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from objectives.errors import ObjectiveError as ObjectiveError
-from objectives.machines import Machine
 
 MOST_METRICS = 100  # the limit for a result or a report
 NAME_CHARACTERS = 100  # the longest name of a metric
@@ -54,35 +52,6 @@ class Report(Protocol):
             EvaluationStopped: if the campaign stops this trial early.
             ValueError: if a value or a metric is not a number, or there are too many metrics.
         """
-
-
-@runtime_checkable
-class AttemptReport(Report, Protocol):
-    """The `Report` of a campaign's attempt."""
-
-    value_name: str  # the metric that is the value; `value` unless the first objective names one
-    # the trial's folder for checkpoints and artifacts, shared by all its attempts; None unless the
-    # campaign file has `workers.trial_folders: true`
-    folder: Path | None
-    machine: Machine | None  # of this process; None if the evaluation takes one machine
-    # appends bytes to the attempt's output, from any thread; None if no output is saved
-    write_output: Callable[[bytes], None] | None
-
-
-def folder_of(report: object) -> Path | None:
-    """Return the trial's folder; None if there is none."""
-    return report.folder if isinstance(report, AttemptReport) else None
-
-
-def machine_of(report: object) -> Machine | None:
-    """Return the machine of the evaluation with this `report`; None if it takes one machine."""
-    return report.machine if isinstance(report, AttemptReport) else None
-
-
-def gives_value(report: object) -> bool:
-    """Return whether the value of the evaluation comes from the process with this `report`."""
-    machine = machine_of(report)
-    return machine is None or machine.rank == 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from objectives.machines import RANK_VARIABLES
-from objectives.objective import MOST_METRICS, NAME_CHARACTERS, AttemptReport, EvaluationStopped, Report, gives_value
+from objectives.machines import RANK_VARIABLES, AttemptReport, gives_value
+from objectives.objective import MOST_METRICS, NAME_CHARACTERS, EvaluationStopped, Report
 from objectives.report_lines import ARGUMENTS
 from objectives.returned import number_of
 

@@ -4,16 +4,8 @@ is a failure."""
 import math
 from dataclasses import dataclass
 
-from objectives.objective import (
-    AttemptReport,
-    Evaluation,
-    HasPreparation,
-    InvalidValueError,
-    Objective,
-    Parameters,
-    Report,
-    gives_value,
-)
+from objectives.machines import AttemptReport, gives_value
+from objectives.objective import Evaluation, HasPreparation, InvalidValueError, Objective, Parameters, Report
 from objectives.returned import MissingValueError
 
 VALUE = "value"  # the metric name of an objective's own value

@@ -20,8 +20,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from objectives.command import CommandFailedError
-from objectives.machines import Machine
-from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective, gives_value
+from objectives.machines import Machine, gives_value
+from objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from workers.checkpoints import begin_with_copy, save_checkpoint
 from workers.clock import SteadyClock
 from workers.kept_reports import KeptReports

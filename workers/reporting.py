@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from math import isfinite  # bound here, as in `workers.results`
 from pathlib import Path
 
-from objectives.machines import Machine
-from objectives.objective import AttemptReport, EvaluationStopped, InvalidValueError
+from objectives.machines import AttemptReport, Machine
+from objectives.objective import EvaluationStopped, InvalidValueError
 from objectives.returned import check_bounds
 from workers.kept_reports import KeptReports
 from workers.messages import Reported

@@ -26,7 +26,8 @@ from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.trainings import STEPS, Rows, load_rows
 from benchmarks.tables import Cell, Table, write
 from objectives.datasets import DataSource
-from objectives.objective import Candidates, Evaluation, Parameters, Report, folder_of
+from objectives.machines import folder_of
+from objectives.objective import Candidates, Evaluation, Parameters, Report
 from orchestrator.history.reading import read_history
 from orchestrator.store.runs import open_run
 

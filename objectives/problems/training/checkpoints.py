@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from objectives.objective import Report, folder_of, gives_value
+from objectives.machines import folder_of, gives_value
+from objectives.objective import Report
 from objectives.trial import Trial
 
 
