@@ -64,16 +64,14 @@ def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iter
             _take_over(logger)
         _SESSIONS.append(handler)
         logger.addHandler(handler)
-        logger.setLevel(min(each.level for each in _SESSIONS))
+        logger.setLevel(min(logger.getEffectiveLevel(), handler.level))
     try:
         yield
     finally:
         with _CHANGING:
             _SESSIONS.remove(handler)
             logger.removeHandler(handler)
-            if _SESSIONS:
-                logger.setLevel(min(each.level for each in _SESSIONS))
-            else:
+            if not _SESSIONS:
                 _PROGRAM.close()
         if _FOLDER.get() == folder:  # otherwise another thread ends the session
             _FOLDER.set(outer)
