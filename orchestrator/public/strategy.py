@@ -3,7 +3,7 @@
     from bbkb.strategy import Choose, ModelFree, Observation, Pick, Wait
 
 A strategy subclasses `ModelFree`, receives `Observation` values, and returns `Choose` with `Pick`
-values, or `Wait`. The guide "Choosing a strategy" has a complete example.
+values, or `Wait`. The guide "Write a strategy" has complete examples.
 
 Advanced: `Strategy` and `StrategyState` are protocols for strategies without this base class.
 `Waits`, `Grows`, `Multiobjective`, `Recommends` and others are optional protocols that a strategy

@@ -46,7 +46,7 @@ def connect(url: str, is_salvage: bool = False) -> sa.Engine:
         patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
         is_ours = parsed.drivername == "postgresql+psycopg"
         # every connection must see the current state of the file
-        pool = sa.NullPool if _is_in_read_only_folder(parsed.database) else None
+        pool = sa.NullPool if not is_ours and _is_in_read_only_folder(parsed.database) else None
         connect_args = patience if is_ours else {}
         engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args, poolclass=pool)
     except credentials.UnsetVariableError as error:

@@ -316,6 +316,17 @@ def test_strategies_explains_the_options_of_one(bbkb: Bbkb, tmp_path: Path) -> N
     explained = bbkb(tmp_path, "strategies", "bkb").stdout
     assert "    oversampling=2.0  q̄, the oversampling of the dictionary, ≥ 1" in explained
     assert "gp_ucb" not in explained
+    (tmp_path / "mine.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from bbkb.strategy import ModelFree\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(ModelFree):\n"
+        "    'Mine.'\n"
+        "    step: float = 0.1\n"
+        "    def init(self): ...\n"
+        "    def ask(self): ...\n"
+    )
+    assert bbkb(tmp_path, "strategies", "mine:Mine").stdout == "mine:Mine  Mine.\n    step=0.1\n"
 
 
 def test_validate_names_the_line_of_a_store_whose_variable_is_not_set(bbkb: Bbkb, tmp_path: Path) -> None:
