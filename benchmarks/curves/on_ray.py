@@ -73,8 +73,7 @@ class Training:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """The last value. The file `step` in the trial's folder is the checkpoint: the steps before
         it are trained again, but not reported again."""
-        folder = folder_of(report)
-        checkpoint = None if folder is None else folder / "step"
+        checkpoint = folder / "step" if (folder := folder_of(report)) else None
         first = int(checkpoint.read_text()) if checkpoint and checkpoint.exists() else 0
         value = math.nan
         for step, value in enumerate(self._values(parameters), start=1):
