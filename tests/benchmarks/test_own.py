@@ -1,10 +1,9 @@
 """Own learning curves are recorded, end early or diverge, and are searched like the others."""
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +21,8 @@ from benchmarks.curves.trainings import STEPS, Rows
 from objectives.datasets import DataSource
 from objectives.objective import Evaluation, ObjectiveError
 from objectives.parameters import Range
+from workers.messages import Reported
+from workers.reporting import Reports
 
 ENDS, DIVERGES = 4, 6
 
@@ -90,32 +91,20 @@ def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp
     ]
 
 
-@dataclass
-class Recorder:
-    """A `report` function that records its calls, with a trial's folder."""
-
-    folder: Path
-    reports: list[tuple[int, float]] = field(default_factory=list)
-
-    def __call__(self, value: Any, step: int | None = None, **metrics: float) -> None:
-        assert step is not None
-        self.reports.append((step, value))
-
-
 @pytest.mark.parametrize("arm", [0, 1, DIVERGES])
 def test_training_on_ray_reports_the_recorded_values_from_its_checkpoint_on(
     short: CurveProblem, tmp_path: Path, arm: int
 ) -> None:
     training = on_ray.OwnTraining("small", str(tmp_path)).load(DataSource(tmp_path))
     configuration = on_ray.arms_of(short).parameters(arm)
-    expected = list(enumerate(short.curve(configuration).tolist(), start=1))
-    whole = Recorder(tmp_path)
-    assert training.evaluate(configuration, 0, whole) == Evaluation(expected[-1][1])
-    assert whole.reports == expected
+    expected = tuple(map(Reported, itertools.count(1), short.curve(configuration).tolist()))
+    whole = Reports(folder=tmp_path)
+    assert training.evaluate(configuration, 0, whole) == Evaluation(expected[-1].value)
+    assert whole.points() == expected
     (tmp_path / "step").write_text("3")
-    continued = Recorder(tmp_path)
+    continued = Reports(folder=tmp_path)
     training.evaluate(configuration, 0, continued)
-    assert continued.reports == expected[2:]
+    assert continued.points() == expected[2:]
 
 
 def test_families_have_two_halves_without_a_common_problem() -> None:
