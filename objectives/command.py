@@ -115,9 +115,10 @@ class ShellCommand:
 
     def unused(self, parameters: Iterable[str]) -> list[str]:
         """List the parameters that the text lacks, if it contains others."""
-        used = {name for _, name, _ in self._pieces()}
         names = list(parameters)
-        is_complete = used.isdisjoint(names) or ALL in used.difference(names) or "BBKB_PARAMETERS" in self.command
+        used = {name for _, name, _ in self._pieces()}
+        has_all = ALL in used.difference(names) or "BBKB_PARAMETERS" in self.command
+        is_complete = has_all or used.isdisjoint(names)
         return [] if is_complete else [name for name in names if name not in used]
 
     def missing_program(self) -> str:
@@ -206,7 +207,9 @@ class ShellCommand:
                     f'--x={{{name}}} without quotes, or v={{{name}}}; … "$v" inside of them'
                 )
 
-    def _substitute(self, parameters: Parameters, machine: Mapping[str, object]) -> tuple[str, dict[str, str]]:
+    def _substitute(
+        self, parameters: Parameters, machine: Mapping[str, object]
+    ) -> tuple[str, dict[str, str]]:  # fmt: skip
         """Return the command with environment variables for placeholders, and their values."""
         text = ""
         values = dict[str, str]()

@@ -14,7 +14,10 @@ from orchestrator.report.notebook import plotly_figure
 IMAGES = (".png", ".svg", ".pdf")
 _TITLE = "Best value so far"
 _EVALUATIONS = "evaluations, in the order they finished"
-_COLORS = ("#636efa", "#ef553b", "#00cc96", "#ab63fa", "#ffa15a", "#19d3f3", "#ff6692", "#7fa83a", "#ff97ff", "#d8a51f")
+_COLORS = (
+    "#636efa", "#ef553b", "#00cc96", "#ab63fa", "#ffa15a",
+    "#19d3f3", "#ff6692", "#7fa83a", "#ff97ff", "#d8a51f",
+)  # fmt: skip
 
 Steps = tuple[list[int], list[float]]
 
@@ -45,7 +48,8 @@ def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
         for (name, history), color in zip(runs, _colors(runs), strict=True)
     ]
     xaxis = axis(_EVALUATIONS, rangemode="tozero")
-    legend = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}  # below, because it may have several lines
+    # below the axis, because it may have several lines
+    legend = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}
     return Figure(
         name=f"best-{direction}",
         title=_TITLE,

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 # The log remains valid if these change; any other change would result in a different campaign.
 CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run", "tags", "note")
+# where the code of a function or command is: a Ray job has its own copy of the uploaded folder
+_PLACES = ("objective.options.search_paths", "objective.options.working_directory")
 
 
 @dataclass(frozen=True)
@@ -28,8 +30,9 @@ def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[Ch
 
 
 def may_change(key: str) -> bool:
-    """Return whether a resume may change this key: budget and resources, but no decisions."""
-    return key.partition(".")[0] in CHANGEABLE
+    """Return whether a resume may change this key: budget, resources and folders of code, but no
+    decisions."""
+    return key.partition(".")[0] in CHANGEABLE or key in _PLACES
 
 
 def leaves(tree: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

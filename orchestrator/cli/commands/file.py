@@ -68,7 +68,8 @@ def strategies(name: StrategyName = None) -> None:
     of one."""
     console = SafeConsole()
     for listed, strategy in STRATEGIES.items() if name is None else [(name, _strategy(name))]:
-        source = (inspect.getdoc(sys.modules[strategy.__module__]) or strategy.__doc__ or "").split("\n\n")[0]
+        text = inspect.getdoc(sys.modules[strategy.__module__]) or strategy.__doc__ or ""
+        source = text.split("\n\n")[0]
         console.print(Text.assemble((listed, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
         calibrated = with_preset(strategy, {})
         defaults = {field.name: calibrated.get(field.name, _default(field)) for field in dataclasses.fields(strategy)}
@@ -78,7 +79,8 @@ def strategies(name: StrategyName = None) -> None:
             continue
         texts = {option: f"  {text}" for option, text in documentation_of(strategy).items()}
         for option, shown in options.items():
-            console.print(Text.assemble("    ", shown, (texts.get(option, ""), "dim")), soft_wrap=True)
+            text = texts.get(option, "")
+            console.print(Text.assemble("    ", shown, (text, "dim")), soft_wrap=True)
 
 
 def _strategy(name: str) -> type[Any]:

@@ -114,6 +114,21 @@ def test_resume_rejects_a_changed_file_and_names_the_keys(bbkb: Bbkb, finished_c
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("objective", ["callable: 'train.py:f'", "command: 'test {x} && cat value'"])
+def test_run_resumes_with_its_code_in_another_folder(bbkb: Bbkb, tmp_path: Path, objective: str) -> None:
+    for folder, value in (("first", 1), ("second", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text(f"def f(x): return {value}\n")
+        (tmp_path / folder / "value").write_text(f"{value}\n")
+        (tmp_path / folder / "campaign.yaml").write_text(
+            f"name: moved\nobjective: {{{objective}, direction: maximize}}\nspace: {{x: {{low: 0, high: 1}}}}\n"
+            f"budget: {{evaluations: {value}}}\nworkers: {{executor: inline}}\nruns: {tmp_path / 'runs'}\n"
+        )
+        done = bbkb(tmp_path / folder, "run", "campaign.yaml", "--run", "moved", "--or-resume")
+        assert done.returncode == 0, done.stderr
+        assert f"best value      {value}," in done.stdout
+
+
 def test_resume_rejects_other_data(bbkb: Bbkb, tmp_path: Path) -> None:
     rows = [f"{x / 50},{1 - (x / 50 - 0.3) ** 2}" for x in range(50)]
     (tmp_path / "table.csv").write_text("\n".join(["x,y", *rows]) + "\n")
