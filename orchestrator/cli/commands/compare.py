@@ -36,13 +36,13 @@ def compare(
 ) -> None:
     """Compare runs: strategy, evaluations, best value and its origin, the recommended configuration
     if values are noisy, time and utilization."""
-    histories = [(folder, read_history(open_run(folder))) for folder in folders]
+    names = [folder.resolve().name for folder in folders]
+    histories = [read_history(open_run(folder)) for folder in folders]
+    rows = side_by_side(histories)
     console = SafeConsole()
-    names = [folder.resolve().name for folder, _ in histories]
-    rows = side_by_side([history for _, history in histories])
     room = console.width - max(len(label) for label, _ in rows)
     count = max(1, room // _NARROWEST)  # of the runs beside each other
-    for first in range(0, len(histories), count):
+    for first in range(0, len(names), count):
         table = Table(box=None, pad_edge=False)
         for heading in ("", *names[first : first + count]):
             table.add_column(escape(heading), overflow="fold")
@@ -52,6 +52,6 @@ def compare(
     if picture is not None:
         from orchestrator.report.comparison import write_picture  # loads plotly
 
-        named = [(name, history) for name, (_, history) in zip(names, histories, strict=True)]
+        named = list(zip(names, histories, strict=True))
         write_file(picture, lambda path: write_picture(named, path))
         say(console, f"picture {picture.resolve()}")
