@@ -77,6 +77,10 @@ SHOWN_BY = {
         "test_killed_evaluation_continues_from_its_checkpoint_and_its_curve_has_no_gap",
     "Population-based training": "orchestrator/test_population.py",
     "Early stopping (ASHA, median)": "test_median_rule_stops_the_worse_half",
+    "Model-based multi-fidelity (BOHB, MOBSTER)":
+        "test_forecast_stops_new_trials_but_not_continued_ones",
+    "The campaign ends when no improvement is expected":
+        "test_expected_gain_stops_after_its_patience",
     "The campaign ends at a target value or after a time":
         "test_target_stops_the_campaign_after_running_evaluations",
     "Several objectives": "test_front_has_the_feasible_trials_that_none_dominates",

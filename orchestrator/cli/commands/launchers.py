@@ -2,6 +2,7 @@
 writes and, if requested, submits."""
 
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ from orchestrator.settings.loading import load
 
 _NO_AGENT = "No available agent"  # in Ray's output, after ten seconds
 _SUBMISSIONS = 6
+_COLORS = re.compile(r"\x1b\[[0-9;]*m")  # Ray colors its output even if it is captured
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -93,7 +95,9 @@ def slurm(
 @app.command("ray-job")
 def ray_job(
     file: CampaignFile,
-    address: Annotated[str, typer.Option("--address", help="The Ray dashboard.")] = "http://127.0.0.1:8265",
+    address: Annotated[
+        str, typer.Option("--address", help="The address of Ray's dashboard.")
+    ] = "http://127.0.0.1:8265",
     runs: Annotated[Path | None, typer.Option("--runs", help="Folder for results on the cluster.")] = None,
     name: RunName = None,
     set_: Overrides = None,
@@ -177,4 +181,4 @@ def _command(*command: str) -> str:
         if "Traceback (most recent call last)" in complaint:
             complaint = complaint.splitlines()[-1]
         raise UserError(f"{command[0]} rejected the job: {complaint}")
-    return done.stdout.strip()
+    return _COLORS.sub("", done.stdout.strip())

@@ -57,7 +57,9 @@ def test_launch_shows_the_error_of_the_clusters_command(folder: Path, monkeypatc
 
 def test_job_is_submitted_again_while_rays_agent_is_starting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse = "echo 'RuntimeError: No available agent to submit job, please try again later.' >&2; exit 1"
-    (folder / "ray").write_text(f"#!/bin/sh\n[ -e tried ] && echo accepted && exit 0\ntouch tried; {refuse}\n")
+    (folder / "ray").write_text(
+        f"#!/bin/sh\n[ -e tried ] && printf '\\033[1maccepted\\033[22m' && exit 0\ntouch tried; {refuse}\n"
+    )
     (folder / "ray").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     command = ["ray-job", "campaign.yaml", "--runs", "/elsewhere", "--submit"]
