@@ -71,9 +71,11 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def make_private(path: Path) -> None:
-    """Create an empty file that only its owner can read, unless it exists. Raises OSError."""
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
+    """Create an empty file that only its owner can read, unless it exists.
+
+    Raises OSError if it cannot be written, or is a pipe without a reader, which would block.
+    """
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, PRIVATE_FILE))
 
 
 def _is_special(path: Path) -> bool:

@@ -98,7 +98,7 @@ def _handler(folder: Path) -> logging.Handler:
         make_private(folder / FILE_NAME)
         return logging.FileHandler(folder / FILE_NAME, encoding="utf-8")
     except OSError as error:
-        raise RunError(f"{folder / FILE_NAME} cannot be written: {error.strerror}; make it writable") from error
+        raise RunError(f"{folder / FILE_NAME} cannot be written: {error.strerror}; make it a writable file") from error
 
 
 class _RootHandlers(logging.Handler):

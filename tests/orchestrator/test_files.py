@@ -78,3 +78,9 @@ def test_make_private_keeps_an_existing_file(tmp_path: Path) -> None:
     files.make_private(tmp_path / "new")
     assert (tmp_path / "there").read_text() == "content"
     assert mode(tmp_path / "new") == 0o600
+
+
+def test_make_private_refuses_a_pipe_without_a_reader(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="No such device or address"):
+        files.make_private(tmp_path / "pipe")
