@@ -112,6 +112,14 @@ class Calibrated(Generic[P, T]):
         self._cls = cls
         self.__doc__ = cls.__doc__
 
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
+        """Raise TypeError for a class statement, because a subclass would not be calibrated."""
+        name = getattr(self._cls, "__name__", "this")
+        raise TypeError(
+            f"{name} of bbkb.strategies is not a class: it creates strategies with calibrated "
+            "settings. Derive your strategy from ModelFree of bbkb.strategy"
+        )
+
     def __call__(self, *args: P.args, **options: P.kwargs) -> T:
         """Return the strategy with these options. Raises ValueError if an option is not allowed."""
         make: Callable[..., T] = self._cls

@@ -1,6 +1,7 @@
 """The contract of the calibrated model, for every strategy that uses it."""
 
 import json
+import types
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -17,6 +18,7 @@ from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.presets import with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
+from orchestrator.public import strategies
 from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
 
@@ -245,3 +247,8 @@ def test_optimum_too_narrow_for_the_model_does_not_lead_to_a_poor_recommendation
     recommended = strategy.recommend(state)
     assert recommended is not None
     assert np.mean(rewards >= rewards[recommended]) <= 1 / PLAUSIBLE_PART
+
+
+def test_strategy_with_calibrated_settings_is_not_a_base_class() -> None:
+    with pytest.raises(TypeError, match=r"BBKB of bbkb\.strategies is not a class: .* ModelFree"):
+        types.resolve_bases((strategies.BBKB,))
