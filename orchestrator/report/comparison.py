@@ -14,10 +14,6 @@ from orchestrator.report.notebook import plotly_figure
 IMAGES = (".png", ".svg", ".pdf")
 _TITLE = "Best value so far"
 _EVALUATIONS = "evaluations, in the order they finished"
-_COLORS = (
-    "#636efa", "#ef553b", "#00cc96", "#ab63fa", "#ffa15a",
-    "#19d3f3", "#ff6692", "#7fa83a", "#ff97ff", "#d8a51f",
-)  # fmt: skip
 
 Steps = tuple[list[int], list[float]]
 
@@ -43,9 +39,10 @@ def best_courses(runs: Sequence[tuple[str, History]]) -> list[Figure]:
 
 def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
     line = {"width": 2.5, "shape": "hv"}
+    colors = [f"hsl({(210 + 137 * group) % 360}, 65%, 50%)" for group in _groups(runs)]
     lines = [
         scatter("lines", *best_steps(history), name=label(name), line={**line, "color": color})
-        for (name, history), color in zip(runs, _colors(runs), strict=True)
+        for (name, history), color in zip(runs, colors, strict=True)
     ]
     xaxis = axis(_EVALUATIONS, rangemode="tozero")
     # below the axis, because it may have several lines
@@ -59,13 +56,11 @@ def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
     )
 
 
-def _colors(runs: Sequence[tuple[str, History]]) -> list[str]:
-    """Return a color for each run. Runs that differ only in their seed have the same color, unless
-    all of them do."""
+def _groups(runs: Sequence[tuple[str, History]]) -> Sequence[int]:
+    """Return the number of each run's color, which runs that differ only in their seed share."""
     keys = [without_seed(history) for _, history in runs]
     different = list(dict.fromkeys(keys))
-    indices = map(different.index, keys) if len(different) > 1 else range(len(runs))
-    return [_COLORS[index % len(_COLORS)] for index in indices]
+    return [different.index(key) for key in keys] if len(different) > 1 else range(len(runs))
 
 
 def write_picture(runs: Sequence[tuple[str, History]], path: Path) -> None:
@@ -104,8 +99,9 @@ def _write_image(runs: Sequence[tuple[str, History]], path: Path) -> None:
         ) from None
     figure = Canvas(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
-    for (name, history), color in zip(runs, _colors(runs), strict=True):
-        axes.step(*best_steps(history), where="post", label=name.replace("$", r"\$"), color=color)
+    for (name, history), group in zip(runs, _groups(runs), strict=True):
+        text = name.replace("$", r"\$")
+        axes.step(*best_steps(history), where="post", label=text, color=f"C{group % 10}")
     axes.set(title=_TITLE, xlabel=_EVALUATIONS, ylabel=_axis(runs))
     axes.legend()
     figure.savefig(path, dpi=150)

@@ -113,10 +113,9 @@ class Calibrated(Generic[P, T]):
         self.__doc__ = cls.__doc__
 
     def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[type, ...]:
-        """Raise TypeError for a class statement, because a subclass would not be calibrated."""
-        name = getattr(self._cls, "__name__", "this")
+        """Raise TypeError, because a subclass would not be calibrated."""
         raise TypeError(
-            f"{name} of bbkb.strategies is not a class: it creates strategies with calibrated "
+            "a strategy of bbkb.strategies is not a class: it creates strategies with calibrated "
             "settings. Derive your strategy from ModelFree of bbkb.strategy"
         )
 

@@ -250,5 +250,5 @@ def test_optimum_too_narrow_for_the_model_does_not_lead_to_a_poor_recommendation
 
 
 def test_strategy_with_calibrated_settings_is_not_a_base_class() -> None:
-    with pytest.raises(TypeError, match=r"BBKB of bbkb\.strategies is not a class: .* ModelFree"):
+    with pytest.raises(TypeError, match=r"bbkb\.strategies is not a class: .* ModelFree"):
         types.resolve_bases((strategies.BBKB,))
