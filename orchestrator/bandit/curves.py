@@ -6,7 +6,7 @@ More values of one curve hardly change a model, and the number of values grows w
 the number of steps.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -19,6 +19,8 @@ from orchestrator.bandit.results import TrialCurve
 
 # the number of bits for the step in the code of a pair (trial, step); smaller codes are arms
 _PAIR_SHIFT = 40
+# the least number of trials with a value from `learned_from` on that are learned alone
+_LEAST_LEARNED = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,16 +30,33 @@ class Curves:
     # trial → curve; never modified (a plain dictionary, so that a state can be pickled)
     by_trial: Mapping[int, TrialCurve] = field(default_factory=dict)
     last_step: int | None = None  # the step at which a training ends; None if it is not given
+    # the first step whose values tell something about final ones; 0 if all do
+    learned_from: int = 0
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
 
-    def updated(self, curves: Iterable[TrialCurve], last_step: int | None = None) -> "Curves":
+    def updated(
+        self, curves: Iterable[TrialCurve], last_step: int | None = None, learned_from: int = 0
+    ) -> "Curves":  # fmt: skip
         """Return these curves, with those of some trials replaced by `curves`."""
         changed = {curve.trial: curve for curve in curves if curve.steps}
-        if not changed and last_step == self.last_step:
+        if not changed and (last_step, learned_from) == (self.last_step, self.learned_from):
             return self
-        return Curves({**self.by_trial, **changed}, last_step)
+        return Curves({**self.by_trial, **changed}, last_step, learned_from)
+
+    @cached_property
+    def learned(self) -> "Curves":
+        """The curves without their values before `learned_from`, which tell nothing about final ones.
+        All values, if too few trials have a later one.
+
+        Of finished and diverged trials, the latest value is kept, however early it is.
+        """
+        if not self.learned_from:
+            return self
+        later = {trial: _since(curve, self.learned_from) for trial, curve in self.by_trial.items()}
+        kept = {trial: curve for trial, curve in later.items() if curve.steps}
+        return Curves(kept, self.end) if len(kept) >= _LEAST_LEARNED else self
 
     @cached_property
     def end(self) -> int:
@@ -91,6 +110,14 @@ class Curves:
             else curve
             for curve in ordered
         )
+
+
+def _since(curve: TrialCurve, first: int) -> TrialCurve:
+    """Return `curve` without its values before the step `first`; its last one is kept if it ended."""
+    at = bisect_left(curve.steps, first)
+    if curve.is_finished or curve.has_diverged:
+        at = min(at, len(curve.steps) - 1)
+    return replace(curve, steps=curve.steps[at:], rewards=curve.rewards[at:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -319,6 +319,7 @@ class LearnsCurves(Protocol[S]):
         last_step: int | None = None,
         *,
         compete: Turn = Turn.BY_BOUND,
+        learned_from: int = 0,
     ) -> S:
         """Return the state with these curves in place of those of the same trials. The next `tell`
         learns them.
@@ -332,6 +333,7 @@ class LearnsCurves(Protocol[S]):
             last_step: the step at which a training ends, if it is given.
             compete: whether `ask` may or must choose paused trials. If it may not, the caller
                 continues them.
+            learned_from: the first step whose values tell something about final ones; 0 if all do.
         """
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:

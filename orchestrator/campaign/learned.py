@@ -29,6 +29,7 @@ class LearnedModel:
     # steps of a training, each with the estimated correlation between the value there and the final
     # value; empty without learning curves
     steps: tuple[tuple[int, float], ...] = ()
+    cautious_steps: tuple[tuple[int, float], ...] = ()  # the same, less one standard error
 
     @staticmethod
     def of(record: Mapping[str, Any]) -> "LearnedModel | None":
@@ -44,7 +45,8 @@ class LearnedModel:
             most_pulled=int(arm),
             most_pulls=int(pulls),
             evaluations=int(model["pulls"]),
-            steps=tuple((int(step), float(correlation)) for step, correlation in record.get("reliability", ())),
+            steps=_correlations(record, "reliability"),
+            cautious_steps=_correlations(record, "cautious_reliability"),
         )
 
     @property
@@ -72,3 +74,7 @@ class LearnedModel:
                 f"look deterministic: with objective.deterministic: true none is evaluated twice"
             )
         return tuple(remarks)
+
+
+def _correlations(record: Mapping[str, Any], name: str) -> tuple[tuple[int, float], ...]:
+    return tuple((int(step), float(correlation)) for step, correlation in record.get(name, ()))

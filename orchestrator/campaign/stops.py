@@ -165,13 +165,16 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     pause. Otherwise the model may continue mediocre trials for long before it has seen a good one.
     If early pauses are not reliable, stopped trials come first as soon as new trials have used
     `LARGEST_SHARE_OF_STARTS`. Otherwise the model, to which noise looks like poor values, may only
-    start new trials.
+    start new trials. If no pause is reliable, the values so far tell nothing, so that a new trial may
+    be more promising than all paused ones.
     """
     rule = state.rules.training
     if rule is None:
         return Turn.BY_BOUND
     steps = state.trainings.steps
     pause = _first_pause(state)
+    if rule.is_cautious and pause and pause == rule.last_step:
+        return Turn.BY_BOUND
     # a pause takes effect at the next report; 0 if all pauses count as reliable
     steps_before = (steps.next_report(pause) or pause) if pause else 0
     used = state.totals.chosen * steps_before
@@ -179,6 +182,16 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
         return Turn.NEW_FIRST
     is_late = used > LARGEST_SHARE_OF_STARTS * steps.total
     return Turn.PAUSED_FIRST if is_late and _unreliable_steps(state, pause) > 0 else Turn.BY_BOUND
+
+
+def first_learned_step(state: CampaignState) -> int:
+    """Return the step from which on values are learned; 0 if all are. Values before the first
+    reliable pause tell little about final ones: those of a flat curve are noise."""
+    rule = state.rules.training
+    if rule is None or not rule.is_cautious:
+        return 0
+    pause = _first_pause(state)
+    return pause if _unreliable_steps(state, pause) else 0
 
 
 def _first_pause(state: CampaignState) -> int:
@@ -189,9 +202,10 @@ def _first_pause(state: CampaignState) -> int:
     learned = state.refresh.learned
     if rule is None or learned is None or not (rule.balances_starts and rule.has_checkpoints):
         return 0
-    if not (rules.steps and rules.stopping and rule.last_step and learned.steps):
+    steps = learned.cautious_steps if rule.is_cautious else learned.steps
+    if not (rules.steps and rules.stopping and rule.last_step and steps):
         return 0
-    return first_reliable_pause(rules.stopping, rule.last_step, dict(learned.steps))
+    return first_reliable_pause(rules.stopping, rule.last_step, dict(steps))
 
 
 def _unreliable_steps(state: CampaignState, first_pause: int) -> int:

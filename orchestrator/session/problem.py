@@ -26,7 +26,7 @@ from orchestrator.bandit.strategy import (
 )
 from orchestrator.campaign.events import CandidatesGrown, Event, ModelRefreshed, Recommendation
 from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import turn_of_stopped_trials
+from orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
 from orchestrator.campaign.trainings.reports import Forecast, forecast_of
 from orchestrator.campaign.transitions import apply_recorded
 from orchestrator.candidates.pool import Appended, Pool, arms_of
@@ -169,6 +169,7 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
         trainings.learned_paused,
         campaign.rules.last_step,
         compete=turn_of_stopped_trials(campaign),
+        learned_from=first_learned_step(campaign),
     )
     return state
 

@@ -84,6 +84,7 @@ def _early_stopping(
         last_step=rule.last_step,
         balances_starts=True,
         bounds_starts=True,
+        is_cautious=True,
         keep_checkpoints=rule.keep_checkpoints,
     )
     return training.stopping(rule.after), training

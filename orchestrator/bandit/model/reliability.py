@@ -34,8 +34,12 @@ _LARGEST = 0.99  # the largest correlation, whose z must be finite
 _LARGEST_RATIO = 4.0  # the largest u
 
 
-def reliability(curves: Curves) -> list[list[float]]:
-    """Return pairs [step, correlation with the final value] for …, ¼, ½ and 1 of the last step."""
+def reliability(curves: Curves, deviations: float = 0.0) -> list[list[float]]:
+    """Return pairs [step, correlation with the final value] for …, ¼, ½ and 1 of the last step.
+
+    `deviations`: the number of standard errors of z that are subtracted from each link, which has
+    the standard error 1/√n for the weight of n trials.
+    """
     steps = [curves.end]
     while steps[-1] > max(2, curves.first):
         steps.append(math.ceil(curves.end / 2 ** len(steps)))
@@ -45,10 +49,11 @@ def reliability(curves: Curves) -> list[list[float]]:
     typical = _Pooled(math.atanh(TYPICAL_LINK), TYPICAL_TRIALS)
     for step, later in pairwise(steps):
         found, variance = _link(curves.trials, step, later, variance)
-        link = max(0.0, math.tanh(found.averaged(replace(typical, trials=TYPICAL_TRIALS)).z))
+        pooled = found.averaged(replace(typical, trials=TYPICAL_TRIALS))
         typical = found.averaged(typical)
+        link = _positive(pooled.z)
         variance = link**2 * variance + 1.0 - link**2
-        links.append(link)
+        links.append(_positive(pooled.z - deviations / math.sqrt(pooled.trials)))
     correlations = [math.prod(links[at:]) for at in range(len(steps))]
     return [[step, round(correlation, 3)] for step, correlation in zip(steps, correlations, strict=True)]
 
@@ -94,6 +99,11 @@ def _corrected(correlation: float, variance: float) -> float:
     ratio = min(_LARGEST_RATIO, 1.0 / math.sqrt(variance))
     corrected = correlation * ratio / math.sqrt(1.0 + correlation**2 * (ratio**2 - 1.0))
     return min(_LARGEST, max(-_LARGEST, corrected))
+
+
+def _positive(z: float) -> float:
+    """Return the correlation with Fisher's `z`, at least 0."""
+    return max(0.0, math.tanh(z))
 
 
 def _has_reached(curve: TrialCurve, step: int) -> bool:

@@ -13,7 +13,7 @@ and c = cov(r_i(1), r_i(T_i)),
     w = (1, −c R_i⁻¹), G the posterior covariance of g at 1 and T_i
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +23,7 @@ from orchestrator.bandit.arrays import Floats, Indices
 from orchestrator.bandit.curves import CurveValues, is_pair, trials_and_steps
 from orchestrator.bandit.model.curve_kernel import CurveKernel, own_covariance
 from orchestrator.bandit.model.outputs import Scale
+from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.blocks import Fit
 from orchestrator.bandit.sparse.columns import Points
 from orchestrator.bandit.sparse.nystrom import pivoted_cholesky, solve_lower
@@ -45,12 +46,6 @@ class CurveEvidence:
         """The score of each value (N,)."""
         return self.scale.scores(self.values.rewards)
 
-    def latest_scores(self, trials: Indices) -> Floats:
-        """Return the score of the latest value of each of `trials` (n,), which have reported."""
-        at = np.searchsorted(self.values.trials[: self._with_curves], trials)
-        latest: Floats = self.scores[self.values.last[at]]
-        return latest
-
     @cached_property
     def points(self) -> Floats:
         """The features of each value (N, d + 1): the features of its candidate and the step."""
@@ -58,7 +53,10 @@ class CurveEvidence:
 
     def atoms(self, dictionary: Indices, model: SparseModel, last: float) -> Points:
         """Return the pairs and arms in `dictionary` (m,) with their features (m, d + 1). Arms get
-        the step `last`."""
+        the step `last`. Pairs of trials whose values are not learned are omitted; if no atom is
+        left, all values are atoms."""
+        is_known = np.isin(trials_and_steps(dictionary)[0], self.values.trials) | ~is_pair(dictionary)
+        dictionary = dictionary[is_known] if is_known.any() else self.values.numbers
         pairs = is_pair(dictionary)
         features = np.empty((len(dictionary), self.points.shape[1]))
         trials, steps = trials_and_steps(dictionary[pairs])
@@ -143,7 +141,7 @@ def fit_evidence(model: SparseModel, evidence: CurveEvidence, dictionary: Indice
     inducing = evidence.atoms(dictionary, model, kernel.numbers.last)
     gram = kernel.cross(inducing.features, inducing.features)
     kept, factor = pivoted_cholesky(gram)
-    basis = Points(dictionary[kept], inducing.features[kept])
+    basis = Points(inducing.arms[kept], inducing.features[kept])
     noise = TrialNoise(kernel, evidence.values)
     rows = kernel.cross(evidence.points, basis.features)  # (N, r)
     whitened = noise.whiten(solve_lower(factor, rows.T).T)
@@ -185,7 +183,33 @@ class TrialPredictions:
     arms: Indices  # (n,), the trials' candidates
     means: Floats  # (n,), the predicted scores
     deviations: Floats  # (n,), the standard deviations of the final values, including noise
+    latest: Floats  # (n,), the scores of the trials' latest values
     noise: float  # v, the variance of a single value
+
+    def merged(self, other: "TrialPredictions") -> "TrialPredictions":
+        """Return these predictions and those for `other` trials."""
+        order = np.argsort(np.concatenate((self.trials, other.trials)))
+        names = ("trials", "arms", "means", "deviations", "latest")
+        columns = {name: np.concatenate((getattr(self, name), getattr(other, name)))[order] for name in names}
+        return TrialPredictions(**columns, noise=self.noise)
+
+
+def predict_unlearned(
+    posterior: SparsePosterior, evidence: CurveEvidence, curves: Sequence[TrialCurve]
+) -> TrialPredictions:  # fmt: skip
+    """Return the predicted final values of trials whose `curves` are not learned: those of new
+    trials of their candidates."""
+    arms = np.array([curve.arm for curve in curves], np.intp)
+    means, variances, _ = posterior.moments(arms)
+    regularization = posterior.model.regularization
+    return TrialPredictions(
+        trials=np.array([curve.trial for curve in curves], np.intp),
+        arms=arms,
+        means=means + posterior.fit.offset,
+        deviations=np.sqrt(regularization * (variances + 1.0)),
+        latest=evidence.scale.scores(np.array([curve.rewards[-1] for curve in curves])),
+        noise=curve_kernel(posterior.model).numbers.noise,
+    )
 
 
 def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices) -> TrialPredictions:
@@ -219,5 +243,6 @@ def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices
         arms=values.arms[trials],
         means=means[trials],
         deviations=np.sqrt(variances[trials]),
+        latest=evidence.scores[values.last[trials]],
         noise=numbers.noise,
     )

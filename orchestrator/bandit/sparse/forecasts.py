@@ -69,8 +69,7 @@ def _of(
     deviations = np.sqrt(predictions.deviations**2 + unseen_variance)
     means = predictions.means
     half = FORECAST_WIDTH * deviations
-    latest = evidence.latest_scores(predictions.trials)
-    low = np.minimum(means - half, latest - FORECAST_WIDTH * predictions.deviations)
+    low = np.minimum(means - half, predictions.latest - FORECAST_WIDTH * predictions.deviations)
     bands = [evidence.scale.rewards(scores) for scores in (means, low, means + half)]
     columns = np.array([*bands, predictions.means, deviations])
     is_wanted = slice(None) if only is None else np.isin(predictions.trials, only)

@@ -14,7 +14,13 @@ from orchestrator.bandit.model.outputs import Scale, mean_rewards
 from orchestrator.bandit.pulls import Pulls
 from orchestrator.bandit.results import TrialCurve
 from orchestrator.bandit.sparse.calibrated import Calibration, is_noisy
-from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, fit_evidence, predict
+from orchestrator.bandit.sparse.curve_fit import (
+    CurveEvidence,
+    TrialPredictions,
+    fit_evidence,
+    predict,
+    predict_unlearned,
+)
 from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from orchestrator.bandit.strategy import Prospect, Record
 
@@ -140,12 +146,13 @@ class Knowledge:
         with_curve = np.array([curve.arm for curve in self.curves.trials], np.intp)
         arms = np.setdiff1d(self.pulls.arms, with_curve)
         means = self.pulls.reward_sums[arms] / self.pulls.counts[arms]
-        latest = np.concatenate(([curve.rewards[-1] for curve in self.curves.trials], means))
+        learned = self.curves.learned
+        latest = np.concatenate(([curve.rewards[-1] for curve in learned.trials], means))
         worst = np.full(len(failed), latest.min(initial=np.inf))
         weights = np.concatenate((self.pulls.counts[arms].astype(np.float64), np.ones(len(failed))))
         arms = np.concatenate((arms, failed))
         rewards = np.concatenate((means, worst))
-        values = CurveValues.of(self.curves.within(MOST_CURVE_VALUES), arms, rewards, weights)
+        values = CurveValues.of(learned.within(MOST_CURVE_VALUES), arms, rewards, weights)
         scale = Scale(latest, self.model.outputs)
         return CurveEvidence(values, self.model.all_arms.look_up(values.arms), scale)
 
@@ -163,7 +170,13 @@ class Knowledge:
             return None
         numbers = evidence.values.trials
         at = np.flatnonzero(np.isin(numbers, np.array(trials, np.intp)) & (numbers >= 0))
-        return predict(self.posterior, evidence, at)
+        predictions = predict(self.posterior, evidence, at)
+        by_trial = self.curves.by_trial
+        unlearned = (by_trial.keys() - self.curves.learned.by_trial.keys()).intersection(trials)
+        if not unlearned:
+            return predictions
+        curves = [by_trial[trial] for trial in unlearned]
+        return predictions.merged(predict_unlearned(self.posterior, evidence, curves))
 
     @cached_property
     def scale(self) -> Scale:

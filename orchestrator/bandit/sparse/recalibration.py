@@ -70,7 +70,10 @@ def refit(state: S, model: Model) -> S:
         evidence = state.knowledge.make_curve_evidence()
         curves = state.knowledge.curves
         span = float(curves.first), float(curves.end)
-        fitted = model.refit_curves(state.calibration.fitted, evidence, state.layout, span)
+        fitted = state.calibration.fitted
+        if curves.learned is not curves and len(evidence.values.sizes) < fitted.curve_trials:
+            fitted = replace(fitted, curve_trials=0)  # the fit is to values that are no longer learned
+        fitted = model.refit_curves(fitted, evidence, state.layout, span)
     else:
         fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)
     return _with_calibration(state, model, replace(state.calibration, fitted=fitted))

@@ -175,16 +175,18 @@ class SparseState:
         last_step: int | None = None,
         *,
         compete: Turn = Turn.BY_BOUND,
+        learned_from: int = 0,
     ) -> Self:
         """Return the state with these curves in place of the known ones of the same trials, and
         with these paused trials. `compete`: whether one of them or a new trial comes next.
+        `learned_from`: see `Curves`.
 
         The next `tell` learns the curves. Until then, the posterior remains unchanged.
         """
         known = self.curve_state.known
         curve_state = replace(
             self.curve_state,
-            unlearned=(self.curve_state.unlearned or known).updated(curves, last_step),
+            unlearned=(self.curve_state.unlearned or known).updated(curves, last_step, learned_from),
             paused=read_only(sorted(paused), np.intp),
             compete=compete,
         )

@@ -10,6 +10,7 @@ import numpy as np
 
 from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.confidence import WidthOptions, information_gain
+from orchestrator.bandit.curves import Curves
 from orchestrator.bandit.model.model import ModelOptions
 from orchestrator.bandit.model.reliability import reliability
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
@@ -96,9 +97,10 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         last_step: int | None = None,
         *,
         compete: Turn = Turn.BY_BOUND,
+        learned_from: int = 0,
     ) -> S:
         """See `LearnsCurves`."""
-        return state.with_curves(curves, paused, last_step, compete=compete)
+        return state.with_curves(curves, paused, last_step, compete=compete, learned_from=learned_from)
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """See `LearnsCurves`."""
@@ -117,7 +119,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
             "information_gain": state.information_gain,
             "initial": list(state.initial),
             **calibration_record(state),
-            **({"reliability": reliability(knowledge.curves)} if knowledge.learns_curves else {}),
+            **(_reliability(knowledge.curves) if knowledge.learns_curves else {}),
             **outputs_record(state),
         }
 
@@ -145,3 +147,9 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         variance = state.posterior.variance
         ucb = mean + self.width_at(state) * np.sqrt(variance)
         return Posterior(mean=mean, variance=variance, ucb=freeze(ucb), unit=state.model.regularization)
+
+
+def _reliability(curves: Curves) -> Record:
+    """Return the estimated correlations between the values at steps and the final ones, and cautious
+    ones, which are at least as small."""
+    return {"reliability": reliability(curves), "cautious_reliability": reliability(curves, deviations=1.0)}

@@ -129,6 +129,7 @@ class PBT(Options, ModelFree[PopulationState]):
         last_step: int | None = None,
         *,
         compete: Turn = Turn.BY_BOUND,
+        learned_from: int = 0,
     ) -> PopulationState:
         """Return the state with the newest pauses and without replaced members."""
         members = {

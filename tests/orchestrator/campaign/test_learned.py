@@ -54,3 +54,13 @@ def test_candidate_with_a_fifth_of_noiseless_evaluations_is_remarked_on() -> Non
     assert "objective.deterministic" in remark
     assert learned_model(most_pulled=[7, 13], noise=0.2).remarks == ()
     assert learned_model(most_pulled=[7, 12]).remarks == ()
+
+
+def test_record_of_an_older_version_has_no_cautious_correlations() -> None:
+    pairs = {"reliability": [[4, 0.5], [8, 1.0]], "cautious_reliability": [[4, 0.3], [8, 1.0]]}
+    model = LearnedModel.of({**record(), **pairs})
+    assert model is not None
+    assert (model.steps, model.cautious_steps) == (((4, 0.5), (8, 1.0)), ((4, 0.3), (8, 1.0)))
+    older = LearnedModel.of({**record(), "reliability": pairs["reliability"]})
+    assert older is not None
+    assert (older.steps, older.cautious_steps) == (model.steps, ())

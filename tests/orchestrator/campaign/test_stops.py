@@ -13,6 +13,7 @@ from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.stops import (
     SHARE_OF_STARTS,
     StopCause,
+    first_learned_step,
     first_reliable_pause,
     step_limit,
     stop_cause,
@@ -26,7 +27,7 @@ from workers.messages import FailureKind
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51
-NEWEST = {"balances_starts": True, "bounds_starts": True, "has_checkpoints": True}
+NEWEST = {"balances_starts": True, "bounds_starts": True, "is_cautious": True, "has_checkpoints": True}
 RULE = StoppingRule.pauses(3, LAST)
 
 
@@ -177,12 +178,15 @@ def test_share_of_starts_has_most_of_the_gain_of_the_best_number_of_starts(rho: 
     assert best_found(round(started)) - none > 0.5 * (best - none)
 
 
-def with_reliability(state: CampaignState, correlation: float, **rule: bool) -> CampaignState:
-    """Return a state whose model was fitted, with trials that used half of the budget."""
+def with_reliability(
+    state: CampaignState, correlation: float, cautious: float | None = None, **rule: bool
+) -> CampaignState:
+    """Return a state whose model was fitted, with trials that used half of the budget. `cautious`: the
+    cautious correlation, if it is smaller."""
     assert state.rules.training is not None
-    steps = ((3, correlation), (5, correlation), (END, 1.0))
+    pairs = [((3, at), (5, at), (END, 1.0)) for at in (correlation, cautious or correlation)]
     pulled = {"most_pulled": 0, "most_pulls": 0, "evaluations": 4}
-    learned = LearnedModel(inside=0, predicted=0, noise=0.0, **pulled, steps=steps)
+    learned = LearnedModel(inside=0, predicted=0, noise=0.0, **pulled, steps=pairs[0], cautious_steps=pairs[1])
     training = replace(state.rules.training, **{**NEWEST, **rule})
     return replace(
         state,
@@ -198,8 +202,9 @@ def with_reliability(state: CampaignState, correlation: float, **rule: bool) -> 
         (0.9, 4, {}, Turn.NEW_FIRST),
         (0.9, 4, {"balances_starts": False}, Turn.BY_BOUND),  # an older log
         (0.9, 60, {}, Turn.BY_BOUND),
-        (0.2, 60, {}, Turn.PAUSED_FIRST),
-        (0.2, 10, {}, Turn.BY_BOUND),
+        (0.2, 60, {"is_cautious": False}, Turn.PAUSED_FIRST),  # an older log
+        (0.2, 10, {"is_cautious": False}, Turn.BY_BOUND),
+        (0.2, 60, {}, Turn.BY_BOUND),  # the values of paused trials tell nothing
         (0.2, 60, {"bounds_starts": False}, Turn.BY_BOUND),  # an older log
     ],
 )
@@ -225,9 +230,19 @@ def test_stopped_trials_without_checkpoints_do_not_compete() -> None:
     assert turn_of_stopped_trials(paused(0.5, steps=500, continues="anew")) == Turn.NEW_FIRST
 
 
-@pytest.mark.parametrize(("correlation", "limit"), [(0.9, 3), (0.2, None)])
-def test_trial_does_not_pause_at_unreliable_steps(correlation: float, limit: int | None) -> None:
-    assert step_limit(with_reliability(paused(0.5, steps=500), correlation), 7) == limit
+@pytest.mark.parametrize(
+    ("cautious", "rule", "limit", "learned_from"),
+    [
+        (0.9, {}, 3, 0),
+        (0.2, {}, None, END),
+        (0.2, {"is_cautious": False}, 3, 0),  # an older log
+    ],
+)
+def test_trial_neither_pauses_nor_is_learned_at_unreliable_steps(
+    cautious: float, rule: dict[str, bool], limit: int | None, learned_from: int
+) -> None:
+    state = with_reliability(paused(0.5, steps=500), 0.9, cautious, **rule)
+    assert (step_limit(state, 7), first_learned_step(state)) == (limit, learned_from)
 
 
 @pytest.mark.parametrize(

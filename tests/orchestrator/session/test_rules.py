@@ -43,7 +43,9 @@ def without_balance(rules: Rules) -> Rules:
     """Return the rules without the balance of starts, which older logs do not have."""
     if rules.training is None:
         return rules
-    return replace(rules, training=replace(rules.training, balances_starts=False, bounds_starts=False))
+    return replace(
+        rules, training=replace(rules.training, balances_starts=False, bounds_starts=False, is_cautious=False)
+    )
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -1,6 +1,7 @@
 """Tests of orchestrator/bandit/model/reliability.py."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from scipy.stats import spearmanr
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.curves import Curves
-from orchestrator.bandit.model.reliability import TYPICAL_LINK, reliability
+from orchestrator.bandit.model.reliability import TYPICAL_LINK, TYPICAL_TRIALS, reliability
 from orchestrator.bandit.results import TrialCurve
 
 STEPS = (4, 7, 13, 26, 51)
@@ -37,8 +38,8 @@ def seen(values: Floats, share: float) -> Curves:
     return Curves().updated(curves, STEPS[-1])
 
 
-def by_step(curves: Curves) -> dict[int, float]:
-    return {int(step): correlation for step, correlation in reliability(curves)}
+def by_step(curves: Curves, deviations: float = 0.0) -> dict[int, float]:
+    return {int(step): correlation for step, correlation in reliability(curves, deviations)}
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6])
@@ -62,6 +63,14 @@ def test_reliability_of_few_trials_is_that_of_typical_links() -> None:
     curves = seen(np.random.default_rng(2).standard_normal((3, len(STEPS))), 1.0)
     typical = [TYPICAL_LINK**links for links in range(len(STEPS) - 1, -1, -1)]
     assert [correlation for _, correlation in reliability(curves)] == pytest.approx(typical, abs=1e-3)
+
+
+def test_cautious_reliability_is_that_of_links_one_standard_error_smaller() -> None:
+    link = math.tanh(math.atanh(TYPICAL_LINK) - 1.0 / math.sqrt(TYPICAL_TRIALS))
+    few = by_step(seen(np.random.default_rng(2).standard_normal((3, len(STEPS))), 1.0), deviations=1.0)
+    assert list(few.values()) == pytest.approx([link**links for links in range(len(STEPS) - 1, -1, -1)], abs=1e-3)
+    noise = by_step(seen(np.random.default_rng(1).standard_normal((40, len(STEPS))), 1.0), deviations=1.0)
+    assert all(noise[step] < 0.2 for step in STEPS[:-1])
 
 
 def test_reliability_is_known_for_equal_values_and_ends_before_the_last_step() -> None:

@@ -4,14 +4,14 @@ all trials."""
 import numpy as np
 import pytest
 
-from orchestrator.bandit.curves import Curves, CurveValues
+from orchestrator.bandit.curves import Curves, CurveValues, pair_numbers
 from orchestrator.bandit.kernels import Matern52
 from orchestrator.bandit.model.curve_kernel import CurveKernel, log_times, own_covariance
 from orchestrator.bandit.model.curve_numbers import CurveNumbers
 from orchestrator.bandit.model.model import Mean
 from orchestrator.bandit.model.outputs import Outputs, Scale
 from orchestrator.bandit.results import TrialCurve
-from orchestrator.bandit.sparse.curve_fit import CurveEvidence, fit_evidence, pair_variances, predict
+from orchestrator.bandit.sparse.curve_fit import CurveEvidence, fit_evidence, pair_variances, predict, predict_unlearned
 from orchestrator.bandit.sparse.posterior import SparseModel
 
 NUMBERS = CurveNumbers(1.2, 0.5, 0.3, 0.2, 0.01, 0.6, 0.4, 1.0, 27.0)
@@ -81,6 +81,21 @@ def test_predictions_are_those_of_the_dense_process_with_trial_effects(seed: int
         variance = AT_END + NUMBERS.own - cross @ np.linalg.solve(covariance, cross) + NUMBERS.noise
         assert predictions.means[trial] == pytest.approx(expected, abs=1e-6)
         assert predictions.deviations[trial] ** 2 == pytest.approx(variance, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_trials_that_are_not_learned_are_predicted_like_new_trials_of_their_candidates(seed: int) -> None:
+    model, evidence = make_problem(seed)
+    numbers = np.sort(evidence.values.numbers)
+    posterior = fit_evidence(model, evidence, np.append(numbers, pair_numbers(np.array([20]), np.array([5.0]))))
+    curves = [TrialCurve(trial, trial - 10, (1, 2), (0.1, 0.3)) for trial in (21, 20)]
+    merged = predict(posterior, evidence, np.arange(12)).merged(predict_unlearned(posterior, evidence, curves))
+    mean, covariance = dense(model, evidence, model.features[[10, 11]])
+    assert merged.trials.tolist() == [*range(12), 20, 21]
+    assert merged.arms[-2:].tolist() == [10, 11]
+    np.testing.assert_allclose(merged.means[-2:], mean, atol=1e-6)
+    np.testing.assert_allclose(merged.deviations[-2:] ** 2, covariance.diagonal() + NUMBERS.end_noise, atol=1e-6)
+    np.testing.assert_allclose(merged.latest[-2:], 0.3)
 
 
 def test_finished_value_at_the_last_step_counts_as_one_pull() -> None:

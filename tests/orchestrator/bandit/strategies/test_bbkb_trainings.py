@@ -70,6 +70,26 @@ def test_draws_and_fits_do_not_depend_on_earlier_computations(features: np.ndarr
     assert records[0] == records[1]
 
 
+def test_values_before_the_first_learned_step_change_neither_the_model_nor_a_forecast(features: np.ndarray) -> None:
+    bbkb, rng, found = strategy(), np.random.default_rng(3), []
+    for is_changed in (False, True):
+        curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]
+        if is_changed:  # the first three values, at steps 1, 2 and 4
+            early = [tuple(rng.normal(size=3).tolist()) for _ in curves]
+            pairs = zip(curves, early, strict=True)
+            curves = [replace(curve, rewards=(*values, *curve.rewards[3:])) for curve, values in pairs]
+        paused = [trial for trial in range(TRIALS) if trial % 2]
+        state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
+        observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
+        told = bbkb.with_curves(state, curves, paused, LAST, learned_from=8)
+        state = bbkb.tell(told, observations, np.random.default_rng(0))
+        record = bbkb.recorded(state)
+        forecasts = [(one.trial, one.mean, one.high) for one in bbkb.predict_trials(state, paused)]
+        found.append((record["dictionary"], record["model"]["curve"], forecasts))
+    assert found[0] == found[1]
+    assert [trial for trial, _, _ in found[0][2]] == paused
+
+
 def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
     state = learned(strategy(), features, TRIALS)
     predictions = present(state.paused_predictions)
