@@ -47,10 +47,8 @@ class Curves:
 
     @cached_property
     def learned(self) -> "Curves":
-        """The curves without their values before `learned_from`, which tell nothing about final ones.
-        All values, if too few trials have a later one.
-
-        Of finished and diverged trials, the latest value is kept, however early it is.
+        """The curves without their values before `learned_from`, or all values if too few trials
+        have a later one. Of finished and diverged trials, the latest value is kept in any case.
         """
         if not self.learned_from:
             return self
@@ -113,7 +111,8 @@ class Curves:
 
 
 def _since(curve: TrialCurve, first: int) -> TrialCurve:
-    """Return `curve` without its values before the step `first`; its last one is kept if it ended."""
+    """Return `curve` without its values before the step `first`, except for its last one if it has
+    finished or diverged."""
     at = bisect_left(curve.steps, first)
     if curve.is_finished or curve.has_diverged:
         at = min(at, len(curve.steps) - 1)

@@ -165,8 +165,8 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     pause. Otherwise the model may continue mediocre trials for long before it has seen a good one.
     If early pauses are not reliable, stopped trials come first as soon as new trials have used
     `LARGEST_SHARE_OF_STARTS`. Otherwise the model, to which noise looks like poor values, may only
-    start new trials. If no pause is reliable, the values so far tell nothing, so that a new trial may
-    be more promising than all paused ones.
+    start new trials. If no pause is reliable, a new trial may be more promising than all stopped
+    ones, whose values tell nothing.
     """
     rule = state.rules.training
     if rule is None:

@@ -55,7 +55,8 @@ class CurveEvidence:
         """Return the pairs and arms in `dictionary` (m,) with their features (m, d + 1). Arms get
         the step `last`. Pairs of trials whose values are not learned are omitted; if no atom is
         left, all values are atoms."""
-        is_known = np.isin(trials_and_steps(dictionary)[0], self.values.trials) | ~is_pair(dictionary)
+        trials, _ = trials_and_steps(dictionary)
+        is_known = np.isin(trials, self.values.trials) | ~is_pair(dictionary)
         dictionary = dictionary[is_known] if is_known.any() else self.values.numbers
         pairs = is_pair(dictionary)
         features = np.empty((len(dictionary), self.points.shape[1]))
@@ -190,7 +191,8 @@ class TrialPredictions:
         """Return these predictions and those for `other` trials."""
         order = np.argsort(np.concatenate((self.trials, other.trials)))
         names = ("trials", "arms", "means", "deviations", "latest")
-        columns = {name: np.concatenate((getattr(self, name), getattr(other, name)))[order] for name in names}
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in names}
+        columns = {name: np.concatenate(pair)[order] for name, pair in pairs.items()}
         return TrialPredictions(**columns, noise=self.noise)
 
 

@@ -72,7 +72,8 @@ def refit(state: S, model: Model) -> S:
         span = float(curves.first), float(curves.end)
         fitted = state.calibration.fitted
         if curves.learned is not curves and len(evidence.values.sizes) < fitted.curve_trials:
-            fitted = replace(fitted, curve_trials=0)  # the fit is to values that are no longer learned
+            # the fit is to values that are no longer learned
+            fitted = replace(fitted, curve_trials=0)
         fitted = model.refit_curves(fitted, evidence, state.layout, span)
     else:
         fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)

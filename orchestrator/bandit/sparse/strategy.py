@@ -150,6 +150,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
 
 
 def _reliability(curves: Curves) -> Record:
-    """Return the estimated correlations between the values at steps and the final ones, and cautious
-    ones, which are at least as small."""
-    return {"reliability": reliability(curves), "cautious_reliability": reliability(curves, deviations=1.0)}
+    """Return the estimated correlations between values at steps and final ones, and cautious ones,
+    which are at most as large."""
+    cautious = reliability(curves, deviations=1.0)
+    return {"reliability": reliability(curves), "cautious_reliability": cautious}

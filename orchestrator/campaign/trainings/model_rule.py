@@ -30,7 +30,7 @@ class TrainingRule:
     # whether steps that are not reliable stop no trial, and starts then have a largest share of the
     # steps, too; False in logs of older versions
     bounds_starts: bool = False
-    # whether steps are reliable only if this is likely, and the values at other steps are not learned;
+    # whether steps are reliable only if this is likely, and values at other steps are not learned;
     # False in logs of older versions
     is_cautious: bool = False
     # the number of stopped trials whose checkpoints are kept; None: all

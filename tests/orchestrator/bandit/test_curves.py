@@ -82,10 +82,12 @@ def test_older_trials_keep_their_latest_value_only_beyond_a_number_of_values() -
     assert thinned.end == 8
 
 
-def test_values_before_the_first_learned_step_are_learned_only_of_ended_trials_or_if_others_are_few() -> None:
+def test_early_values_are_learned_only_of_ended_trials_or_if_later_ones_are_few() -> None:
     later = [TrialCurve(trial, trial, (2, 5, 8), (0.0, 0.5, 1.0)) for trial in range(2)]
-    ended = [TrialCurve(2, 2, (1, 3), (0.0, 0.5), is_finished=True), TrialCurve(3, 3, (2,), (0.5,), has_diverged=True)]
-    curves = Curves().updated([*later, *ended, TrialCurve(4, 4, (1, 4), (0.0, 0.5))], 16, 5)
+    finished = TrialCurve(2, 2, (1, 3), (0.0, 0.5), is_finished=True)
+    diverged = TrialCurve(3, 3, (2,), (0.5,), has_diverged=True)
+    paused = TrialCurve(4, 4, (1, 4), (0.0, 0.5))
+    curves = Curves().updated([*later, finished, diverged, paused], 16, 5)
     assert {trial: curve.steps for trial, curve in curves.learned.by_trial.items()} == {
         0: (5, 8),
         1: (5, 8),
@@ -94,7 +96,7 @@ def test_values_before_the_first_learned_step_are_learned_only_of_ended_trials_o
     }
     assert curves.learned.end == 16
     assert [curve.steps for curve in curves.updated([], 16).learned.trials][-1] == (1, 4)
-    few = Curves().updated([*later, ended[0], TrialCurve(4, 4, (1, 4), (0.0, 0.5))], 16, 5)
+    few = Curves().updated([*later, finished, paused], 16, 5)
     assert few.learned is few
 
 

@@ -181,8 +181,10 @@ def test_share_of_starts_has_most_of_the_gain_of_the_best_number_of_starts(rho: 
 def with_reliability(
     state: CampaignState, correlation: float, cautious: float | None = None, **rule: bool
 ) -> CampaignState:
-    """Return a state whose model was fitted, with trials that used half of the budget. `cautious`: the
-    cautious correlation, if it is smaller."""
+    """Return a state whose model was fitted, with trials that used half of the budget.
+
+    `cautious`: the cautious correlation, if it is smaller.
+    """
     assert state.rules.training is not None
     pairs = [((3, at), (5, at), (END, 1.0)) for at in (correlation, cautious or correlation)]
     pulled = {"most_pulled": 0, "most_pulls": 0, "evaluations": 4}

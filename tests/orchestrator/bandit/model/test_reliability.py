@@ -66,10 +66,12 @@ def test_reliability_of_few_trials_is_that_of_typical_links() -> None:
 
 
 def test_cautious_reliability_is_that_of_links_one_standard_error_smaller() -> None:
+    rng = np.random.default_rng(1)
     link = math.tanh(math.atanh(TYPICAL_LINK) - 1.0 / math.sqrt(TYPICAL_TRIALS))
-    few = by_step(seen(np.random.default_rng(2).standard_normal((3, len(STEPS))), 1.0), deviations=1.0)
-    assert list(few.values()) == pytest.approx([link**links for links in range(len(STEPS) - 1, -1, -1)], abs=1e-3)
-    noise = by_step(seen(np.random.default_rng(1).standard_normal((40, len(STEPS))), 1.0), deviations=1.0)
+    few = by_step(seen(rng.standard_normal((3, len(STEPS))), 1.0), deviations=1.0)
+    typical = [link**links for links in range(len(STEPS) - 1, -1, -1)]
+    assert list(few.values()) == pytest.approx(typical, abs=1e-3)
+    noise = by_step(seen(rng.standard_normal((40, len(STEPS))), 1.0), deviations=1.0)
     assert all(noise[step] < 0.2 for step in STEPS[:-1])
 
 

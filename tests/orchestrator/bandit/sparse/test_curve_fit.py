@@ -84,17 +84,20 @@ def test_predictions_are_those_of_the_dense_process_with_trial_effects(seed: int
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_trials_that_are_not_learned_are_predicted_like_new_trials_of_their_candidates(seed: int) -> None:
+def test_trials_that_are_not_learned_are_predicted_like_new_ones(seed: int) -> None:
     model, evidence = make_problem(seed)
     numbers = np.sort(evidence.values.numbers)
-    posterior = fit_evidence(model, evidence, np.append(numbers, pair_numbers(np.array([20]), np.array([5.0]))))
+    of_other_trial = pair_numbers(np.array([20]), np.array([5.0]))
+    posterior = fit_evidence(model, evidence, np.append(numbers, of_other_trial))
     curves = [TrialCurve(trial, trial - 10, (1, 2), (0.1, 0.3)) for trial in (21, 20)]
-    merged = predict(posterior, evidence, np.arange(12)).merged(predict_unlearned(posterior, evidence, curves))
+    unlearned = predict_unlearned(posterior, evidence, curves)
+    merged = predict(posterior, evidence, np.arange(12)).merged(unlearned)
     mean, covariance = dense(model, evidence, model.features[[10, 11]])
     assert merged.trials.tolist() == [*range(12), 20, 21]
     assert merged.arms[-2:].tolist() == [10, 11]
     np.testing.assert_allclose(merged.means[-2:], mean, atol=1e-6)
-    np.testing.assert_allclose(merged.deviations[-2:] ** 2, covariance.diagonal() + NUMBERS.end_noise, atol=1e-6)
+    variances = covariance.diagonal() + NUMBERS.end_noise
+    np.testing.assert_allclose(merged.deviations[-2:] ** 2, variances, atol=1e-6)
     np.testing.assert_allclose(merged.latest[-2:], 0.3)
 
 

@@ -70,7 +70,7 @@ def test_draws_and_fits_do_not_depend_on_earlier_computations(features: np.ndarr
     assert records[0] == records[1]
 
 
-def test_values_before_the_first_learned_step_change_neither_the_model_nor_a_forecast(features: np.ndarray) -> None:
+def test_unlearned_values_change_neither_the_model_nor_a_forecast(features: np.ndarray) -> None:
     bbkb, rng, found = strategy(), np.random.default_rng(3), []
     for is_changed in (False, True):
         curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]
