@@ -183,10 +183,10 @@ class SparseState:
 
         The next `tell` learns the curves. Until then, the posterior remains unchanged.
         """
-        known = self.curve_state.known
+        before = self.curve_state.unlearned or self.curve_state.known
         curve_state = replace(
             self.curve_state,
-            unlearned=(self.curve_state.unlearned or known).updated(curves, last_step, learned_from),
+            unlearned=before.updated(curves, last_step, learned_from),
             paused=read_only(sorted(paused), np.intp),
             compete=compete,
         )

@@ -27,7 +27,7 @@ from workers.messages import FailureKind
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51
-NEWEST = {"balances_starts": True, "bounds_starts": True, "is_cautious": True, "has_checkpoints": True}
+NEWEST = dict.fromkeys(("balances_starts", "bounds_starts", "is_cautious", "has_checkpoints"), True)
 RULE = StoppingRule.pauses(3, LAST)
 
 

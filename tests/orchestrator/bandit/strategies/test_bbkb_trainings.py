@@ -76,8 +76,8 @@ def test_unlearned_values_change_neither_the_model_nor_a_forecast(features: np.n
         curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]
         if is_changed:  # the first three values, at steps 1, 2 and 4
             early = [tuple(rng.normal(size=3).tolist()) for _ in curves]
-            pairs = zip(curves, early, strict=True)
-            curves = [replace(curve, rewards=(*values, *curve.rewards[3:])) for curve, values in pairs]
+            rewards = [(*values, *curve.rewards[3:]) for curve, values in zip(curves, early, strict=True)]
+            curves = [replace(curve, rewards=rewards[curve.trial]) for curve in curves]
         paused = [trial for trial in range(TRIALS) if trial % 2]
         state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
         observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
