@@ -53,7 +53,11 @@ def begin_with_copy(folder: Path, origin: tuple[int, int], copies: bool = True) 
     if not (folder / _COPIED).exists():
         if not folder.is_symlink():  # nothing behind a link is removed
             _clear(folder)
-        shutil.copytree(_saved(folder.parent, *origin), folder, symlinks=True, dirs_exist_ok=True)
+        saved = _saved(folder.parent, *origin)
+        if not saved.is_dir():
+            trial, step = origin
+            raise FileNotFoundError(f"the checkpoint of trial {trial} at step {step} is missing: {saved}")
+        shutil.copytree(saved, folder, symlinks=True, dirs_exist_ok=True)
         (folder / _COPIED).touch()
 
 
