@@ -102,5 +102,5 @@ def test_copied_checkpoint_is_whole_after_kills_and_is_not_copied_again(tmp_path
     remove_saved(tmp_path, {12: 30})
     assert [path.name for path in (tmp_path / ".saved").iterdir()] == ["000012-30"]
     (tmp_path / "000035").mkdir()
-    with pytest.raises(OSError, match="the checkpoint of trial 12 at step 20 is missing: .*000012-20"):
+    with pytest.raises(OSError, match=r"the checkpoint of trial 12 at step 20 is missing: .*000012-20"):
         begin_with_copy(tmp_path / "000035", (12, 20))
