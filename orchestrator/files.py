@@ -71,11 +71,13 @@ def read_small(path: Path, most_bytes: int) -> bytes:
 
 
 def make_private(path: Path) -> None:
-    """Create an empty file that only its owner can read, unless it exists.
+    """Create an empty file that only its owner can read, unless it exists. Raises OSError.
 
-    Raises OSError if it cannot be written, or is a pipe without a reader, which would block.
+    An existing file is not opened: closing it would release the locks of this process on it, with
+    which SQLite protects a database that another thread uses.
     """
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, PRIVATE_FILE))
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE))
 
 
 def _is_special(path: Path) -> bool:

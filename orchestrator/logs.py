@@ -8,6 +8,7 @@ are in its event log, which is complete without it.
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -94,11 +95,14 @@ def _take_over(logger: logging.Logger) -> None:
 def _handler(folder: Path) -> logging.Handler:
     if not folder.is_dir():
         return logging.StreamHandler()
+    file = folder / FILE_NAME
     try:
-        make_private(folder / FILE_NAME)
-        return logging.FileHandler(folder / FILE_NAME, encoding="utf-8")
+        make_private(file)
+        # fails for a pipe without a reader, which would block the handler
+        with open(os.open(file, os.O_WRONLY | os.O_NONBLOCK), "wb"):
+            return logging.FileHandler(file, encoding="utf-8")
     except OSError as error:
-        raise RunError(f"{folder / FILE_NAME} cannot be written: {error.strerror}; make it a writable file") from error
+        raise RunError(f"{file} cannot be written: {error.strerror}; make it a writable file") from error
 
 
 class _RootHandlers(logging.Handler):

@@ -3,8 +3,11 @@ renamed onto it.
 """
 
 import errno
+import fcntl
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,15 +75,14 @@ def test_pipe_is_written_if_it_has_a_reader_and_refused_otherwise(tmp_path: Path
         assert pipe.read() == "results"
 
 
-def test_make_private_keeps_an_existing_file(tmp_path: Path) -> None:
+def test_make_private_keeps_an_existing_file_and_its_locks(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("content")
-    files.make_private(tmp_path / "there")
+    with open(tmp_path / "there", "r+") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        files.make_private(tmp_path / "there")
+        lock = "import fcntl; fcntl.lockf(open('there', 'a'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        other = subprocess.run([sys.executable, "-c", lock], cwd=tmp_path, capture_output=True, check=False)
+        assert b"BlockingIOError" in other.stderr
+        assert file.read() == "content"
     files.make_private(tmp_path / "new")
-    assert (tmp_path / "there").read_text() == "content"
     assert mode(tmp_path / "new") == 0o600
-
-
-def test_make_private_refuses_a_pipe_without_a_reader(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(OSError, match="No such device or address"):
-        files.make_private(tmp_path / "pipe")

@@ -4,8 +4,10 @@ requested."""
 import errno
 import json
 import logging
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from contextvars import copy_context
@@ -115,12 +117,13 @@ def test_library_users_terminal_stays_silent() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_log_that_cannot_be_written_is_reported_by_name(tmp_path: Path) -> None:
-    (tmp_path / FILE_NAME).mkdir()
-    with (
-        pytest.raises(RunError, match=r"run\.log cannot be written: Is a directory"),
-        log_into(tmp_path, "c", "info", "text"),
-    ):
+@pytest.mark.parametrize(("make", "reason"), [(os.mkdir, "Is a directory"), (os.mkfifo, "No such device")])
+def test_log_that_cannot_be_written_is_reported_by_name(
+    tmp_path: Path, make: Callable[[Path], None], reason: str
+) -> None:
+    make(tmp_path / FILE_NAME)
+    error = rf"run\.log cannot be written: {reason}"
+    with pytest.raises(RunError, match=error), log_into(tmp_path, "c", "info", "text"):
         pass
 
 
