@@ -98,8 +98,8 @@ class AttemptReport(Report, Protocol):
 
 
 def folder_of(report: object) -> Path | None:
-    """Return the trial's folder; None if there is none."""
-    return report.folder if isinstance(report, AttemptReport) else None
+    """Return the trial's folder; None if there is none. A user's own report may have one, too."""
+    return getattr(report, "folder", None)
 
 
 def machine_of(report: object) -> Machine | None:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from objectives.machines import RANK_VARIABLES, AttemptReport, gives_value
+from objectives.machines import RANK_VARIABLES, gives_value
 from objectives.objective import MOST_METRICS, NAME_CHARACTERS, EvaluationStopped, Report
 from objectives.report_lines import ARGUMENTS
 from objectives.returned import number_of
@@ -38,7 +38,7 @@ class Trial:
                 none), or else the one in the variable BBKB_FOLDER.
         """
         if folder is None:
-            folder = report.folder if isinstance(report, AttemptReport) else os.environ.get("BBKB_FOLDER") or None
+            folder = getattr(report, "folder", os.environ.get("BBKB_FOLDER") or None)
         self._report = report or _print_report
         ranks = [os.environ.get(name, "") for name in RANK_VARIABLES]  # of torchrun and mpirun
         has_higher_rank = any(rank.isdecimal() and int(rank) for rank in ranks)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from objectives.machines import Machine
+from objectives.machines import Machine, folder_of
 from objectives.objective import NAME_CHARACTERS, EvaluationStopped
 from objectives.report_lines import ReportLines
 from objectives.trial import Trial
@@ -16,6 +16,9 @@ from workers.reporting import Reports
 
 def writes(text: str) -> Callable[[str], int]:
     return lambda path: Path(path).write_text(text)
+
+
+def own_report(value: object, step: int | None = None, **metrics: float) -> None: ...
 
 
 def test_trial_reports_and_learns_that_the_campaign_stops_it(tmp_path: Path) -> None:
@@ -62,8 +65,10 @@ def test_folder_comes_from_the_argument_the_report_or_the_environment(
     monkeypatch.setenv("BBKB_FOLDER", str(tmp_path / "environment"))
     assert Trial().folder == tmp_path / "environment"
     assert Trial(Reports()).folder is None  # that of an outer command is not this trial's
-    assert Trial(Reports(folder=tmp_path / "report")).folder == tmp_path / "report"
     assert Trial(Reports(folder=tmp_path / "report"), tmp_path / "argument").folder == tmp_path / "argument"
+    monkeypatch.setattr(own_report, "folder", tmp_path / "report", raising=False)  # its only attribute
+    for report in (Reports(folder=tmp_path / "report"), own_report):
+        assert Trial(report).folder == folder_of(report) == tmp_path / "report"
 
 
 def test_newest_complete_checkpoint_is_found_and_the_previous_one_removed(tmp_path: Path) -> None:

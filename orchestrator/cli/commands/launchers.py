@@ -176,9 +176,10 @@ def _command(*command: str) -> str:
         raise UserError(f"--submit needs the command {command[0]}, which this machine lacks: use a machine that has it")
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    output = _COLORS.sub("", done.stdout.strip())
     if done.returncode:
-        complaint = done.stderr.strip() or done.stdout.strip()
+        complaint = _COLORS.sub("", done.stderr.strip()) or output
         if "Traceback (most recent call last)" in complaint:
             complaint = complaint.splitlines()[-1]
         raise UserError(f"{command[0]} rejected the job: {complaint}")
-    return _COLORS.sub("", done.stdout.strip())
+    return output

@@ -123,24 +123,20 @@ def test_steps_spent_on_failed_trials_need_a_larger_budget(bbkb: Bbkb, folder: P
         assert (done.returncode, "To continue, raise budget.steps" in done.stdout) == (1, True)
 
 
-def test_address_is_rejected_unless_the_executor_is_ray(bbkb: Bbkb, folder: Path) -> None:
-    (folder / "inline.yaml").write_text(
-        "name: inline\nobjective: {name: branin}\ncandidates: {size: 20}\nbudget: {evaluations: 4}\n"
-        "workers: {executor: inline}\n"
-    )
-    done = bbkb(folder, "run", "inline.yaml", "--address", "127.0.0.1:1")
-    assert done.returncode == 2
-    assert "an address is for workers.executor ray, got workers.executor inline" in done.stderr
-    assert not (folder / "runs").exists()
-
-
-def test_run_without_the_named_cluster_leaves_no_folder(
-    bbkb: Bbkb, folder: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("executor", "message"),
+    [
+        ("inline", "an address is for workers.executor ray, got workers.executor inline"),
+        ("ray", "must name a running Ray cluster, got 127.0.0.1:1"),
+    ],
+)
+def test_run_with_a_wrong_address_leaves_no_folder(
+    bbkb: Bbkb, folder: Path, monkeypatch: pytest.MonkeyPatch, executor: str, message: str
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # another test may have left a connection
-    (folder / "ray.yaml").write_text("name: ray\nobjective: {name: branin}\nbudget: {evaluations: 4}\n")
-    done = bbkb(folder, "run", "ray.yaml", "--address", "127.0.0.1:1")
-    assert (done.returncode, "must name a running Ray cluster, got 127.0.0.1:1" in done.stderr) == (2, True)
+    executor = f"workers.executor={executor}"
+    done = bbkb(folder, "run", "campaign.yaml", "--address", "127.0.0.1:1", "--set", executor)
+    assert (done.returncode, message in done.stderr) == (2, True)
     assert not (folder / "runs").exists()
 
 

@@ -1,6 +1,7 @@
 """BBKB with learning curves: when they are learned, and which stopped trials compete."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.orchestrator.bandit.decisions import choice
 from tests.present import present
 
 LAST, TRIALS = 16, 40
+PAUSED = list(range(1, TRIALS, 2))
 
 
 def strategy() -> BBKB:
@@ -35,14 +37,25 @@ def curve_of(features: np.ndarray, trial: int, arm: int) -> TrialCurve:
     return curve if trial % 2 else curve.end(curve.rewards[-1])
 
 
+def begun(bbkb: BBKB, features: np.ndarray, repeats: bool = False) -> SparseState:
+    return bbkb.init(Arms.of(features, repeats=repeats), np.random.default_rng(0))
+
+
+def tell(
+    bbkb: BBKB, state: SparseState, curves: Sequence[TrialCurve], paused: Sequence[int], **options: Any
+) -> SparseState:
+    """The state after these curves and their latest values."""
+    observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
+    told = bbkb.with_curves(state, curves, paused, LAST, **options)
+    return bbkb.tell(told, observations, np.random.default_rng(0))
+
+
 def learned(bbkb: BBKB, features: np.ndarray, trials: int, before: SparseState | None = None) -> SparseState:
     """The state that knows the trials up to `trials`."""
-    first_new = 0 if before is None else len(before.curve_state.known.by_trial)
-    state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0)) if before is None else before
+    state = begun(bbkb, features) if before is None else before
+    first_new = len(state.curve_state.known.by_trial)
     curves = [curve_of(features, trial, trial) for trial in range(first_new, trials)]
-    paused = [trial for trial in range(trials) if trial % 2]
-    observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-    return bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), observations, np.random.default_rng(trials))
+    return tell(bbkb, state, curves, range(1, trials, 2))
 
 
 @pytest.fixture
@@ -78,16 +91,12 @@ def test_unlearned_values_change_neither_the_model_nor_a_forecast(features: np.n
             early = [tuple(rng.normal(size=3).tolist()) for _ in curves]
             rewards = [(*values, *curve.rewards[3:]) for curve, values in zip(curves, early, strict=True)]
             curves = [replace(curve, rewards=rewards[curve.trial]) for curve in curves]
-        paused = [trial for trial in range(TRIALS) if trial % 2]
-        state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
-        observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-        told = bbkb.with_curves(state, curves, paused, LAST, learned_from=8)
-        state = bbkb.tell(told, observations, np.random.default_rng(0))
+        state = tell(bbkb, begun(bbkb, features), curves, PAUSED, learned_from=8)
         record = bbkb.recorded(state)
-        forecasts = [(one.trial, one.mean, one.high) for one in bbkb.predict_trials(state, paused)]
+        forecasts = [(one.trial, one.mean, one.high) for one in bbkb.predict_trials(state, PAUSED)]
         found.append((record["dictionary"], record["model"]["curve"], forecasts))
     assert found[0] == found[1]
-    assert [trial for trial, _, _ in found[0][2]] == paused
+    assert [trial for trial, _, _ in found[0][2]] == PAUSED
 
 
 def test_stopped_trials_compete_in_the_order_of_their_bounds(features: np.ndarray) -> None:
@@ -111,15 +120,12 @@ def test_paused_trial_that_has_diverged_is_expected_to_end_poorly_and_is_not_con
     bbkb, taken, means = strategy(), [], []
     for has_diverged in (False, True):
         curves = [curve_of(features, trial, trial) for trial in range(TRIALS)]
-        paused = [trial for trial in range(TRIALS) if trial % 2]
-        best = max(paused, key=lambda trial: curves[trial].rewards[-1])
+        best = max(PAUSED, key=lambda trial: curves[trial].rewards[-1])
         if has_diverged:
             curves[best] = curves[best].after(5, math.nan)
-        state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
-        observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-        state = bbkb.tell(bbkb.with_curves(state, curves, paused, LAST), observations, np.random.default_rng(0))
+        state = tell(bbkb, begun(bbkb, features), curves, PAUSED)
         competing = PausedTrials(state, (), 2.0)
-        tops = [competing.take(-100.0, 0.0) for _ in paused]
+        tops = [competing.take(-100.0, 0.0) for _ in PAUSED]
         taken.append({top.trial for top in tops if top is not None})
         means.append(bbkb.predict_trials(state, [best])[0].mean)
     assert taken[0] - taken[1] == {best}
@@ -132,12 +138,9 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
     for is_ended in (False, True):
         stopped = [curve_of(features, 2 * trial + 1, trial) for trial in range(1, 12)]
         first = curve_of(features, 0, 0) if is_ended else curve_of(features, 1, 0)
-        state = bbkb.init(Arms.of(features, repeats=False), np.random.default_rng(0))
-        observations = [
-            Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in (first, *stopped)
-        ]
-        observations.append(Observation(200, 0.3))  # a result without a curve shows no rise
-        state = bbkb.tell(bbkb.with_curves(state, [first, *stopped], [], LAST), observations, np.random.default_rng(0))
+        state = tell(bbkb, begun(bbkb, features), [first, *stopped], [])
+        # a result without a curve shows no rise
+        state = bbkb.tell(state, [Observation(200, 0.3)], np.random.default_rng(0))
         trials = [curve.trial for curve in stopped]
         predictions = present(state.knowledge.predictions(trials))
         deviations = np.array([trial.deviation for trial in bbkb.predict_trials(state, trials)])
@@ -149,11 +152,8 @@ def test_forecasts_are_wider_until_a_trial_has_reached_the_last_step(features: n
 def test_paused_trials_that_do_not_compete_are_neither_continued_nor_restarted(features: np.ndarray) -> None:
     bbkb = strategy()
     small = features[:TRIALS]
-    state = bbkb.init(Arms.of(small, repeats=True), np.random.default_rng(0))
     curves = [curve_of(small, trial, trial) for trial in range(TRIALS)]
-    paused = [trial for trial in range(TRIALS) if trial % 2]
-    observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-    told = bbkb.with_curves(state, curves, paused, LAST, compete=Turn.NEW_FIRST)
-    decision = choice(bbkb.ask(bbkb.tell(told, observations, np.random.default_rng(1)), (), 20))
+    state = tell(bbkb, begun(bbkb, small, repeats=True), curves, PAUSED, compete=Turn.NEW_FIRST)
+    decision = choice(bbkb.ask(state, (), 20))
     assert [pick.trial for pick in decision.picks] == [None] * len(decision.picks)
-    assert not {pick.arm for pick in decision.picks} & set(paused)
+    assert not {pick.arm for pick in decision.picks} & set(PAUSED)

@@ -71,7 +71,7 @@ def test_job_is_submitted_again_while_rays_agent_is_starting(folder: Path, monke
 
 
 def test_launch_shows_the_last_line_of_a_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    traceback = "Traceback (most recent call last):\\n  File x\\nConnectionError: no cluster there\\n"
+    traceback = r"Traceback (most recent call last):\n  File x\n\033[31mConnectionError: no cluster there\033[39m\n"
     (folder / "ray").write_text(f"#!/bin/sh\nprintf '{traceback}' >&2; exit 1\n")
     (folder / "ray").chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
