@@ -1,7 +1,6 @@
 """Derives the rules that sessions record from a campaign's settings."""
 
 from orchestrator.bandit.strategies.pbt import PBT
-from orchestrator.bandit.strategy import AnyStrategy
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.rules import (
     DeadlineRules,
@@ -15,7 +14,7 @@ from orchestrator.campaign.stop_when import StopWhen
 from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
 from orchestrator.settings.model import Settings
-from orchestrator.settings.stopping_sections import AshaSettings, MedianSettings, ModelStoppingSettings
+from orchestrator.settings.stopping_sections import AshaSettings, MedianSettings
 from orchestrator.settings.strategies import strategy_name
 
 _FEWEST_FAILURES = 10  # of a session without a success, before it gives up
@@ -25,7 +24,7 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
     """Return the rules of a session with `slots` concurrent evaluations (0 before the first session)."""
     budget = settings.budget
     workers = settings.workers
-    stopping, training = _early_stopping(settings.early_stopping, settings.strategy)
+    stopping, training = _early_stopping(settings)
     return Rules(
         evaluations=budget.evaluations,
         steps=budget.steps,
@@ -59,9 +58,9 @@ def goals_of(settings: Settings) -> CampaignGoals:
     )
 
 
-def _early_stopping(
-    rule: AshaSettings | MedianSettings | ModelStoppingSettings | None, strategy: AnyStrategy
-) -> tuple[StoppingRule | None, TrainingRule | None]:
+def _early_stopping(settings: Settings) -> tuple[StoppingRule | None, TrainingRule | None]:
+    strategy = settings.strategy
+    rule = settings.early_stopping
     if isinstance(strategy, PBT):
         # one member is trained to its end, so that a budget of steps always yields a result
         population = TrainingRule(
@@ -84,7 +83,7 @@ def _early_stopping(
         last_step=rule.last_step,
         balances_starts=True,
         bounds_starts=True,
-        is_cautious=True,
+        is_cautious=goals_of(settings).is_single,  # models of several outputs learn all values
         keep_checkpoints=rule.keep_checkpoints,
     )
     return training.stopping(rule.after), training

@@ -31,7 +31,7 @@ class TrainingRule:
     # steps, too; False in logs of older versions
     bounds_starts: bool = False
     # whether steps are reliable only if this is likely, and values at other steps are not learned;
-    # False in logs of older versions
+    # False in logs of older versions, and with several objectives or constraints
     is_cautious: bool = False
     # the number of stopped trials whose checkpoints are kept; None: all
     keep_checkpoints: int | None = None

@@ -62,6 +62,15 @@ def test_rules_of_each_section_are_those_that_older_logs_are_read_with(changed: 
     assert without_balance(rules_of(settings, 3)) == rules_of_version_2(settings.resolved(), 3)
 
 
+def test_model_rule_is_cautious_only_with_a_single_goal() -> None:
+    settings = {**REPORTING, "early_stopping": MODEL}
+    limited = {"constraints": [{"metric": "size", "at_most": 3}], "strategy": "bbkb"}
+    for goals, is_cautious in (({}, True), (limited, False)):
+        training = rules_of(from_mapping({**settings, **goals})).training
+        assert training is not None
+        assert (training.balances_starts, training.is_cautious) == (True, is_cautious)
+
+
 def test_rules_are_read_from_the_log_and_derived_for_older_events() -> None:
     settings = from_mapping(SMALL)
     opened = SessionOpened(
