@@ -12,6 +12,7 @@ import numpy as np
 
 from orchestrator.ask_tell.memory import MemoryCampaign
 from orchestrator.bandit.arms import Arms
+from orchestrator.bandit.results import CurveUpdate
 from orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, StrategyState, begin
 from orchestrator.campaign.events import ModelRefreshed
 from orchestrator.campaign.trainings.reports import Forecast, forecast_of
@@ -63,9 +64,9 @@ class Learner:
         trainings = self._campaign.state.trainings
         if not trainings.curves or not isinstance(self.strategy, LearnsCurves):
             return self.model
-        last_step = self._campaign.rules.last_step
         curves = tuple(trainings.curves.values())
-        state: StrategyState = self.strategy.with_curves(self.model, curves, sorted(trainings.paused), last_step)
+        update = CurveUpdate(curves, sorted(trainings.paused), self._campaign.rules.last_step)
+        state: StrategyState = self.strategy.with_curves(self.model, update)
         return state
 
     def learn(self, pool: Pool | None) -> ModelRefreshed:

@@ -130,3 +130,17 @@ class TrialCurve(MetricCurve):
 
     def _empty(self, count: int) -> tuple[MetricCurve, ...]:
         return (MetricCurve(self.trial, self.arm),) * count
+
+
+@dataclass(frozen=True, slots=True)
+class CurveUpdate:
+    """The state of the trainings before the next `tell` of a strategy."""
+
+    # the curves of the running, stopped and finished trials that reported since the last update
+    curves: Sequence[TrialCurve]
+    # all trials that were stopped and may be continued; their configurations are not started again
+    paused: Sequence[int]
+    last_step: int | None = None  # the step at which a training ends, if it is given
+    # whether `ask` may or must choose paused trials; if it may not, the caller continues them
+    compete: Turn = Turn.BY_BOUND
+    learned_from: int = 0  # the first step whose values tell something about final ones; 0 if all do

@@ -22,8 +22,8 @@ from typing_extensions import Doc
 
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.pulls import Pulls
+from orchestrator.bandit.results import CurveUpdate
 from orchestrator.bandit.results import Observation as Observation
-from orchestrator.bandit.results import TrialCurve, Turn
 
 Record = Mapping[str, Any]  # plain values that only the strategy interprets
 # the modes of a strategy whose bounds are valid with pending pulls
@@ -311,30 +311,9 @@ class TrialForecast:
 class LearnsCurves(Protocol[S]):
     """A strategy whose model learns the values that trials report at steps before their end."""
 
-    def with_curves(
-        self,
-        state: S,
-        curves: Sequence[TrialCurve],
-        paused: Sequence[int],
-        last_step: int | None = None,
-        *,
-        compete: Turn = Turn.BY_BOUND,
-        learned_from: int = 0,
-    ) -> S:
-        """Return the state with these curves in place of those of the same trials. The next `tell`
-        learns them.
-
-        Args:
-            state: the state before.
-            curves: the curves of the running, stopped and finished trials that reported since the
-                last call.
-            paused: all trials that were stopped and may be continued. Their configurations are not
-                started again.
-            last_step: the step at which a training ends, if it is given.
-            compete: whether `ask` may or must choose paused trials. If it may not, the caller
-                continues them.
-            learned_from: the first step whose values tell something about final ones; 0 if all do.
-        """
+    def with_curves(self, state: S, update: CurveUpdate) -> S:
+        """Return the state with the curves of `update` in place of those of the same trials. The next
+        `tell` learns them."""
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """Return the forecasts of the given trials that have reported."""

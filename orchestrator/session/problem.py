@@ -15,6 +15,7 @@ from orchestrator.bandit.checks import check_decision
 from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.growing import Grows
 from orchestrator.bandit.model.model import model_of
+from orchestrator.bandit.results import CurveUpdate
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.strategy import (
     AnyStrategy,
@@ -163,14 +164,14 @@ def with_told_curves(problem: Problem, model: StrategyState, campaign: CampaignS
     trainings = campaign.trainings
     if not trainings.learned_curves or not isinstance(problem.strategy, LearnsCurves):
         return model
-    state: StrategyState = problem.strategy.with_curves(
-        model,
+    update = CurveUpdate(
         trainings.learned_curves,
         trainings.learned_paused,
         campaign.rules.last_step,
-        compete=turn_of_stopped_trials(campaign),
-        learned_from=first_learned_step(campaign),
+        turn_of_stopped_trials(campaign),
+        first_learned_step(campaign),
     )
+    state: StrategyState = problem.strategy.with_curves(model, update)
     return state
 
 

@@ -20,7 +20,7 @@ from objectives.sampling import make_candidates
 from objectives.space import SearchSpace
 from orchestrator.api import Campaign, Result, load, tune
 from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.results import CurveUpdate, TrialCurve
 from orchestrator.bandit.strategy import Choose, Observation, Pick
 from orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from orchestrator.campaign.trainings.population import Copied, Population
@@ -122,7 +122,7 @@ def test_pbt_does_not_repeat_a_copy_that_failed() -> None:
     strategy = strategies.PBT(population=2, interval=1, quantile=0.5)
     rng = np.random.default_rng(0)
     curves = [TrialCurve(trial, trial, (1,), (float(trial),)) for trial in (0, 1)]
-    state = strategy.with_curves(strategy.init(np.eye(2), rng), curves, [0, 1])
+    state = strategy.with_curves(strategy.init(np.eye(2), rng), CurveUpdate(curves, [0, 1]))
     state = strategy.tell(state, [Observation(arm, 0.0, is_stopped=True) for arm in (0, 1)], rng)
     state = strategy.extend(state, np.zeros((1, 2)), [])
     copy = Pick(2, parent=1, replaces=0)

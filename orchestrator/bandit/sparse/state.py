@@ -16,7 +16,7 @@ from orchestrator.bandit.goals import SINGLE, Goals
 from orchestrator.bandit.model.outputs import mean_rewards
 from orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.results import TrialCurve, Turn
+from orchestrator.bandit.results import CurveUpdate, Turn
 from orchestrator.bandit.sparse.all_arms import PlacedArms
 from orchestrator.bandit.sparse.calibrated import Belief, Calibration
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
@@ -168,27 +168,18 @@ class SparseState:
         paused = self.curve_state.paused
         return self.knowledge.predictions(paused.tolist()) if len(paused) else None
 
-    def with_curves(
-        self,
-        curves: Sequence[TrialCurve],
-        paused: Sequence[int],
-        last_step: int | None = None,
-        *,
-        compete: Turn = Turn.BY_BOUND,
-        learned_from: int = 0,
-    ) -> Self:
+    def with_curves(self, update: CurveUpdate) -> Self:
         """Return the state with these curves in place of the known ones of the same trials, and
-        with these paused trials. `compete`: whether one of them or a new trial comes next.
-        `learned_from`: see `Curves`.
+        with these paused trials.
 
         The next `tell` learns the curves. Until then, the posterior remains unchanged.
         """
         before = self.curve_state.unlearned or self.curve_state.known
         curve_state = replace(
             self.curve_state,
-            unlearned=before.updated(curves, last_step, learned_from),
-            paused=read_only(sorted(paused), np.intp),
-            compete=compete,
+            unlearned=before.updated(update.curves, update.last_step, update.learned_from),
+            paused=read_only(sorted(update.paused), np.intp),
+            compete=update.compete,
         )
         return replace(self, curve_state=curve_state, shared=self.knowledge)
 

@@ -14,7 +14,7 @@ from orchestrator.bandit.curves import Curves
 from orchestrator.bandit.model.model import ModelOptions
 from orchestrator.bandit.model.reliability import reliability
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
-from orchestrator.bandit.results import TrialCurve, Turn
+from orchestrator.bandit.results import CurveUpdate
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
 from orchestrator.bandit.sparse.dictionary import DictionaryOptions, draw_pairs, resparsify, without_own_pulls
 from orchestrator.bandit.sparse.forecasts import forecasts
@@ -89,18 +89,9 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, self._pair_limit)
         return replace(after, dictionary=dictionary)
 
-    def with_curves(
-        self,
-        state: S,
-        curves: Sequence[TrialCurve],
-        paused: Sequence[int],
-        last_step: int | None = None,
-        *,
-        compete: Turn = Turn.BY_BOUND,
-        learned_from: int = 0,
-    ) -> S:
+    def with_curves(self, state: S, update: CurveUpdate) -> S:
         """See `LearnsCurves`."""
-        return state.with_curves(curves, paused, last_step, compete=compete, learned_from=learned_from)
+        return state.with_curves(update)
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """See `LearnsCurves`."""

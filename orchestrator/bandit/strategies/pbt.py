@@ -26,7 +26,7 @@ from orchestrator.bandit.growing import Perturbation
 from orchestrator.bandit.observations import check_arms
 from orchestrator.bandit.options import Options
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.results import TrialCurve, Turn
+from orchestrator.bandit.results import CurveUpdate, TrialCurve
 from orchestrator.bandit.strategies.model_free import ModelFree, ModelFreeState
 from orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, TrialForecast, Wait
 
@@ -121,23 +121,15 @@ class PBT(Options, ModelFree[PopulationState]):
             is_sequence=isinstance(arms, Arms) and arms.layout.is_sequence,
         )
 
-    def with_curves(
-        self,
-        state: PopulationState,
-        curves: Sequence[TrialCurve],
-        paused: Sequence[int],
-        last_step: int | None = None,
-        *,
-        compete: Turn = Turn.BY_BOUND,
-        learned_from: int = 0,
-    ) -> PopulationState:
+    def with_curves(self, state: PopulationState, update: CurveUpdate) -> PopulationState:
         """Return the state with the newest pauses and without replaced members."""
+        paused = update.paused
         members = {
             trial: member
             for trial, member in state.members.items()
             if trial in paused or member.parent is None
         }  # fmt: skip
-        for curve in curves:
+        for curve in update.curves:
             if curve.trial in paused:
                 members[curve.trial] = members.get(curve.trial, Member(curve.arm)).after(curve)
         waiting = tuple(trial for trial in paused if trial in members)

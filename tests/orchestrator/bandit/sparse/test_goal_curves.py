@@ -10,7 +10,7 @@ from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.goals import Goals
 from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.results import TrialCurve, Turn
+from orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategy import Observation
@@ -48,7 +48,7 @@ def tell(bbkb: BBKB, state: SparseState, trials: range, reported: int) -> tuple[
         )
         for curve in curves
     ]
-    before = bbkb.with_curves(state, curves, paused, LAST)
+    before = bbkb.with_curves(state, CurveUpdate(curves, paused, LAST))
     return before, observations, bbkb.tell(before, observations, np.random.default_rng(0))
 
 
@@ -111,7 +111,8 @@ def test_paused_trial_continues_if_its_score_exceeds_that_of_new_trials() -> Non
     assert len(set(continued)) == len(continued) > 0
     assert all(ends(trial)[2] > -0.1 for trial in continued)  # they may be feasible
     paused = state.curve_state.paused.tolist()
-    waiting = choice(bbkb.ask(bbkb.with_curves(state, [], paused, LAST, compete=Turn.NEW_FIRST), [], 10))
+    told = bbkb.with_curves(state, CurveUpdate([], paused, LAST, Turn.NEW_FIRST))
+    waiting = choice(bbkb.ask(told, [], 10))
     assert all(pick.trial is None for pick in waiting.picks)
 
 
@@ -138,7 +139,7 @@ def test_finished_arm_counts_once_however_often_it_was_paused() -> None:
     bbkb, _, _, state = learned(2)
     whole = curve_of(1, is_stopped=False, reported=2)
     paused = [trial for trial in state.curve_state.paused.tolist() if trial != 1]
-    before = bbkb.with_curves(state, [whole], paused, LAST)
+    before = bbkb.with_curves(state, CurveUpdate([whole], paused, LAST))
     after = bbkb.tell(before, [Observation(1, ends(1)[0], ends(1)[1:])], np.random.default_rng(0))
     assert after.pulls.counts[1] == 2
     for output, reward in zip(after.evidence.outputs, ends(1), strict=True):

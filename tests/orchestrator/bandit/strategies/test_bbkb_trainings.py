@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.results import TrialCurve, Turn
+from orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
 from orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials
 from orchestrator.bandit.sparse.state import SparseState
 from orchestrator.bandit.strategies.bbkb import BBKB
@@ -46,7 +46,7 @@ def tell(
 ) -> SparseState:
     """The state after these curves and their latest values."""
     observations = [Observation(curve.arm, curve.rewards[-1], is_stopped=not curve.is_finished) for curve in curves]
-    told = bbkb.with_curves(state, curves, paused, LAST, **options)
+    told = bbkb.with_curves(state, CurveUpdate(curves, paused, LAST, **options))
     return bbkb.tell(told, observations, np.random.default_rng(0))
 
 
@@ -67,7 +67,8 @@ def test_curves_are_learned_with_the_next_results(features: np.ndarray) -> None:
     bbkb = strategy()
     state = learned(bbkb, features, TRIALS)
     posterior = state.posterior
-    told = bbkb.with_curves(state, [TrialCurve(TRIALS, 250, (1, 2), (5.0, 6.0))], [], LAST)
+    curve = TrialCurve(TRIALS, 250, (1, 2), (5.0, 6.0))
+    told = bbkb.with_curves(state, CurveUpdate([curve], [], LAST))
     assert told.posterior is posterior
     assert TRIALS not in told.curve_state.known.by_trial
     after = bbkb.tell(told, [Observation(251, 0.1)], np.random.default_rng(0))
