@@ -1,5 +1,5 @@
 """`python -m orchestrator`: the `bbkb` command without installation."""
 
-from orchestrator.cli.main import main
+from bbkb import main
 
 main()

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from objectives.objective import EvaluationStopped, Report
+from objectives.objective import EvaluationStopped
 from orchestrator.api import Result, load
 from orchestrator.campaign.events import TrialStopped
 from orchestrator.report.pictures import figures
@@ -272,12 +272,7 @@ def test_budget_of_steps_pays_for_more_trials_if_poor_ones_stop(tmp_path: Path) 
 
 
 def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
-    def train(x: float, report: Report) -> float:
-        for step in range(1, 10):
-            report(x, step)
-        return x
-
-    result = run(tmp_path, train, evaluations=60, settings={"early_stopping": {"rule": "median"}})
+    result = run(tmp_path, evaluations=60, settings={"early_stopping": {"rule": "median"}})
     pictures = {figure.name: figure for figure in figures(history_of(result))}
     stopped = history_of(result).campaign.totals.stopped
     assert stopped > 1
