@@ -59,7 +59,6 @@ class Estimates:
     arms: Indices  # (p,), the arms with a finished pull, ascending
     counts: Indices  # (p,), the numbers of pulls of the arms
     means: Floats  # (p,), the estimates m of the arms' scores
-    model_variances: Floats  # (p,), (1 − w)² σ̃²
     # v, the variance of a score; 0 if arms do not repeat and have no individual effects
     noise: float
 
@@ -69,14 +68,13 @@ class Estimates:
         sparse posterior. `arms`: the arms to estimate, ascending, each with a finished pull."""
         arms = state.pulls.finished_arms if arms is None else arms
         counts = state.pulls.counts[arms]
-        fitted = state.model.regularization
-        model_means, variances = (sparse_belief(state) if belief is None else belief)(arms)
+        model_means, _ = (sparse_belief(state) if belief is None else belief)(arms)
         own_scores = state.knowledge.scale.scores(state.pulls.reward_sums[arms] / counts)
         has_own_effects = state.layout is not None and state.layout.repeats
         weights = counts / (counts + OWN_PULLS) if has_own_effects else np.zeros(len(arms))
         means = model_means + weights * (own_scores - model_means)
         noise = _pooled_noise(state, weight=1.0) if has_own_effects else 0.0
-        return Estimates(arms, counts, means, (1.0 - weights) ** 2 * fitted * variances, noise)
+        return Estimates(arms, counts, means, noise)
 
     def contender(self, open_pulls: Sequence[int], blocked: Indices) -> int | None:
         """Return the arm with the largest upper bound, computed from individual effects only, given

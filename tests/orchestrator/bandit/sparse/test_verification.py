@@ -195,8 +195,7 @@ def test_truth_is_within_two_deviations_of_the_recommended_estimate_in_most_sear
 
 def test_contender_has_the_largest_bound_until_the_best_is_separated() -> None:
     def of(means: list[float], counts: list[int]) -> Estimates:
-        zeros = np.zeros(len(means))
-        return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), zeros, 0.4)
+        return Estimates(np.arange(5, 5 + len(means)), np.array(counts), np.array(means), 0.4)
 
     assert of([1.0, 0.9], [4, 4]).contender((), NONE) == 5
     assert of([1.0, 0.9], [8, 1]).contender((), NONE) == 6
@@ -208,7 +207,7 @@ def test_contender_has_the_largest_bound_until_the_best_is_separated() -> None:
 
 
 def test_contender_is_never_blocked() -> None:
-    estimates = Estimates(np.arange(3), np.array([4, 4, 4]), np.array([1.0, 0.9, 0.8]), np.zeros(3), 0.4)
+    estimates = Estimates(np.arange(3), np.array([4, 4, 4]), np.array([1.0, 0.9, 0.8]), 0.4)
     assert estimates.contender((), np.array([0])) == 1
     assert estimates.contender((), np.array([0, 2])) is None
     assert estimates.contender((), np.arange(9)) is None
