@@ -115,8 +115,8 @@ class Range:
 class Choice:
     """One of `choices`, which have no order: all different choices are equally far apart.
 
-    Raises ValueError if there are no choices, two are equal, or `weights` is not one positive
-    number per choice.
+    Raises ValueError if there are no choices, two are equal, one is infinite or NaN, or `weights`
+    is not one positive number per choice.
     """
 
     choices: Annotated[
@@ -160,7 +160,7 @@ class Choice:
 class Ordered:
     """One of the sorted values `ordered`. Neighboring values are similar and equally far apart.
 
-    Raises ValueError if there are no values or two are equal.
+    Raises ValueError if there are no values, two are equal, or one is infinite or NaN.
     """
 
     ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order. Neighbors are similar and equally far apart.")]
@@ -185,7 +185,8 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always `constant`: passed to the objective, but unknown to the model."""
+    """Always `constant`, a value that is passed to the objective but unknown to the model. Raises
+    ValueError if it is infinite or NaN."""
 
     constant: Annotated[Scalar, Doc("The value, which is passed to the objective but unknown to the model.")]
     when: WhenOption = None
