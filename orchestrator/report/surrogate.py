@@ -232,7 +232,7 @@ def _fit_process(
     owners = np.repeat(np.arange(len(dimensions)), widths).astype(np.intp)
     layout = Layout(parameters=owners, extents=np.ones(len(dimensions)))
     evidence = Evidence(features, means, counts, len(scores))
-    fitted = fit(evidence, layout, Matern52(), prior(layout, None), None)
+    fitted = fit(evidence, layout, Matern52(), [prior(layout, None)], None)
     lengthscales = np.asarray(fitted.lengthscales)[layout.parameters]
     kernel = Matern52(lengthscale=tuple(lengthscales.tolist()))
     return _Process.of(kernel, features, means, fitted.noise / counts)

@@ -17,10 +17,14 @@ a separate mean for each. With a = S⁻¹(t − m1),
 where D_j is the squared distance in the features of parameter j and g the kernel's slope, −2
 dk/d(r²) (Rasmussen and Williams 2006, eq. 5.9). Lengthscales are in units of the parameters'
 extents.
+
+With several outputs, L often has several minima: an effect that is equal at both ends of a
+parameter, where most results may be, looks like noise. The search for the minimum therefore starts
+at the last fit and at the prior's medians.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +46,8 @@ LENGTHSCALES = (0.02, 30.0)
 NOISES = (1e-3, 1.0)
 PRIOR_NOISE = 0.05  # median of v
 PRIOR_NOISE_DEVIATION = 1.5  # standard deviation of the logarithm of v
+# L may rise by this number if a parameter's effect is omitted; see `_without_invisible_effects`
+INVISIBLE = 1.0
 NEAREST = 32  # the number of arms around the best one in a local fit
 # see `keep_close_values`
 CLOSE_LENGTHSCALE = 0.05
@@ -145,16 +151,49 @@ def minimize(loss: Loss, start: Floats, bounds: tuple[Floats, Floats], steps: in
     return solution
 
 
-def fit(evidence: Evidence, layout: Layout, family: AnyKernel, start: Fitted, noise: float | None) -> Fitted:
-    """Return the fit that starts at `start`. `noise`: v if it is known, not fitted."""
+def fit(
+    evidence: Evidence, layout: Layout, family: AnyKernel, starts: Sequence[Fitted], noise: float | None
+) -> Fitted:  # fmt: skip
+    """Return the best of the fits that start at each of `starts`.
+
+    With several outputs and at least `FIRST_FIT` results, parameters whose effect is not visible get
+    the longest lengthscale. `noise`: v if it is known, not fitted.
+    """
     objective = _Objective(evidence, layout, family, noise)
-    at = np.log(np.asarray(start.lengthscales) / layout.extents)
-    if noise is None:
-        at = np.append(at, math.log(start.noise))
-    optimum = minimize(objective.loss, at, (objective.lower, objective.upper), STEPS)
+    optima = [_minimum(objective, start, layout) for start in starts]
+    # rounded, so that rounding errors do not choose between equal optima
+    optimum = min(optima, key=lambda theta: round(objective.loss(theta)[0], 1))
+    if len(np.atleast_2d(evidence.scores)) > 1 and evidence.results >= FIRST_FIT:
+        optimum = _without_invisible_effects(objective, optimum)
     lengthscales = np.exp(optimum[: layout.parameter_count]) * layout.extents
     fitted = math.exp(float(optimum[-1])) if noise is None else noise
     return Fitted(tuple(shorten(scale) for scale in lengthscales.tolist()), shorten(fitted), evidence.results)
+
+
+def _minimum(objective: "_Objective", start: Fitted, layout: Layout) -> Floats:
+    at = np.log(np.asarray(start.lengthscales) / layout.extents)
+    if objective.fits_noise:
+        at = np.append(at, math.log(start.noise))
+    return minimize(objective.loss, at, (objective.lower, objective.upper), STEPS)
+
+
+def _without_invisible_effects(objective: "_Objective", optimum: Floats) -> Floats:
+    """Return `optimum` with the longest lengthscale for each parameter without which the scores are
+    about as likely.
+
+    Otherwise picks go to the ends of such parameters, since the uncertainty is slightly larger
+    there. An effect that is equal at both ends then stays invisible.
+    """
+    found = optimum
+    misfit = objective.misfit(found)
+    for parameter in np.argsort(-found[: objective.count], kind="stable"):
+        tried = found.copy()
+        tried[parameter] = objective.upper[parameter]
+        misfit_without = objective.misfit(tried)
+        if misfit_without <= misfit + INVISIBLE:
+            found = tried
+            misfit = misfit_without
+    return found
 
 
 def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKernel) -> float:
@@ -174,7 +213,7 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
     local = replace(layout, extents=np.where(spans > 0, spans, layout.extents))
     scores = scores_of(rewards[near], Outputs.STANDARDIZE)
     evidence = Evidence(features[near], scores, np.ones(len(near), np.intp), len(near))
-    return fit(evidence, local, family, prior(local, None), None).noise
+    return fit(evidence, local, family, [prior(local, None)], None).noise
 
 
 def shorten(number: float) -> float:
@@ -192,14 +231,15 @@ class _Objective:
         self._shares = 1.0 / evidence.counts
         self._features = evidence.features / layout.extents[layout.parameters]
         self._shape = SHAPES[type(family)]
-        count = layout.parameter_count
-        self._typical = math.log(0.5 * math.sqrt(count))
-        bounds = [LENGTHSCALES] * count + [NOISES] * (noise is None)
+        self.count = layout.parameter_count
+        self.typical = math.log(0.5 * math.sqrt(self.count))
+        self.fits_noise = noise is None
+        bounds = [LENGTHSCALES] * self.count + [NOISES] * self.fits_noise
         self.lower, self.upper = np.log(np.array(bounds)).T
 
     def loss(self, theta: Floats) -> tuple[float, Floats]:
         """Return L and ∂L/∂θ."""
-        count = len(self._typical_steps(theta))
+        count = self.count
         noise = math.exp(theta[-1]) if self._noise is None else self._noise
         scaled = self._features / np.exp(theta[:count])[self._parameters]
         correlations, slopes = self._shape(squared_distances(scaled))
@@ -213,7 +253,7 @@ class _Objective:
             weights = solved - mean * ones
             loss += 0.5 * float((scores - mean) @ weights) + half_log_determinant + 0.5 * mean * mean
             sensitivity -= np.multiply.outer(weights, weights)
-        steps = self._typical_steps(theta)
+        steps = theta[:count] - self.typical
         gradient = np.empty(len(theta))
         gradient[:count] = lengthscale_gradient(sensitivity * slopes, scaled, self._parameters) + steps
         loss += 0.5 * float(steps @ steps)
@@ -223,10 +263,10 @@ class _Objective:
             loss += 0.5 * step * step
         return loss, gradient
 
-    def _typical_steps(self, theta: Floats) -> Floats:
-        lengthscales = theta[:-1] if self._noise is None else theta
-        steps: Floats = lengthscales - self._typical
-        return steps
+    def misfit(self, theta: Floats) -> float:
+        """Return L without the prior of the lengthscales."""
+        steps = theta[: self.count] - self.typical
+        return self.loss(theta)[0] - 0.5 * float(steps @ steps)
 
 
 def lengthscale_gradient(weights: Floats, scaled: Floats, parameters: Indices) -> Floats:

@@ -138,7 +138,8 @@ class Model:
         places = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         arms = known[places]
         evidence = Evidence(look_up(arms), scores[:, places], pulls.counts[arms], pulls.total)
-        return keep_close_values(fit(evidence, layout, self.kernel, fitted, self.noise), fitted, layout)
+        starts = (fitted, prior(layout, self.noise)) if len(scores) > 1 else (fitted,)
+        return keep_close_values(fit(evidence, layout, self.kernel, starts, self.noise), fitted, layout)
 
     def _scores_for_fit(self, pulls: Pulls, least: int) -> tuple[Indices, Floats]:
         """Return arms (n,) and their scores (J, n).

@@ -56,10 +56,48 @@ def test_gradient_is_that_of_the_loss(family: AnyKernel, noise: float | None, se
         np.testing.assert_allclose(gradient[position], rise / 2e-5, rtol=1e-4, atol=1e-5)
 
 
+def loss_of(fitted: Fitted, evidence: Evidence, layout: Layout) -> float:
+    lengthscales = np.log(np.array(fitted.lengthscales) / layout.extents)
+    return _Objective(evidence, layout, Matern52(), None).loss(np.append(lengthscales, np.log(fitted.noise)))[0]
+
+
+def test_best_of_the_minima_found_from_all_starts_is_returned() -> None:
+    # an effect that is equal at both ends, where most arms are, looks like noise
+    rng = np.random.default_rng(6)
+    points = rng.random((40, 4))
+    points[:28, 1:] = rng.integers(0, 2, (28, 3))
+    arms = Arms.of(points)
+    rewards = -np.cos(1.5 * points[:, 0]) * (1 + ((points[:, 1:] - 0.5) ** 2).sum(axis=1))
+    evidence = Evidence(arms.features, scores_of(rewards, Outputs.HALF_RANK), np.ones(40, np.intp), 40)
+    last = Fitted(tuple((np.array((0.7, 8.0, 8.0, 8.0)) * arms.layout.extents).tolist()), 0.1, 30)
+    starts = [last, prior(arms.layout, None)]
+    losses = [loss_of(fit(evidence, arms.layout, Matern52(), [start], None), evidence, arms.layout) for start in starts]
+    best = fit(evidence, arms.layout, Matern52(), starts, None)
+    assert abs(losses[0] - losses[1]) > 1.0
+    assert loss_of(best, evidence, arms.layout) == min(losses)
+
+
+def test_with_several_outputs_a_parameter_without_visible_effect_gets_the_longest_lengthscale() -> None:
+    points = np.random.default_rng(0).random((40, 4))
+    arms = Arms.of(points)
+    rewards = (np.cos(2 * points[:, 0]) + 0.2 * points[:, 1], np.sin(2 * points[:, 0]) - 0.2 * points[:, 1])
+    scores = np.array([scores_of(one, Outputs.HALF_RANK) for one in rewards])
+
+    def lengthscales(results: int) -> list[float]:
+        evidence = Evidence(arms.features[:results], scores[:, :results], np.ones(results, np.intp), results)
+        fitted = fit(evidence, arms.layout, Matern52(), [prior(arms.layout, None)], None)
+        return list(np.array(fitted.lengthscales) / arms.layout.extents)
+
+    first, weak, *without = lengthscales(40)
+    assert first < weak < LENGTHSCALES[1]
+    assert without == pytest.approx([LENGTHSCALES[1]] * 2, rel=1e-5)
+    assert max(lengthscales(15)) < LENGTHSCALES[1]
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_parameter_that_matters_gets_the_shortest_lengthscale(family: AnyKernel) -> None:
     evidence, layout = random_problem(3)
-    fitted = fit(evidence, layout, family, prior(layout, None), None)
+    fitted = fit(evidence, layout, family, [prior(layout, None)], None)
     assert np.argmin(fitted.lengthscales) == 0
     assert fitted.results == evidence.results
     units = np.array(fitted.lengthscales) / layout.extents
@@ -69,7 +107,7 @@ def test_parameter_that_matters_gets_the_shortest_lengthscale(family: AnyKernel)
 
 def test_noise_that_is_known_is_not_fitted() -> None:
     evidence, layout = random_problem(3)
-    assert fit(evidence, layout, Matern52(), prior(layout, 0.02), 0.02).noise == 0.02
+    assert fit(evidence, layout, Matern52(), [prior(layout, 0.02)], 0.02).noise == 0.02
 
 
 def test_fit_does_not_depend_on_the_units_of_the_features() -> None:
@@ -77,8 +115,8 @@ def test_fit_does_not_depend_on_the_units_of_the_features() -> None:
     units = np.array([1000.0, 0.01, 1.0, 1.0, 1.0])
     scaled = replace(layout, extents=layout.extents * [1000.0, 0.01, 1.0])
     rescaled = replace(evidence, features=evidence.features * units)
-    other = fit(rescaled, scaled, Matern52(), prior(scaled, None), None)
-    fitted = fit(evidence, layout, Matern52(), prior(layout, None), None)
+    other = fit(rescaled, scaled, Matern52(), [prior(scaled, None)], None)
+    fitted = fit(evidence, layout, Matern52(), [prior(layout, None)], None)
     np.testing.assert_allclose(np.array(other.lengthscales) / np.array(fitted.lengthscales), [1000, 0.01, 1], rtol=1e-3)
 
 
