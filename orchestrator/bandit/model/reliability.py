@@ -2,8 +2,9 @@
 
 A link is the correlation ρ between the values at a step and those at twice this step. It is the
 rank correlation r among the trials that reached both steps, corrected for selection, because mostly
-good trials continue. With normal scores, and with u the ratio between their standard deviation
-among all trials and among the trials that continued,
+good trials continue. The value at a step is that of the last report until then. If trials report
+rarely, two steps with the same last report have the link 1. With normal scores, and with u the
+ratio between their standard deviation among all trials and among the trials that continued,
 
     ρ = r u / √(1 + r² (u² − 1))        (Thorndike 1949, case 2).
 
@@ -44,10 +45,14 @@ def reliability(curves: Curves, deviations: float = 0.0) -> list[list[float]]:
     while steps[-1] > max(2, curves.first):
         steps.append(math.ceil(curves.end / 2 ** len(steps)))
     steps.reverse()
+    reported = _rare_reports(curves.trials)
     links = []
     variance = 1.0  # of the values at a step among the trials that reached it
     typical = _Pooled(math.atanh(TYPICAL_LINK), TYPICAL_TRIALS)
-    for step, later in pairwise(steps):
+    for step, later in pairwise(_last_report(reported, step) for step in steps):
+        if step == later:  # the same value
+            links.append(1.0)
+            continue
         found, variance = _link(curves.trials, step, later, variance)
         pooled = found.averaged(replace(typical, trials=TYPICAL_TRIALS))
         typical = found.averaged(typical)
@@ -69,6 +74,22 @@ class _Pooled:
         """Return the average with `other`, weighted by trials; one of both must have some."""
         trials = self.trials + other.trials
         return _Pooled((self.trials * self.z + other.trials * other.z) / trials, trials)
+
+
+def _rare_reports(trials: Sequence[TrialCurve]) -> list[int]:
+    """Return the steps of all reports if a trial skips an octave. Otherwise return none: curves lack
+    later reports of an octave, so that any step may have been reported."""
+    lengths = ([step.bit_length() for step in curve.steps] for curve in trials)
+    if all(later - length < 2 for curve in lengths for length, later in pairwise(curve)):
+        return []
+    return sorted({step for curve in trials for step in curve.steps})
+
+
+def _last_report(reported: Sequence[int], step: int) -> int:
+    """Return the last one of the `reported` steps up to `step`, or the first one; `step` itself if
+    none is larger, so that trials may still report it."""
+    at = bisect_right(reported, step)
+    return reported[max(0, at - 1)] if at < len(reported) else step
 
 
 def _link(trials: Sequence[TrialCurve], step: int, later: int, variance: float) -> tuple[_Pooled, float]:

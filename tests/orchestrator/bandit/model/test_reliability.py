@@ -24,18 +24,18 @@ def whole_curves(links: tuple[float, ...], count: int) -> Floats:
     return np.array(values).T
 
 
-def seen(values: Floats, share: float) -> Curves:
+def seen(values: Floats, share: float, steps: tuple[int, ...] = STEPS) -> Curves:
     """Return the curves of successive halving: this share of the trials at a step continues."""
     reached = np.ones(len(values), np.intp)
-    for at in range(1, len(STEPS)):
+    for at in range(1, len(steps)):
         active = np.flatnonzero(reached == at)
         best = active[np.argsort(-values[active, at - 1])][: round(share * len(active))]
         reached[best] += 1
     curves = [
-        TrialCurve(trial, trial, STEPS[:stages], tuple(values[trial, :stages].tolist()), stages == len(STEPS))
+        TrialCurve(trial, trial, steps[:stages], tuple(values[trial, :stages].tolist()), stages == len(steps))
         for trial, stages in enumerate(reached.tolist())
     ]
-    return Curves().updated(curves, STEPS[-1])
+    return Curves().updated(curves, steps[-1])
 
 
 def by_step(curves: Curves, deviations: float = 0.0) -> dict[int, float]:
@@ -51,6 +51,21 @@ def test_reliability_is_the_rank_correlation_of_whole_curves(links: tuple[float,
         assert found[step] == pytest.approx(
             spearmanr(values[:, at], values[:, -1]).statistic, abs=0.05 if share == 1.0 else 0.18
         )
+
+
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_reliability_between_reports_is_that_of_the_last_report(share: float) -> None:
+    values = whole_curves((0.7, 0.7, 0.7), 20)
+    doubling = by_step(seen(values, share, (2, 4, 8, 16)))
+    found = by_step(seen(values, share, (4, 12, 36, 108)))
+    assert list(found) == [4, 7, 14, 27, 54, 108]
+    assert list(found.values()) == [doubling[step] for step in (2, 2, 4, 4, 8, 16)]
+
+
+def test_reliability_of_steps_that_no_trial_has_reached_is_that_of_typical_links() -> None:
+    curves = [TrialCurve(trial, trial, (4, 16), (0.0, float(trial))) for trial in range(9)]
+    found = by_step(Curves().updated(curves, 51))
+    assert [found[step] for step in (13, 26)] == pytest.approx([TYPICAL_LINK**2, TYPICAL_LINK], abs=1e-3)
 
 
 def test_reliability_of_noise_falls_below_that_of_a_pause() -> None:
