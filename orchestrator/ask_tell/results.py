@@ -55,7 +55,8 @@ class Results:
             arm = int(pulls.finished_arms[np.argmax(means)])
         elif isinstance(strategy, EstimatesRewards):
             belief = strategy.estimate(model, arm)
-        best = self._mean(arm, sign * float(pulls.reward_sums[arm] / pulls.counts[arm]), {})
+        mean = sign * float(pulls.reward_sums[arm] / pulls.counts[arm])
+        best = self._mean(arm, 0.0 + mean, {})  # 0 instead of −0
         return best if belief is None else replace(best, estimate=sign * belief[0], deviation=belief[1])
 
     @property
@@ -126,7 +127,7 @@ class Results:
         """Return a member of the front with the means of its rewards and of its constraints'
         metrics."""
         pairs = zip(self._goals.objectives, rewards, strict=True)
-        values = {objective.metric: objective.sign * reward for objective, reward in pairs}
+        values = {objective.metric: 0.0 + objective.sign * reward for objective, reward in pairs}
         results = self._results_of(arm)
         for goal in self._goals.constraints if results else ():
             if goal.metric not in values:

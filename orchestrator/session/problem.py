@@ -118,7 +118,7 @@ def recommendation_of(
     return Recommendation(
         arm=arm,
         parameters=parameters,
-        value=sign * mean,
+        value=0.0 + sign * mean,  # 0 instead of −0
         evaluations=finished,
         estimate=None if reward is None else sign * reward[0],
         deviation=None if reward is None else reward[1],

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bbkb import CandidateOptimizer, Choice, Optimizer, Ordered, Range
+from bbkb import CandidateOptimizer, Choice, Objective, Optimizer, Ordered, Range
 from objectives.conditions import Scalar
 from objectives.objective import ObjectiveError
 from objectives.parameters import Space
@@ -363,6 +363,16 @@ def test_search_near_expected_values_continues_exactly_after_a_save(tmp_path: Pa
 def test_expected_values_need_a_strategy_that_uses_them() -> None:
     with pytest.raises(ObjectiveError, match=r"space\.x\.prior needs the strategy bbkb"):
         Search(space={"x": Range(0.0, 1.0, prior=0.3)}, direction="maximize", strategy="uniform")
+
+
+def test_minimum_of_0_is_not_negative_0() -> None:
+    optimizer = Optimizer(SPACE, "minimize")
+    optimizer.tell(optimizer.ask()[0], 0.0)
+    assert str(optimizer.best.value) == "0.0"
+    goals = [Objective("error", "minimize"), Objective("seconds", "minimize")]
+    optimizer = Optimizer(SPACE, objectives=goals)
+    optimizer.tell(optimizer.ask()[0], {"error": 0.0, "seconds": 0.0})
+    assert str(optimizer.front[0].metrics) == "{'error': 0.0, 'seconds': 0.0}"
 
 
 def test_best_observed_is_the_best_single_value_and_requires_a_value() -> None:
