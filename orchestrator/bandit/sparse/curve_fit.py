@@ -61,15 +61,11 @@ class CurveEvidence:
         pairs = is_pair(dictionary)
         features = np.empty((len(dictionary), self.points.shape[1]))
         trials, steps = trials_and_steps(dictionary[pairs])
-        at = np.searchsorted(self.values.trials[: self._with_curves], trials)
+        at = np.searchsorted(self.values.trials[self.values.trials >= 0], trials)
         features[pairs] = np.column_stack((self.features[at], steps))
         arms = model.all_arms.look_up(dictionary[~pairs])
         features[~pairs] = np.column_stack((arms, np.full(len(arms), last)))
         return Points(dictionary, features)
-
-    @cached_property
-    def _with_curves(self) -> int:
-        return int(np.count_nonzero(self.values.trials >= 0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +89,10 @@ class TrialNoise:
     @cached_property
     def groups(self) -> list[_Group]:
         """All trials."""
-        return list(self._grouped(np.arange(len(self._values.sizes))))
+        return list(self.groups_of(np.arange(len(self._values.sizes))))
 
-    def groups_of(self, trials: Indices) -> list[_Group]:
-        """Return only the trials at these positions (k,)."""
-        return list(self._grouped(trials))
-
-    def _grouped(self, trials: Indices) -> Iterator[_Group]:
+    def groups_of(self, trials: Indices) -> Iterator[_Group]:
+        """Yield the groups of only the trials at these positions (k,)."""
         numbers = self._numbers
         values = self._values
         starts = np.cumsum(values.sizes) - values.sizes
