@@ -57,7 +57,8 @@ def _best_course(runs: Sequence[tuple[str, History]], direction: str) -> Figure:
 
 
 def _groups(runs: Sequence[tuple[str, History]]) -> Sequence[int]:
-    """Return the number of each run's color, which runs that differ only in their seed share."""
+    """Return the index of each run's color. Runs that differ only in their seed share a color, unless
+    all do."""
     keys = [without_seed(history) for _, history in runs]
     different = list(dict.fromkeys(keys))
     return [different.index(key) for key in keys] if len(different) > 1 else range(len(runs))

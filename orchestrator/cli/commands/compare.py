@@ -41,7 +41,7 @@ def compare(
     rows = side_by_side(histories)
     console = SafeConsole()
     room = console.width - max(len(label) for label, _ in rows)
-    count = max(1, room // _NARROWEST)  # of the runs beside each other
+    count = max(1, room // _NARROWEST)  # the number of runs in one table
     for first in range(0, len(names), count):
         table = Table(box=None, pad_edge=False)
         for heading in ("", *names[first : first + count]):
