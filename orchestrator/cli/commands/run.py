@@ -43,7 +43,7 @@ def run(
     assignments = overrides(set_, workers)
     settings = load(file, overrides(set_, workers, log_level, name))
     tags = check_tags(tag or ())
-    check_address(settings, address, must_answer=not dry_run)
+    check_address(settings, address)
     begun = _find_begun(settings, or_resume)
     ray = None if dry_run else start_ray(settings, address)
     # Ray is starting while this module is imported

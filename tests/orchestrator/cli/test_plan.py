@@ -57,11 +57,6 @@ def test_dry_run_shows_budget_workers_and_store_and_writes_nothing(tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["planned.yaml"]
 
 
-def test_dry_run_does_not_need_the_cluster(tmp_path: Path) -> None:
-    workers = {"count": 4, "executor": "ray"}
-    assert "nothing was written" in dry_run(tmp_path, campaign(tmp_path, workers=workers), "--address", "127.0.0.1:1")
-
-
 def test_dry_run_of_an_existing_run_describes_its_resume(tmp_path: Path) -> None:
     tree = campaign(tmp_path, run="one")
     planned = Campaign.__new__(Campaign)
