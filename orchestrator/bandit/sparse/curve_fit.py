@@ -177,7 +177,7 @@ class TrialPredictions:
     arms: Indices  # (n,), the trials' candidates
     means: Floats  # (n,), the predicted scores
     deviations: Floats  # (n,), the standard deviations of the final values, including noise
-    latest: Floats  # (n,), the scores of the trials' latest values
+    latest: Floats  # (n,), the trials' latest values
     noise: float  # v, the variance of a single value
 
     def merged(self, other: "TrialPredictions") -> "TrialPredictions":
@@ -202,7 +202,7 @@ def predict_unlearned(
         arms=arms,
         means=means + posterior.fit.offset,
         deviations=np.sqrt(regularization * (variances + 1.0)),
-        latest=evidence.scale.scores(np.array([curve.rewards[-1] for curve in curves])),
+        latest=np.array([curve.rewards[-1] for curve in curves]),
         noise=curve_kernel(posterior.model).numbers.noise,
     )
 
@@ -238,6 +238,6 @@ def predict(posterior: SparsePosterior, evidence: CurveEvidence, trials: Indices
         arms=values.arms[trials],
         means=means[trials],
         deviations=np.sqrt(variances[trials]),
-        latest=evidence.scores[values.last[trials]],
+        latest=values.rewards[values.last[trials]],
         noise=numbers.noise,
     )

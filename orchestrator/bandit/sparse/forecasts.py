@@ -69,9 +69,11 @@ def _of(
     deviations = np.sqrt(predictions.deviations**2 + unseen_variance)
     means = predictions.means
     half = FORECAST_WIDTH * deviations
-    low = np.minimum(means - half, predictions.latest - FORECAST_WIDTH * predictions.deviations)
-    bands = [evidence.scale.rewards(scores) for scores in (means, low, means + half)]
-    columns = np.array([*bands, predictions.means, deviations])
+    latest = evidence.scale.scores(predictions.latest)
+    low = np.minimum(means - half, latest - FORECAST_WIDTH * predictions.deviations)
+    value, low, high = (evidence.scale.rewards(scores) for scores in (means, low, means + half))
+    low = np.minimum(low, predictions.latest)  # which may be below all values with a score
+    columns = np.array([value, low, high, predictions.means, deviations])
     is_wanted = slice(None) if only is None else np.isin(predictions.trials, only)
     for trial, numbers in zip(predictions.trials[is_wanted].tolist(), columns[:, is_wanted].T.tolist(), strict=True):
         yield TrialForecast(trial, *numbers)
