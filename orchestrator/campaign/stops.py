@@ -186,23 +186,27 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
 
 def first_learned_step(state: CampaignState) -> int:
     """Return the step from which on values are learned; 0 if all are. Values before the first
-    reliable pause tell little about final ones: those of a flat curve are noise."""
+    reliable pause tell little about final ones: those of a flat curve are noise. The cautious
+    estimate does not matter here, because it would omit useful values after few trainings."""
     rule = state.rules.training
     if rule is None or not rule.is_cautious:
         return 0
-    pause = _first_pause(state)
+    pause = _first_pause(state, is_cautious=False)
     return pause if _unreliable_steps(state, pause) else 0
 
 
-def _first_pause(state: CampaignState) -> int:
+def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
     """Return the step of the first reliable pause. Return 0 if all pauses count as reliable, which
-    is the case without a budget of steps and before the first refresh."""
+    is the case without a budget of steps and before the first refresh.
+
+    `is_cautious`: whether to use the cautious estimate, if the rule does.
+    """
     rules = state.rules
     rule = rules.training
     learned = state.refresh.learned
     if rule is None or learned is None or not (rule.balances_starts and rule.has_checkpoints):
         return 0
-    steps = learned.cautious_steps if rule.is_cautious else learned.steps
+    steps = learned.cautious_steps if is_cautious and rule.is_cautious else learned.steps
     if not (rules.steps and rules.stopping and rule.last_step and steps):
         return 0
     return first_reliable_pause(rules.stopping, rule.last_step, dict(steps))

@@ -233,17 +233,18 @@ def test_stopped_trials_without_checkpoints_do_not_compete() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cautious", "rule", "limit", "learned_from"),
+    ("correlation", "cautious", "rule", "limit", "learned_from"),
     [
-        (0.9, {}, 3, 0),
-        (0.2, {}, None, END),
-        (0.2, {"is_cautious": False}, 3, 0),  # an older log
+        (0.9, 0.9, {}, 3, 0),
+        (0.9, 0.2, {}, None, 0),  # it may be reliable
+        (0.2, 0.1, {}, None, END),
+        (0.2, 0.1, {"is_cautious": False}, None, 0),  # an older log
     ],
 )
 def test_trial_neither_pauses_nor_is_learned_at_unreliable_steps(
-    cautious: float, rule: dict[str, bool], limit: int | None, learned_from: int
+    correlation: float, cautious: float, rule: dict[str, bool], limit: int | None, learned_from: int
 ) -> None:
-    state = with_reliability(paused(0.5, steps=500), 0.9, cautious, **rule)
+    state = with_reliability(paused(0.5, steps=500), correlation, cautious, **rule)
     assert (step_limit(state, 7), first_learned_step(state)) == (limit, learned_from)
 
 
