@@ -41,26 +41,13 @@ def reliability(curves: Curves, deviations: float = 0.0) -> list[list[float]]:
     `deviations`: the number of standard errors of z that are subtracted from each link, which has
     the standard error 1/√n for the weight of n trials.
     """
-    steps = [curves.end]
-    while steps[-1] > max(2, curves.first):
-        steps.append(math.ceil(curves.end / 2 ** len(steps)))
-    steps.reverse()
-    reported = _rare_reports(curves.trials)
-    links = []
-    variance = 1.0  # of the values at a step among the trials that reached it
-    typical = _Pooled(math.atanh(TYPICAL_LINK), TYPICAL_TRIALS)
-    for step, later in pairwise(_last_report(reported, step) for step in steps):
-        if step == later:  # the same value
-            links.append(1.0)
-            continue
-        found, variance = _link(curves.trials, step, later, variance)
-        pooled = found.averaged(replace(typical, trials=TYPICAL_TRIALS))
-        typical = found.averaged(typical)
-        link = _positive(pooled.z)
-        variance = link**2 * variance + 1.0 - link**2
-        links.append(_positive(pooled.z - deviations / math.sqrt(pooled.trials)))
-    correlations = [math.prod(links[at:]) for at in range(len(steps))]
-    return [[step, round(correlation, 3)] for step, correlation in zip(steps, correlations, strict=True)]
+    return _correlations(*_links(curves), deviations)
+
+
+def reliability_and_cautious(curves: Curves) -> tuple[list[list[float]], list[list[float]]]:
+    """Return the `reliability`, and the cautious one with one standard error subtracted."""
+    steps, links = _links(curves)
+    return _correlations(steps, links, 0.0), _correlations(steps, links, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +61,38 @@ class _Pooled:
         """Return the average with `other`, weighted by trials; one of both must have some."""
         trials = self.trials + other.trials
         return _Pooled((self.trials * self.z + other.trials * other.z) / trials, trials)
+
+
+_SAME_VALUE = _Pooled(math.inf, 1)  # the link between two steps with the same last report
+
+
+def _links(curves: Curves) -> tuple[list[int], list[_Pooled]]:
+    """Return the steps …, ¼, ½ and 1 of the last step, and the links between neighbors."""
+    steps = [curves.end]
+    while steps[-1] > max(2, curves.first):
+        steps.append(math.ceil(curves.end / 2 ** len(steps)))
+    steps.reverse()
+    reported = _rare_reports(curves.trials)
+    links = []
+    variance = 1.0  # of the values at a step among the trials that reached it
+    typical = _Pooled(math.atanh(TYPICAL_LINK), TYPICAL_TRIALS)
+    for step, later in pairwise(_last_report(reported, step) for step in steps):
+        if step == later:
+            links.append(_SAME_VALUE)
+            continue
+        found, variance = _link(curves.trials, step, later, variance)
+        pooled = found.averaged(replace(typical, trials=TYPICAL_TRIALS))
+        typical = found.averaged(typical)
+        link = _positive(pooled.z)
+        variance = link**2 * variance + 1.0 - link**2
+        links.append(pooled)
+    return steps, links
+
+
+def _correlations(steps: Sequence[int], links: Sequence[_Pooled], deviations: float) -> list[list[float]]:
+    likely = [_positive(link.z - deviations / math.sqrt(link.trials)) for link in links]
+    correlations = [math.prod(likely[at:]) for at in range(len(steps))]
+    return [[step, round(correlation, 3)] for step, correlation in zip(steps, correlations, strict=True)]
 
 
 def _rare_reports(trials: Sequence[TrialCurve]) -> list[int]:

@@ -12,7 +12,7 @@ from orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
 from orchestrator.bandit.confidence import WidthOptions, information_gain
 from orchestrator.bandit.curves import Curves
 from orchestrator.bandit.model.model import ModelOptions
-from orchestrator.bandit.model.reliability import reliability
+from orchestrator.bandit.model.reliability import reliability_and_cautious
 from orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from orchestrator.bandit.results import CurveUpdate
 from orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
@@ -143,5 +143,5 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
 def _reliability(curves: Curves) -> Record:
     """Return the estimated correlations between values at steps and final ones, and cautious ones,
     which are at most as large."""
-    cautious = reliability(curves, deviations=1.0)
-    return {"reliability": reliability(curves), "cautious_reliability": cautious}
+    likely, cautious = reliability_and_cautious(curves)
+    return {"reliability": likely, "cautious_reliability": cautious}

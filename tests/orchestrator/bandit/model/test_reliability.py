@@ -9,7 +9,7 @@ from scipy.stats import spearmanr
 
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.curves import Curves
-from orchestrator.bandit.model.reliability import TYPICAL_LINK, TYPICAL_TRIALS, reliability
+from orchestrator.bandit.model.reliability import TYPICAL_LINK, TYPICAL_TRIALS, reliability, reliability_and_cautious
 from orchestrator.bandit.results import TrialCurve
 
 STEPS = (4, 7, 13, 26, 51)
@@ -86,8 +86,10 @@ def test_cautious_reliability_is_that_of_links_one_standard_error_smaller() -> N
     few = by_step(seen(rng.standard_normal((3, len(STEPS))), 1.0), deviations=1.0)
     typical = [link**links for links in range(len(STEPS) - 1, -1, -1)]
     assert list(few.values()) == pytest.approx(typical, abs=1e-3)
-    noise = by_step(seen(rng.standard_normal((40, len(STEPS))), 1.0), deviations=1.0)
+    curves = seen(rng.standard_normal((40, len(STEPS))), 1.0)
+    noise = by_step(curves, deviations=1.0)
     assert all(noise[step] < 0.2 for step in STEPS[:-1])
+    assert reliability_and_cautious(curves) == (reliability(curves), reliability(curves, deviations=1.0))
 
 
 def test_reliability_is_known_for_equal_values_and_ends_before_the_last_step() -> None:
