@@ -98,7 +98,7 @@ def fit_curves(
     objective = CurveObjective(given, span)
     lengthscales, numbers = start
     begin = np.concatenate((np.log(np.asarray(lengthscales) / given.layout.extents), _logarithms(numbers)))
-    solution = minimize(objective.loss, begin, (objective.lower, objective.upper), STEPS)
+    solution, _ = minimize(objective.loss, begin, (objective.lower, objective.upper), STEPS)
     count = given.layout.parameter_count
     scales = np.exp(solution[:count]) * given.layout.extents
     return tuple(shorten(scale) for scale in scales.tolist()), _numbers(solution[count:], *span)

@@ -137,8 +137,9 @@ def chosen_for_fit(scores: Floats) -> Indices:
 Loss = Callable[[Floats], tuple[float, Floats]]  # numbers (n,) → the value and its gradient (n,)
 
 
-def minimize(loss: Loss, start: Floats, bounds: tuple[Floats, Floats], steps: int) -> Floats:
-    """Return the numbers (n,) that L-BFGS-B finds from `start` (n,) in at most `steps` steps."""
+def minimize(loss: Loss, start: Floats, bounds: tuple[Floats, Floats], steps: int) -> tuple[Floats, float]:
+    """Return the numbers (n,) that L-BFGS-B finds from `start` (n,) in at most `steps` steps, and
+    their value."""
     # imported here: it takes a fifth of a session's start, and the first fit happens during
     # evaluations
     from scipy import optimize
@@ -147,8 +148,7 @@ def minimize(loss: Loss, start: Floats, bounds: tuple[Floats, Floats], steps: in
     options = {"maxiter": steps}
     start = np.clip(start, *bounds)
     found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=pairs, options=options)
-    solution: Floats = found.x
-    return solution
+    return found.x, float(found.fun)
 
 
 def fit(
@@ -162,7 +162,7 @@ def fit(
     objective = _Objective(evidence, layout, family, noise)
     optima = [_minimum(objective, start, layout) for start in starts]
     # rounded, so that rounding errors do not choose between equal optima
-    optimum = min(optima, key=lambda theta: round(objective.loss(theta)[0], 1))
+    optimum, _ = min(optima, key=lambda optimum_and_loss: round(optimum_and_loss[1], 1))
     if len(np.atleast_2d(evidence.scores)) > 1 and evidence.results >= FIRST_FIT:
         optimum = _without_invisible_effects(objective, optimum)
     lengthscales = np.exp(optimum[: layout.parameter_count]) * layout.extents
@@ -170,7 +170,7 @@ def fit(
     return Fitted(tuple(shorten(scale) for scale in lengthscales.tolist()), shorten(fitted), evidence.results)
 
 
-def _minimum(objective: "_Objective", start: Fitted, layout: Layout) -> Floats:
+def _minimum(objective: "_Objective", start: Fitted, layout: Layout) -> tuple[Floats, float]:
     at = np.log(np.asarray(start.lengthscales) / layout.extents)
     if objective.fits_noise:
         at = np.append(at, math.log(start.noise))
@@ -184,16 +184,16 @@ def _without_invisible_effects(objective: "_Objective", optimum: Floats) -> Floa
     Otherwise picks go to the ends of such parameters, since the uncertainty is slightly larger
     there. An effect that is equal at both ends then stays invisible.
     """
-    found = optimum
-    misfit = objective.misfit(found)
-    for parameter in np.argsort(-found[: objective.count], kind="stable"):
-        tried = found.copy()
+    theta = optimum
+    misfit = objective.misfit(theta)
+    for parameter in np.argsort(-theta[: objective.count], kind="stable"):
+        tried = theta.copy()
         tried[parameter] = objective.upper[parameter]
         misfit_without = objective.misfit(tried)
         if misfit_without <= misfit + INVISIBLE:
-            found = tried
+            theta = tried
             misfit = misfit_without
-    return found
+    return theta
 
 
 def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKernel) -> float:
