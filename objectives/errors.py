@@ -16,11 +16,11 @@ class ObjectiveError(BbkbError):
     the message gives the remedy."""
 
 
-def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
+def warn_user(message: str) -> None:
     """Warn at the line of the user's program that called this project."""
     frame = sys._getframe()
     level = 1  # that of this function
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _PACKAGES:
         frame = frame.f_back
         level += 1
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(message, stacklevel=level)

@@ -1,5 +1,4 @@
-"""The errors for users, in one tree, and the warning of older spellings. A message states the rule,
-the value, the place and the remedy.
+"""The errors for users, in one tree. A message states the rule, the value, the place and the remedy.
 
     BbkbError
     ├── UserError            exit code 2: something to fix in a file, a flag or the environment
@@ -17,21 +16,8 @@ the value, the place and the remedy.
 """
 
 import traceback
-import warnings
 
 from objectives.errors import BbkbError as BbkbError  # the root of the tree
-from objectives.errors import warn_user
-
-
-def warn_of_older(message: str, place: str = "") -> None:
-    """Warn about an older spelling at `place`, a file and its line, or else at the line of the
-    user's program. `message` has the spelling and its replacement."""
-    text = f"{message}; the older spelling will be removed in version 0.4"
-    file, _, line = place.rpartition(":")
-    if line.isdecimal():
-        warnings.warn_explicit(text, FutureWarning, file, int(line))
-    else:
-        warn_user(text, FutureWarning)
 
 
 class UserError(BbkbError):

@@ -19,10 +19,10 @@ from objectives.keywords import did_you_mean
 from objectives.parameters import Choice, Ordered, Parameter, Range, conditions
 from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.space import Optimizer
-from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.errors import CampaignError, UserError
+from orchestrator.settings.strategies import build_strategy
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {
@@ -37,8 +37,7 @@ class Ours:
     """A strategy, by name and options, on the arms of a problem, or else on its space."""
 
     def __init__(self, problem: Problem, seed: int, settings: Options) -> None:
-        options = {name: value for name, value in settings.items() if name != "name"}
-        strategy = named_strategy(settings["name"], options)
+        strategy = build_strategy(settings)
         self._arms = arms = problem.arms
         self._running: dict[int, Any] = {}  # indices of arms, or configurations
         self._optimizer: Any

@@ -202,7 +202,7 @@ def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
 
     Each of the `cycles` consists of single picks for 3 % of the results, and a refit.
     """
-    problem, strategy = load("cadata"), named_strategy("bbkb", {})
+    problem, strategy = load("cadata"), named_strategy("bbkb")
     features = (problem.features - problem.features.mean(axis=0)) / problem.features.std(axis=0)
     rng = np.random.default_rng(seed)
     others = np.sin(features @ rng.standard_normal((features.shape[1], objectives - 1)))

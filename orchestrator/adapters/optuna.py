@@ -22,12 +22,13 @@ from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from objectives.conditions import Scalar
+from objectives.keywords import checks_arguments
 from objectives.objective import ObjectiveError
 from objectives.parameters import Choice, Parameter, Range, Space
 from orchestrator.ask_tell.checks import check_seed
-from orchestrator.ask_tell.older import accepts_options
 from orchestrator.ask_tell.space import Optimizer, ask_after
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
+from orchestrator.settings.strategies import build_strategy
 
 Configuration = Mapping[str, Scalar]
 Distributions = Mapping[str, BaseDistribution]
@@ -77,7 +78,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
     0.3
     """
 
-    @accepts_options
+    @checks_arguments
     def __init__(
         self,
         *,
@@ -137,7 +138,8 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
     def __setstate__(self, state: dict[str, Any]) -> None:
         # earlier versions had no `_Read`, and options beside the strategy
         now = dict(state)
-        now["_strategy"] = named_strategy(now["_strategy"], now.pop("_options", {}))
+        if "_options" in now:
+            now["_strategy"] = build_strategy({"name": now["_strategy"], **now.pop("_options")})
         if "_seen" in now:
             now["_trials_read"] = now.pop("_seen")
         names = [each.name for each in fields(_Read) if f"_{each.name}" in now]

@@ -8,10 +8,10 @@ from typing import SupportsFloat
 
 from ray.tune.search import Searcher
 
+from objectives.keywords import checks_arguments
 from orchestrator.adapters.backlog import Backlog, Configuration, Result
 from orchestrator.adapters.tune_space import Config, TuneSpace
 from orchestrator.ask_tell.checks import check_seed
-from orchestrator.ask_tell.older import accepts_options
 from orchestrator.ask_tell.space import Optimizer
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
@@ -40,7 +40,7 @@ class BBKBSearch(Searcher):
         ValueError: if the space cannot be searched, or an argument is invalid.
     """
 
-    @accepts_options
+    @checks_arguments
     def __init__(
         self,
         space: Mapping[str, object] | None = None,

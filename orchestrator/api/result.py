@@ -8,14 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from typing_extensions import deprecated
-
 from objectives.keywords import checks_arguments
 from orchestrator.bandit.options import excerpt
 from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import Recommendation
 from orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
-from orchestrator.errors import RunError, warn_of_older
+from orchestrator.errors import RunError
 from orchestrator.history.export import report_columns, trial_columns
 from orchestrator.history.fold import History
 from orchestrator.history.reading import read_history
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     import pandas
     import plotly.graph_objects
 
-Parameters: TypeAlias = Mapping[str, Any]
 Row: TypeAlias = dict[str, Any]
 
 
@@ -108,30 +104,10 @@ class Result:
         return self._trial(self._history.trials[best.trial])
 
     @property
-    @deprecated("write best.parameters", category=None)
-    def recommended(self) -> Parameters:
-        """The parameters of `best`."""
-        warn_of_older("recommended is an older spelling: write best.parameters")
-        return self.best.parameters
-
-    @property
-    @deprecated("write best, which has value, evaluations, estimate and deviation", category=None)
-    def recommendation(self) -> Recommendation:
-        """The configuration of `best` and its numbers."""
-        warn_of_older("recommendation is an older spelling: write best, which has its numbers")
-        best = self.best
-        known = self._history.best_known
-        assert known is not None
-        assert best.value is not None
-        return self._history.campaign.refresh.recommended or Recommendation(
-            arm=known.arm, parameters=best.parameters, value=best.value, evaluations=best.evaluations
-        )
-
-    @property
     def front(self) -> Trials:
         """The Pareto front of several objectives: the feasible trials that no other trial
         dominates, the best first objective first. With one objective, only the best trial."""
-        return Trials(map(self._trial, self._history.front))
+        return tuple(map(self._trial, self._history.front))
 
     @property
     def hypervolume(self) -> float | None:
@@ -144,7 +120,7 @@ class Result:
     def trials(self) -> Trials:
         """All trials, in the order in which they were chosen. Open trials have the status `running`
         or `queued`."""
-        return Trials(map(self._trial, self._history.trials))
+        return tuple(map(self._trial, self._history.trials))
 
     def _trial(self, row: TrialRow) -> TrialResult:
         return trial_result(row, self._history.goals, parameters=dict(row.parameters))

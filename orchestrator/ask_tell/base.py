@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from objectives.keywords import arguments_of, refuse_unknown
 from orchestrator.ask_tell.old_files import repeat_calls
-from orchestrator.ask_tell.older import Renamed
 from orchestrator.ask_tell.results import Results
 from orchestrator.ask_tell.saving import CALLS, FORMAT, Entry, Kind, dump_log, read_log, read_saved, write_saved
 from orchestrator.ask_tell.search import Search
@@ -41,7 +40,7 @@ def exclusive(method: Callable[Concatenate[Owner, P], R]) -> Callable[Concatenat
     return wait_and_call
 
 
-class AskTell(Renamed):
+class AskTell:
     """A search that several threads may use and that can be saved."""
 
     KIND: ClassVar[Kind]

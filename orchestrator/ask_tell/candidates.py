@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from objectives.conditions import Scalar
+from objectives.keywords import checks_arguments
 from orchestrator.ask_tell.base import AskTell, exclusive
 from orchestrator.ask_tell.checks import (
     check_existing,
@@ -22,14 +23,12 @@ from orchestrator.ask_tell.checks import (
 from orchestrator.ask_tell.learner import first_model
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.old_files import find_old_names, repeat_calls
-from orchestrator.ask_tell.older import accepts_options
 from orchestrator.ask_tell.saving import Entry, Kind, build_arms, dump_arms, dump_named
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.strategy import AnyStrategy, never_waits
 from orchestrator.campaign.rules import Rules
-from orchestrator.errors import warn_of_older
 from orchestrator.version import __version__
 
 find_old_names()  # a pickle imports this module before it refers to a strategy
@@ -109,7 +108,7 @@ class CandidateOptimizer(AskTell):
     SETUP = _Setup
     _setup: _Setup
 
-    @accepts_options
+    @checks_arguments
     def __init__(
         self,
         candidates: ArrayLike | Arms,
@@ -158,7 +157,7 @@ class CandidateOptimizer(AskTell):
         self._search.mark_pending(check_indices(indices, len(self._setup.arms)))
 
     @exclusive
-    def tell(self, indices: ArrayLike, rewards: Sequence[float] | ArrayLike) -> None:
+    def tell(self, indices: ArrayLike, rewards: ArrayLike) -> None:
         """Report rewards (n,) of the candidates `indices` (n,). Order and batching do not matter.
 
         Indices that `ask` did not return are existing results. A strategy that never waits learns
@@ -172,10 +171,7 @@ class CandidateOptimizer(AskTell):
             ValueError: if an index is out of range, a reward is not finite, or the numbers of
                 indices and rewards differ. No result is then recorded.
         """
-        results = check_results(indices, rewards, len(self._setup.arms))
-        if any(result.value is None for result in results):
-            warn_of_older("None is ambiguous: write fail(indices)")
-        self._search.tell(results)
+        self._search.tell(check_results(indices, rewards, len(self._setup.arms)))
 
     @exclusive
     def fail(self, indices: ArrayLike) -> None:

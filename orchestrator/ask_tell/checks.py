@@ -17,8 +17,6 @@ from objectives.parameters import Parameter
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.bandit.options import excerpt
 
-Rewards = Sequence[float | None] | ArrayLike
-
 
 def check_limit(limit: object, what: str = "limit") -> int:
     """Check a number of pulls or candidates, which must be at least 1. Messages call it `what`."""
@@ -105,8 +103,8 @@ def check_seed(seed: object) -> int:
     return int(seed)
 
 
-def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[ArmResult]:
-    """Return results of the candidates `indices` (n,) below `size`. A reward of None is a failure."""
+def check_results(indices: ArrayLike, rewards: ArrayLike, size: int) -> list[ArmResult]:
+    """Return results of the candidates `indices` (n,) below `size`."""
     arms = check_indices(indices, size)
     if isinstance(rewards, Mapping | str | bytes):
         raise ValueError(f"rewards must be numbers (n,) in the order of the indices, got a {type(rewards).__name__}")
@@ -115,20 +113,17 @@ def check_results(indices: ArrayLike, rewards: Rewards, size: int) -> list[ArmRe
         raise ValueError(f"rewards must be (n,), one number for each index, got shape {array.shape}")
     if len(array) != len(arms):
         raise ValueError(f"there must be one reward for each index, got {len(array)} rewards for {len(arms)} indices")
-    numbers = [None if value is None else _number(value, "a reward") for value in array]
-    return [ArmResult(arm, number) for arm, number in zip(arms, numbers, strict=True)]
+    return [ArmResult(arm, _number(value, "a reward")) for arm, value in zip(arms, array, strict=True)]
 
 
-def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float] | None]:
+def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float]]:
     """Return the metrics `names` (m,) of `count` results, which are mappings or rows; with one
-    name, also numbers. A result of None is a failure. A single number need not be in a list."""
+    name, also numbers. A single number need not be in a list."""
     is_number = len(names) == 1 and isinstance(values, int | float | None)
     rows = [values] if is_number else check_list(values, "values", f"[{{{names[0]!r}: 0.5}}]")
     if len(rows) != count:
         raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
-    if len(names) == 1:  # a mapping that contains None is also a failure
-        rows = [None if isinstance(row, Mapping) and row.get(names[0], 0.0) is None else row for row in rows]
-    return [None if row is None else _metrics(row, names) for row in rows]
+    return [_metrics(row, names) for row in rows]
 
 
 def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
@@ -172,9 +167,8 @@ def check_existing(existing: object, size: int) -> list[ArmResult]:
         raise ValueError(f"existing must be a pair (indices, rewards), got {shown}")
     indices, rewards = existing
     results = check_results(indices, rewards, size)
-    if not results or any(result.value is None for result in results):
-        rule = "existing results must be at least one, and each must have a reward"
-        raise ValueError(f"{rule}; leave out failed evaluations, or all of `existing`")
+    if not results:
+        raise ValueError("existing results must be at least one; otherwise leave out `existing`")
     return results
 
 

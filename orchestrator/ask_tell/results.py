@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from objectives.conditions import Scalar
 from orchestrator.ask_tell.memory import ArmResult
-from orchestrator.ask_tell.older import Front, SearchResult
 from orchestrator.ask_tell.search import Search
 from orchestrator.bandit.model.model import model_of, scores_among
 from orchestrator.bandit.pulls import bounded
@@ -35,7 +34,7 @@ class Results:
     @property
     def trials(self) -> Trials:
         """All results, in the order of their arrival."""
-        return Trials(self._trial(result) for result in self._search.campaign.results)
+        return tuple(self._trial(result) for result in self._search.campaign.results)
 
     @property
     def best(self) -> TrialResult:
@@ -80,7 +79,7 @@ class Results:
             raise ValueError(f"{name} needs at least one {self._noun}; call ask, evaluate, and call tell first")
 
     @property
-    def front(self) -> Front:
+    def front(self) -> Trials:
         """The trials that satisfy all constraints and that no other trial dominates, with mean
         values, sorted by the first objective, the best first."""
         objectives = self._goals.objectives
@@ -95,7 +94,7 @@ class Results:
             if point not in arms:
                 arms[point] = int(finished[position])
                 front = with_point(front, point)
-        return Front(self._member(arms[point], point) for point in sorted(front, reverse=True))
+        return tuple(self._member(arms[point], point) for point in sorted(front, reverse=True))
 
     @property
     def facts(self) -> list[tuple[str, str]]:
@@ -121,7 +120,7 @@ class Results:
         if result.value is not None:
             is_feasible = self._goals.feasibility(result.value, result.metrics)
             facts |= {"status": "succeeded", "is_feasible": is_feasible}
-        return trial_result(result, self._goals, SearchResult, **facts)
+        return trial_result(result, self._goals, **facts)
 
     def _member(self, arm: int, rewards: Point) -> TrialResult:
         """Return a member of the front with the means of its rewards and of its constraints'
@@ -138,7 +137,7 @@ class Results:
     def _mean(self, arm: int, value: float, metrics: Mapping[str, float]) -> TrialResult:
         """Return an arm with the mean of its values."""
         trials = [each.trial for each in self._results_of(arm)]
-        return SearchResult(
+        return TrialResult(
             trial=trials[0] if trials else None,
             parameters=self._parameters(arm),
             value=value,

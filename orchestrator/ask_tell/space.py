@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from objectives.conditions import Scalar
 from objectives.goals import Constraint, Direction, Objective
+from objectives.keywords import checks_arguments
 from objectives.objective import Candidates
 from orchestrator.ask_tell.base import AskTell, exclusive
 from orchestrator.ask_tell.checks import (
@@ -23,7 +24,6 @@ from orchestrator.ask_tell.checks import (
     check_seed,
 )
 from orchestrator.ask_tell.memory import ArmResult
-from orchestrator.ask_tell.older import Front, accepts_options
 from orchestrator.ask_tell.saving import Kind
 from orchestrator.ask_tell.setup import (
     SearchSetup,
@@ -36,11 +36,11 @@ from orchestrator.ask_tell.setup import (
 )
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from orchestrator.bandit.strategy import never_waits
-from orchestrator.errors import warn_of_older
+from orchestrator.campaign.trial_result import Trials
 
 Value = float | Mapping[str, float]  # several metrics by name
 Configurations = Sequence[Mapping[str, Scalar]] | Mapping[str, Scalar]
-Values = Sequence[Value | Sequence[float] | None] | ArrayLike
+Values = Sequence[Value | Sequence[float]] | ArrayLike
 
 
 class Optimizer(AskTell):
@@ -92,7 +92,7 @@ class Optimizer(AskTell):
     SETUP = SearchSetup
     _setup: SearchSetup
 
-    @accepts_options
+    @checks_arguments
     def __init__(
         self,
         space: Space,
@@ -180,10 +180,7 @@ class Optimizer(AskTell):
         is_alone = isinstance(configurations, Mapping)
         is_listed = isinstance(values, list | tuple) and len(values) == 1
         rows = [values] if is_alone and not is_listed else values
-        results = check_metrics(rows, self.metrics, len(told))
-        if None in results:
-            warn_of_older("None is ambiguous: write fail(configuration)")
-        self._tell(told, results)
+        self._tell(told, check_metrics(rows, self.metrics, len(told)))
 
     @exclusive
     def fail(self, configurations: Configurations) -> None:
@@ -293,7 +290,7 @@ class Optimizer(AskTell):
 
     @property
     @exclusive
-    def front(self) -> Front:
+    def front(self) -> Trials:
         """The configurations that satisfy all constraints and that no other one dominates, with the
         mean values of objectives and constraints as `metrics`, the best first objective first."""
         return self._results.front

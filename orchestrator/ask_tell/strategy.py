@@ -1,8 +1,6 @@
-"""A strategy from its name or class and its options, the arguments of `Optimizer`."""
+"""A strategy from its name, its class or an object, the arguments of `Optimizer`."""
 
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from objectives.keywords import did_you_mean
@@ -10,7 +8,7 @@ from objectives.objective import ObjectiveError
 from objectives.reference import import_reference
 from orchestrator.bandit.checks import check_class
 from orchestrator.bandit.options import excerpt
-from orchestrator.bandit.start.warm_start import DataStart, warm_start_of, with_warm_start
+from orchestrator.bandit.start.warm_start import DataStart, with_warm_start
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.pbt import PBT
 from orchestrator.bandit.strategies.presets import Calibrated, with_preset
@@ -20,20 +18,15 @@ from orchestrator.bandit.strategy import AnyStrategy
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
 
 
-def named_strategy(
-    choice: StrategyChoice,
-    options: Mapping[str, Any] = MappingProxyType({}),
-    has_existing: bool = False,
-) -> AnyStrategy:
+def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStrategy:
     """Build a strategy.
 
     Args:
         choice: a listed name, `module:Name`, a class, or an object, which already has its options.
-        options: options as in a campaign file, or objects.
         has_existing: whether existing results replace the strategy's warm start.
 
     Raises:
-        ValueError: if the choice or an option is not allowed.
+        ValueError: if the choice is not allowed.
     """
     made: str | type[Any] | AnyStrategy = choice() if isinstance(choice, Calibrated) else choice
     cls: type[Any] = _strategy_class(made) if isinstance(made, str | type) else type(made)
@@ -41,10 +34,8 @@ def named_strategy(
         rule = "the strategy pbt copies checkpoints, which only a campaign can do"
         raise ValueError(f"{rule}: use `tune` or `bbkb run`")
     if not isinstance(made, str | type):
-        return _check_object(made, options)
-    strategy: AnyStrategy = _build(cls, options) if options else cls(**with_preset(cls, {}))
-    if isinstance(warm_start_of(strategy), DataStart):
-        raise ValueError("warm_start must not be data, which needs a campaign file; give existing=(indices, rewards)")
+        return _check_object(made)
+    strategy: AnyStrategy = cls(**with_preset(cls, {}))
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):
         return with_warm_start(strategy, DataStart())
     return strategy
@@ -66,33 +57,11 @@ def _strategy_class(choice: str | type[Any]) -> type[Any]:
         raise ValueError(f"strategy {error}") from error
 
 
-def _check_object(strategy: AnyStrategy, options: Mapping[str, Any]) -> AnyStrategy:
-    """Return an object that already is a strategy, and therefore takes no options."""
+def _check_object(strategy: AnyStrategy) -> AnyStrategy:
+    """Return an object that already is a strategy. Raises ValueError for anything else."""
     rule = "strategy must be a name, module:Name, a class, or an object with the methods of a strategy"
     plain: object = strategy
     if not is_dataclass(plain):
         raise ValueError(f"{rule}, got {excerpt(strategy)}")
     _strategy_class(type(strategy))
-    if options:
-        raise ValueError(f"options must be in the strategy's object, got {', '.join(options)} beside it")
-    return strategy
-
-
-def _build(cls: type[Any], options: Mapping[str, Any]) -> AnyStrategy:
-    """Return a strategy with options of a campaign file. Raises ValueError with all mistakes."""
-    # imported here, because only options beside a name need pydantic
-    from pydantic import ValidationError
-
-    from orchestrator.settings.mistakes import describe
-    from orchestrator.settings.options import build
-
-    named = {
-        name: {"name": value} if name in ("kernel", "warm_start") and isinstance(value, str) else value
-        for name, value in options.items()
-    }
-    try:
-        strategy: AnyStrategy = build(cls, with_preset(cls, named))
-    except ValidationError as error:
-        problems = describe(error, named)
-        raise ValueError("; ".join(f"strategy.{problem}" for problem in problems)) from error
     return strategy

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from orchestrator.campaign.goals import CampaignGoals
 from orchestrator.campaign.same_fields import same_fields
-from orchestrator.errors import warn_of_older
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,24 +44,13 @@ class TrialResult:
     evaluations: int = 1
 
 
-def trial_result(
-    source: object, goals: CampaignGoals, cls: type[TrialResult] = TrialResult, /, **others: object
-) -> TrialResult:
-    """Return a trial, a `cls`, with its fields from `source`, such as a row of the history or the
-    last event of an attempt, and with `others`. With several goals, its metrics begin with the first
-    objective."""
+Trials: TypeAlias = tuple[TrialResult, ...]
+
+
+def trial_result(source: object, goals: CampaignGoals, /, **others: object) -> TrialResult:
+    """Return a trial with its fields from `source`, such as a row of the history or the last event of
+    an attempt, and with `others`. With several goals, its metrics begin with the first objective."""
     known = {"value": None, "metrics": {}, **same_fields(source, TrialResult), **others}
     has_first = known["value"] is not None and not goals.is_single
     first = {goals.objectives[0].metric: known["value"]} if has_first else {}
-    return cls(**{**known, "metrics": {**first, **known["metrics"]}})
-
-
-class Trials(tuple[TrialResult, ...]):
-    """A tuple of trials that can still be called, as in older versions: `trials()`."""
-
-    __slots__ = ()
-
-    def __call__(self) -> list[TrialResult]:
-        """Return the trials as a list. Warns that `trials` is a property now."""
-        warn_of_older("trials is a property: write trials instead of trials()")
-        return list(self)
+    return TrialResult(**{**known, "metrics": {**first, **known["metrics"]}})

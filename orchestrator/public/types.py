@@ -12,7 +12,6 @@ from objectives.objective import Candidates
 from objectives.parameters import Constant, Parameter
 from objectives.space import SearchSpace
 from orchestrator.api.arguments import EarlyStopping, Executor, Space
-from orchestrator.ask_tell.older import Front
 from orchestrator.ask_tell.strategy import StrategyChoice
 from orchestrator.bandit.arms import Layout
 from orchestrator.bandit.checks import HasArms
@@ -64,7 +63,7 @@ from orchestrator.settings.typed_sections import (
 
 __all__ = [  # noqa: RUF022 (in the order of the docstring)
     "Calibrated", "CampaignSections", "Candidates", "Comparison", "Constant", "Direction",
-    "EarlyStopping", "Executor", "Front", "Parameter", "Posterior", "Recommendation", "SearchSpace",
+    "EarlyStopping", "Executor", "Parameter", "Posterior", "Recommendation", "SearchSpace",
     "Space", "Status", "StrategyChoice", "Trials",
     # sections
     "AshaSection", "BudgetSection", "CandidateSection", "ComputingSection", "ConstraintSection",

@@ -17,7 +17,6 @@ SPACE = {"x": Range(0.0, 1.0)}
         (lambda: tune(abs, SPACE, 20), "tune takes only objective, space by position.*20, such as evaluations"),  # type: ignore[call-arg]
         (lambda: Optimizer(SPACE, "minimize", sedd=1), "sedd is not an argument of Optimizer; did you mean 'seed'"),  # type: ignore[call-arg]
         (lambda: CandidateOptimizer([[0.0]], sedd=1), "sedd is not an argument of CandidateOptimizer; did you"),  # type: ignore[call-arg]
-        (lambda: Optimizer(SPACE, "minimize", coverag=0.1), "strategy.coverag is not.* did you mean 'coverage'"),  # type: ignore[call-arg]
         (lambda: Optimizer(SPACE, "minimize").ask(n=2), "n is not an argument of Optimizer.ask; did you mean 'limit'"),  # type: ignore[call-arg]
         (lambda: strategies.BBKB(covrage=0.1), "covrage is not an argument of BBKB; did you mean 'coverage'"),  # type: ignore[call-arg]
         (lambda: Range(0, 1, loog=True), "loog is not an argument of Range; did you mean 'log'"),  # type: ignore[call-arg]

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.exact.exact import exact_posterior
 from orchestrator.bandit.kernels import RBF
@@ -27,6 +26,7 @@ from orchestrator.campaign.commands import Close
 from orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
 from orchestrator.campaign.state import CampaignState
 from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
+from orchestrator.settings.strategies import build_strategy
 from orchestrator.store.event_store import EventStore
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
@@ -130,7 +130,7 @@ def test_posterior_drifts_no_further_than_the_widths_in_any_order_of_results(
 
 @pytest.mark.parametrize("name", ["bbkb", "gp_bucb", "async_ts", "epsilon_greedy"])
 def test_free_worker_gets_a_pick_at_once_by_default(tmp_path: Path, name: str) -> None:
-    problem, store = campaign(tmp_path, named_strategy(name, {}))
+    problem, store = campaign(tmp_path, build_strategy(name))
     close, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
     assert close.outcome == "finished"
     # in simulated time workers are idle only when nothing is left to be dispatched
@@ -139,7 +139,7 @@ def test_free_worker_gets_a_pick_at_once_by_default(tmp_path: Path, name: str) -
 
 @pytest.mark.parametrize("name", ["async_ts", "epsilon_greedy"])
 def test_workers_wait_for_the_end_of_a_batch_as_published(tmp_path: Path, name: str) -> None:
-    problem, store = campaign(tmp_path, named_strategy(name, {"preset": "paper", "batch_size": 4}))
+    problem, store = campaign(tmp_path, build_strategy({"name": name, "preset": "paper", "batch_size": 4}))
     _, driver = run(problem, store, simulated_executor(slots=4, sigma=1.0, failure_rate=0.0, seed=1))
     assert driver.status().workers.idle_seconds["batch_end"] > 0.0
 

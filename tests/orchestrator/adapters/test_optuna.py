@@ -284,7 +284,7 @@ def test_sampler_starts_over_with_a_second_study() -> None:
     ("options", "message"),
     [
         ({"strategy": "bbbkb"}, "did you mean 'bbkb'"),
-        ({"constraints_func": len}, "strategy.constraints_func is not a known key"),
+        ({"constraints_func": len}, "constraints_func is not an argument of BBKBSampler"),
         ({"seed": None}, "seed must be a whole number"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bbkb import Choice, Ordered, Range
-from orchestrator.ask_tell.strategy import named_strategy
+from tests.orchestrator.ask_tell.searches import chosen_strategy
 
 RECORDED = Path(__file__).parent / "recorded"
 STEPS = 27
@@ -133,7 +133,7 @@ def train(optimizer: Any, rounds: int, limit: int = 1) -> Plain:
 def rows_course(strategy: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return a factory of row optimizers, given one that takes their arguments."""
     existing = {"existing": options.pop("existing")} if "existing" in options else {}
-    chosen = named_strategy(strategy, options, bool(existing))
+    chosen = chosen_strategy(strategy, options, bool(existing))
     return lambda build: build("rows", ROWS, strategy=chosen, seed=2, **existing)
 
 

@@ -1,13 +1,16 @@
 """Access to the search of an optimizer, for tests of its model and its log."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.ask_tell.candidates import CandidateOptimizer
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.space import Optimizer
-from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.bandit.results import TrialCurve
+from orchestrator.bandit.start.warm_start import DataStart, with_warm_start
+from orchestrator.bandit.strategy import AnyStrategy
+from orchestrator.settings.strategies import build_strategy
 
 Kind = TypeVar("Kind", Optimizer, CandidateOptimizer)
 
@@ -42,7 +45,14 @@ def curves_of(optimizer: Any) -> tuple[TrialCurve, ...]:
 
 
 def with_options(candidates: Any, strategy: str = "bbkb", **arguments: Any) -> CandidateOptimizer:
-    """Return an optimizer with options of its strategy, which may be named as in a campaign file."""
+    """Return an optimizer with options of its strategy, as in a campaign file."""
     own = {name: arguments.pop(name) for name in ("seed", "existing") if name in arguments}
-    chosen = named_strategy(strategy, arguments, has_existing="existing" in own)
-    return CandidateOptimizer(candidates, chosen, **own)
+    return CandidateOptimizer(candidates, chosen_strategy(strategy, arguments, "existing" in own), **own)
+
+
+def chosen_strategy(name: str, options: Mapping[str, Any], has_existing: bool = False) -> AnyStrategy:
+    """Return a strategy with options as in a campaign file, which begins with existing results if
+    there are any."""
+    strategy = build_strategy({"name": name, **options})
+    has_start = has_existing and hasattr(strategy, "warm_start")
+    return with_warm_start(strategy, DataStart()) if has_start else strategy

@@ -83,17 +83,12 @@ def test_existing_results_are_learned() -> None:
     assert (search.variance >= 0).all()
 
 
-@pytest.mark.parametrize(
-    ("named", "made"),
-    [
-        ({"kernel": "matern52"}, {"kernel": Matern52()}),
-        ({"kernel": {"name": "matern52", "lengthscale": [0.3]}}, {"kernel": Matern52((0.3,))}),
-        ({"warm_start": "random"}, {"warm_start": {"name": "random"}}),
-        ({"warm_start": "uncertainty"}, {"warm_start": {"name": "uncertainty", "max_pulls": 64}}),
-    ],
-)
-def test_options_may_be_names_mappings_or_objects(named: Any, made: Any) -> None:
-    assert search_of(with_options(X, **named)).strategy == search_of(with_options(X, **made)).strategy
+def test_strategy_may_be_an_object_or_a_function_that_makes_it() -> None:
+    kernel = Matern52()
+    made = strategies.GPUCB(kernel=kernel)
+    assert search_of(CandidateOptimizer(X, made)).strategy == made
+    by_function = search_of(CandidateOptimizer(X, strategies.GPUCB)).strategy
+    assert by_function == search_of(CandidateOptimizer(X, "gp_ucb")).strategy
 
 
 Wrong: Any = CandidateOptimizer  # for calls that its signature forbids
@@ -107,21 +102,11 @@ BBKB: Any = strategies.BBKB
         (lambda: Wrong(3.0), r"candidates must be an \(A, d\) array"),
         (lambda: Wrong([[0.0], [np.nan]]), r"candidates must be finite, row 1 is \[nan\]"),
         (lambda: Wrong(X, "bbbk"), r"strategy must be one of .*\bbbkb\b.*, got 'bbbk'; did you mean 'bbkb'"),
-        (lambda: Wrong(X, regularisation=1.0), r"regularisation is not a known key; did you mean 'regularization'"),
-        (lambda: Wrong(X, "uniform", zeal=1.0), r"strategy\.zeal is not a known key"),
-        (lambda: Wrong(X, direction="minimize"), "direction must be left out, because rewards are maximized"),
-        (lambda: Wrong(X, kernel={"name": "rfb"}), r'strategy\.kernel\.name must be one of rbf, .* got "rfb"'),
-        (lambda: Wrong(X, kernel={"lengthscale": 1.0}), r"strategy\.kernel\.name is required: one of rbf, "),
-        (lambda: Wrong(X, kernel={"name": "rbf", "length": 1.0}), "did you mean 'lengthscale'"),
-        (lambda: Wrong(X, ratio_threshold=0), r"strategy\.ratio_threshold must be >= 1, got 0"),
-        (lambda: Wrong(X, existing=([1], [None])), "existing results must be at least one, and each must have a"),
+        (lambda: Wrong(X, coverage=0.1), "coverage is not an argument of CandidateOptimizer; did you mean 'strategy'"),
+        (lambda: Wrong(X, existing=([1], [None])), "a reward must be a finite number, got None"),
         (lambda: Wrong(X, existing=([], [])), "existing results must be at least one"),
         (lambda: Wrong(X, existing=([60], [1.0])), "an index must be >= 0 and < 60"),
         (lambda: Wrong(X, existing=([1], [np.inf])), "a reward must be a finite number, got inf"),
-        (lambda: Wrong(X, warm_start={"name": "data"}), r"must not be data.*give existing=\(indices, rewards\)"),
-        (lambda: Wrong(X, kernel="rfb"), r'strategy\.kernel\.name must be one of rbf, .* got "rfb"'),
-        (lambda: Wrong(X, kernel=3), r"strategy\.kernel must be a mapping, got 3"),
-        (lambda: Wrong(X, warm_start=None), r"strategy\.warm_start must be a mapping, got null"),
         (lambda: Wrong(X, existing=([1], [1.0], [2.0])), r"be a pair \(indices, rewards\), got 3 items"),
         (lambda: Wrong(X, existing={1: 2.0}), r"existing must be a pair \(indices, rewards\), got a dict"),
         (lambda: Wrong({"x": [0.0, 1.0]}), r"candidates must be an \(A, d\) array of numbers.*got \{'x'.*give space="),
@@ -133,7 +118,6 @@ BBKB: Any = strategies.BBKB
         (lambda: Wrong(X, seed=-1), "seed must be a whole number >= 0, got -1"),
         (lambda: BBKB(regularization="0.5"), r"strategy\.regularization must be a number > 0, got '0.5'"),
         (lambda: BBKB(kernel=np.int64(3)), r"strategy\.kernel must be a RBF.*got np.int64\(3\)"),
-        (lambda: Wrong(X, model={1: 2}), r"strategy\.model\.1 is not a known key"),
         (lambda: Wrong(X).scores({"a": 1}), r"rewards must be numbers \(n,\), got \{'a': 1\}"),
         (lambda: Wrong(X).tell([1], ["0.5"]), "a reward must be a finite number, got '0.5'"),
         (lambda: Wrong(X).tell([1], [10**400]), "a reward must be a finite number, got 1000"),
@@ -148,6 +132,7 @@ BBKB: Any = strategies.BBKB
         (lambda: Wrong(X).tell([-1], [0.5]), "got -1"),
         (lambda: Wrong(X).tell([0.5], [0.5]), "indices must be integers"),
         (lambda: Wrong(X).tell([1, 2], [0.5]), "one reward for each index, got 1 rewards for 2 indices"),
+        (lambda: Wrong(X).tell([1], [None]), "a reward must be a finite number, got None; call fail for a failed"),
         (lambda: Wrong(X).tell([1], [np.nan]), "a reward must be a finite number, got nan; call fail"),
     ],
 )

@@ -69,7 +69,7 @@ def test_posterior_shown_contains_every_result() -> None:
 
 
 def test_failed_evaluation_is_learned_at_once() -> None:
-    optimizer = with_options(X, seed=1, warm_start="random")
+    optimizer = with_options(X, seed=1, warm_start={"name": "random"})
     arms = optimizer.ask(30)
     optimizer.tell(arms[:29], reward(arms[:29]))
     optimizer.ask(1)
@@ -85,7 +85,7 @@ def test_refit_is_due_by_the_share_of_known_and_running_pulls(waiting: int, is_d
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_pending_pulls_are_the_chosen_arms_without_a_result(steps: list[tuple[int, int]]) -> None:
-    optimizer = with_options(X, seed=1, warm_start="random")
+    optimizer = with_options(X, seed=1, warm_start={"name": "random"})
     campaign = search_of(optimizer).campaign
     expected: list[int] = []
     for step, (arm, kind) in enumerate(steps):

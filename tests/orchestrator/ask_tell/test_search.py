@@ -11,13 +11,13 @@ from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.saving import dump_log, read_log
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.setup import SearchSetup
-from orchestrator.ask_tell.strategy import named_strategy
 from orchestrator.campaign.goals import CampaignGoals
+from tests.orchestrator.ask_tell.searches import chosen_strategy
 
 
 def setup(strategy: str = "bbkb", **options: Any) -> SearchSetup:
     space = SearchSpace({"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))}, ())
-    instance = named_strategy(strategy, options)
+    instance = chosen_strategy(strategy, options)
     goals = CampaignGoals.of({"objective": {"direction": "minimize"}})
     return SearchSetup(
         space=space, goals=goals, strategy=instance, seed=2, enqueue=({"x": 0.5, "kind": "b"},), candidate_limit=3000

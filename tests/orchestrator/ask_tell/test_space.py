@@ -198,10 +198,14 @@ def test_wrong_results_are_rejected_in_the_words_of_the_user_and_change_nothing(
 def test_wrong_argument_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"got 'min'; did you mean 'minimize'\?"):
         Search(space=SPACE, direction="min")
-    with pytest.raises(ValueError, match="existing must be left out with a space; pass earlier results to tell"):
+    with pytest.raises(ValueError, match='direction is missing: write direction="minimize" for a loss'):
+        Search(space=SPACE)
+    with pytest.raises(ValueError, match="existing is not an argument of Optimizer; its arguments are space, dir"):
         Search(space=SPACE, direction="maximize", existing=([0], [1.0]))
-    with pytest.raises(ValueError, match="limit must be written candidate_limit; `limit` is an argument of ask"):
+    with pytest.raises(ValueError, match="limit is not an argument of Optimizer; did you mean 'candidate_limit'"):
         Search(space=SPACE, direction="maximize", limit=500)
+    with pytest.raises(ValueError, match="a value must be a finite number, got None; call fail for a failed"):
+        Search(space=SPACE, direction="maximize").tell({"x": 0.5}, None)
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):
         Search(space={"x": Range(0, 1, when={"modl": "a"}), "model": Choice(("a", "b"))})
 

@@ -2,6 +2,7 @@
 loaded."""
 
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -217,3 +218,18 @@ def test_several_objectives_are_reported_by_name_and_survive_saving(tmp_path: Pa
     assert optimizer.front
     with pytest.raises(ValueError, match="a report must have the metric error"):
         optimizer.report(optimizer.ask()[0], {"width": 0.5}, 1)
+
+
+def test_trial_of_ask_reports_its_results_and_is_pickled_as_a_dictionary() -> None:
+    optimizer = Optimizer(SPACE, "minimize", steps=9, seed=1)
+    first, second, third = (optimizer.ask()[0] for _ in range(3))
+    assert first == {"lr": first["lr"], "width": first["width"]} == first.parameters
+    assert first.report(0.5, 1)
+    assert first.last_step == 1
+    first.tell(0.25)
+    second.fail()
+    third.report(0.5, 1)
+    third.stop()
+    assert optimizer.pending == []
+    assert [trial.value for trial in optimizer.trials] == [0.25, None]
+    assert type(pickle.loads(pickle.dumps(first))) is dict

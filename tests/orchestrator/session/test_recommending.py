@@ -118,16 +118,6 @@ def test_recommendation_is_the_best_value_without_noise(tmp_path: Path) -> None:
     assert "Recommended" not in page(history_of(quadratic), "smooth")
 
 
-def test_result_supports_its_older_spellings_with_a_warning(noisy_result: Result) -> None:
-    with pytest.warns(FutureWarning, match=r"write best\.parameters"):
-        assert noisy_result.recommended == noisy_result.best.parameters
-    with pytest.warns(FutureWarning, match="write best, which has"):
-        recommendation = noisy_result.recommendation
-    assert recommendation == history_of(noisy_result).campaign.refresh.recommended
-    with pytest.warns(FutureWarning, match=r"write trials instead of trials\(\)"):
-        assert tuple(noisy_result.trials()) == noisy_result.trials
-
-
 def test_refresh_of_an_older_log_has_no_recommendation() -> None:
     body = '{"time":1,"round":1,"trials":[0],"dictionary_size":1,"record":{},"seconds":0}'
     event = of_type(ModelRefreshed, event_of("model_refreshed", body))

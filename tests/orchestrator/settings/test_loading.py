@@ -1,5 +1,6 @@
-"""The folder to which a relative path in a campaign file refers."""
+"""`orchestrator.settings.loading`: relative paths, and the files of older runs."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -66,38 +67,52 @@ def test_data_folder_of_the_environment_is_recorded(tmp_path: Path, monkeypatch:
     assert from_mapping(tree).data.folder is None
 
 
+OLDER_RUN: dict[str, object] = {
+    **from_mapping({"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}).resolved(),
+    "strategy": {"name": "gp_ucb"},
+}
+
+
 @pytest.mark.parametrize(
     ("start", "source"),
     [
-        ("{name: data, path: results/t.csv}", {"table": "{folder}/results/t.csv", "reward": "reward"}),
-        ("{name: data, path: t.csv, reward: loss}", {"table": "{folder}/t.csv", "reward": "loss"}),
-        ("{name: data, path: runs/a}", {"run": "{folder}/runs/a", "store": None}),
-        ("{name: data, path: 'sqlite:///o', campaign: c}", {"run": "c", "store": "sqlite:///{folder}/o"}),
-        ("{name: data, path: 'postgresql://host/db', campaign: c}", {"run": "c", "store": "postgresql://host/db"}),
+        ({"path": "results/t.csv"}, {"table": "{folder}/results/t.csv", "reward": "reward"}),
+        ({"path": "t.csv", "reward": "loss"}, {"table": "{folder}/t.csv", "reward": "loss"}),
+        ({"path": "runs/a"}, {"run": "{folder}/runs/a", "store": None}),
+        ({"path": "sqlite:///o", "campaign": "c"}, {"run": "c", "store": "sqlite:///{folder}/o"}),
+        ({"path": "postgresql://host/db", "campaign": "c"}, {"run": "c", "store": "postgresql://host/db"}),
     ],
 )
-def test_warm_start_of_an_older_file_is_a_source_beside_the_campaign_file(
-    tmp_path: Path, start: str, source: dict[str, str | None]
+def test_warm_start_of_an_older_run_is_a_source(
+    tmp_path: Path, start: dict[str, str], source: dict[str, str | None]
 ) -> None:
-    strategy = f"strategy: {{name: gp_ucb, warm_start: {start}}}"
-    (tmp_path / "x.yaml").write_text(f"name: x\nobjective: {{name: branin}}\nbudget: {{evaluations: 5}}\n{strategy}\n")
-    older = r"^strategy\.warm_start is an older spelling: write known_results"
-    with pytest.warns(FutureWarning, match=older) as warned:
-        settings = load(tmp_path / "x.yaml")
-    assert (warned[0].filename, warned[0].lineno) == (str(tmp_path / "x.yaml"), 4)
+    strategy = {"name": "gp_ucb", "warm_start": {"name": "data", **start}}
+    (tmp_path / "x.yaml").write_text(json.dumps({**OLDER_RUN, "strategy": strategy}))
+    settings = load(tmp_path / "x.yaml")
     located = {key: value and value.format(folder=tmp_path) for key, value in source.items()}
     assert settings.resolved()["known_results"] == [located]
     assert isinstance(warm_start_of(settings.strategy), DataStart)
     assert from_mapping(settings.resolved()) == settings
 
 
-def test_older_sections_are_sources_with_the_lines_of_their_mistakes(tmp_path: Path) -> None:
-    file = tmp_path / "x.yaml"
-    head = "name: x\nobjective: {name: branin}\nbudget: {evaluations: 5}\nspace: {x: {low: 0, high: 1}}\n"
-    file.write_text(f"{head}existing_data:\n  results:\n  - {{parameters: {{x: 0.5}}, value: high}}\nearlier:\n- 3\n")
-    with pytest.warns(FutureWarning, match="existing_data|earlier"), pytest.raises(ConfigError) as error:
-        load(file)
-    assert [line.removeprefix(str(file)) for line in str(error.value).splitlines()] == [
-        ':7: known_results.0.results.0.value must be a number, got "high"',
-        ":9: known_results.1.best_of.0 must be text, got 3",
-    ]
+def test_sections_of_an_older_run_are_sources() -> None:
+    listed = {"results": [{"parameters": {"x": 0.5, "y": 0.5}, "value": 1.0}]}
+    space = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
+    older = {"existing_data": listed, "earlier": {"runs": ["/runs/a"], "first": [{"x": 0.5, "y": 0.5}]}, "space": space}
+    known = {"known_results": [listed, {"best_of": ["/runs/a"], "first": [{"x": 0.5, "y": 0.5}]}], "space": space}
+    assert from_mapping({**OLDER_RUN, **older}) == from_mapping({**OLDER_RUN, **known})
+    assert from_mapping({**OLDER_RUN, "existing_data": None, "earlier": None}) == from_mapping(OLDER_RUN)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("existing_data", {"results": []}, "existing_data is not a known key; did you mean 'known_results'"),
+        ("earlier", ["runs/a"], "earlier is not a known key; did you mean 'known_results'"),
+        ("strategy", {"name": "gp_ucb", "warm_start": {"name": "data", "path": "t.csv"}}, "path is not a known key"),
+    ],
+)
+def test_older_spellings_of_known_results_are_rejected_with_the_new_key(key: str, value: object, message: str) -> None:
+    tree = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, key: value}
+    with pytest.raises(ConfigError, match=message):
+        from_mapping(tree)

@@ -53,7 +53,7 @@ def tell(bbkb: BBKB, state: SparseState, trials: range, reported: int) -> tuple[
 
 
 def learned(reported: int) -> tuple[BBKB, SparseState, Any, SparseState]:
-    bbkb: Any = named_strategy("bbkb", {})
+    bbkb: Any = named_strategy("bbkb")
     state = bbkb.init(Arms.of(FEATURES, repeats=False).with_goals(GOALS), np.random.default_rng(0))
     _, _, state = tell(bbkb, state, range(TRIALS // 2), reported)
     before, observations, after = tell(bbkb, state, range(TRIALS // 2, TRIALS), reported)
@@ -118,7 +118,7 @@ def test_paused_trial_continues_if_its_score_exceeds_that_of_new_trials() -> Non
 
 def test_output_that_some_pulls_lack_has_the_posterior_of_its_own_pulls() -> None:
     """The oracle is the posterior of all outputs that is fitted to these pulls only."""
-    bbkb: Any = named_strategy("bbkb", {})
+    bbkb: Any = named_strategy("bbkb")
     goals = Goals(objectives=2)
     state = bbkb.init(Arms.of(FEATURES, repeats=False).with_goals(goals), np.random.default_rng(0))
     arms = np.arange(30)

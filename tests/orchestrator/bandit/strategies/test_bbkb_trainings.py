@@ -23,7 +23,7 @@ PAUSED = list(range(1, TRIALS, 2))
 
 
 def strategy() -> BBKB:
-    instance: Any = named_strategy("bbkb", {})
+    instance: Any = named_strategy("bbkb")
     assert isinstance(instance, BBKB)
     return instance
 
