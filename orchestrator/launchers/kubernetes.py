@@ -16,7 +16,7 @@ import yaml
 from orchestrator.credentials import redact
 from orchestrator.errors import UserError
 from orchestrator.launchers.slurm import grace_seconds
-from orchestrator.launchers.writing import Setting, check_node, places_of, render
+from orchestrator.launchers.writing import Setting, check_node, count_setting, places_of, render
 from orchestrator.settings.changes import leaves
 from orchestrator.settings.model import Settings
 from orchestrator.wording import plural
@@ -147,7 +147,7 @@ def reasons(pods: Pods, settings: Settings, run: str) -> tuple[Setting, ...]:
     )
     asked = f"{plural(pods.pods, 'pod')} of {plural(pods.cpus, 'CPU')}"
     return (
-        Setting("workers.count", str(workers_on(pods, settings)), asked),
+        count_setting(settings, workers_on(pods, settings), asked),
         Setting("terminationGracePeriodSeconds", str(grace), f"{reason}: running evaluations may end"),
         Setting("store", store, "outlives the pods: a job that is tried again resumes the run"),
     )

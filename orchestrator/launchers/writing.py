@@ -46,6 +46,14 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
     return max(1, slots_on(nodes, _need(settings, settings.workers.share_of({}))))
 
 
+def count_setting(settings: Settings, places: int, reason: str) -> Setting:
+    """Return the number of parallel evaluations, and whether it replaces the campaign's."""
+    workers = settings.workers
+    differs = "count" in workers.model_fields_set and workers.count != places
+    replaced = f"; replaces the campaign's {workers.count}"
+    return Setting("workers.count", str(places), reason + replaced * differs)
+
+
 def least_nodes(settings: Settings, nodes: Sequence[Mapping[str, float]]) -> int:
     """Return the number of these nodes, in order, that the largest evaluation needs."""
     need = _need(settings, settings.workers.largest_share(settings.space))

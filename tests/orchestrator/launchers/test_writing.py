@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.errors import UserError
-from orchestrator.launchers.kubernetes import Pods, workers_on
+from orchestrator.launchers.kubernetes import Pods, reasons, workers_on
 from orchestrator.launchers.slurm import JobResources, script_for
 from orchestrator.launchers.writing import least_nodes, places_of
 from orchestrator.settings.loading import from_mapping
@@ -55,6 +55,12 @@ def test_largest_trial_is_displayed_as_the_most_that_one_takes() -> None:
     script = script_for(JobResources(nodes=3, cpus=4, gpus=4), sized, ["c.yaml"], "first", Path("/bin"))
     (count,) = [setting for setting in script.settings if setting.name == "workers.count"]
     assert "3 nodes, at most 1 CPU and 4 GPUs on each of 3 machines an evaluation" in count.reason
+
+
+@pytest.mark.parametrize(("workers", "ending"), [({}, "2 pods of 4 CPUs"), ({"count": 3}, "replaces the campaign's 3")])
+def test_replaced_count_of_workers_is_displayed(workers: dict[str, int], ending: str) -> None:
+    (count, *_) = reasons(Pods(image="i", pods=2, cpus=4), settings_of(**workers), "first")
+    assert (count.value, count.reason.endswith(ending)) == ("8", True)
 
 
 def test_smallest_trials_are_counted_if_trials_differ() -> None:
