@@ -9,9 +9,10 @@ from contextlib import suppress
 from objectives.objective import EvaluationStopped, InvalidValueError, Report
 from objectives.returned import check_bounds
 
-PREFIX = b"BBKB_REPORT "
+PREFIX = b"BBKB_REPORT"
 ARGUMENTS = ("value", "step")  # arguments of `report`, which cannot name metrics
 LONGEST_LINE = 65536  # bytes, more than the most metrics with the longest names
+_FORM = "BBKB_REPORT step value name=number"
 STOP_GRACE_SECONDS = 10.0  # before SIGKILL, for a command that the campaign stops early
 
 
@@ -19,8 +20,7 @@ class ReportLines:
     """Finds the reports in the output of the process group `group`, and ends the group when
     `report` requests it.
 
-    Lines that are not reports are ignored, even if they resemble one. A metric that cannot be
-    recorded is omitted; `left_out` gives the reason.
+    A line or a metric that cannot be recorded is omitted; `left_out` gives the reason.
     """
 
     def __init__(self, report: Report, group: int) -> None:
@@ -59,8 +59,8 @@ class ReportLines:
         try:
             step, value, *named = line.removeprefix(PREFIX).decode().split()
             self._report(float(value), int(step), **self._recordable(dict(map(_metric, named))))
-        except ValueError:  # from a conversion
-            return
+        except ValueError as error:  # from a conversion; the line itself differs from trial to trial
+            self.left_out.setdefault("a report", f"it must be `{_FORM}`: {error}")
         except EvaluationStopped as stopped:
             self._stopped = stopped
             self._signal(signal.SIGTERM)
@@ -90,5 +90,5 @@ def _metric(text: str) -> tuple[str, float]:
     """Parse `name=number`. Raises ValueError for anything else."""
     name, _, number = text.rpartition("=")
     if not name:
-        raise ValueError(f"a metric must be written as name=number, got {text!r}")
+        raise ValueError(f"got {text!r}")
     return name, float(number)

@@ -57,9 +57,21 @@ def test_metric_may_have_the_name_self() -> None:
     assert read("BBKB_REPORT 3 0.5 self=1") == ((Reported(3, 0.5, (("self", 1.0),)),), {})
 
 
-@pytest.mark.parametrize("line", ["3 0.5 loss", "3 0.5 loss=low", "3 0.5 =1", "three 0.5", "is no report"])
-def test_line_of_another_form_is_not_a_report(line: str) -> None:
-    assert read(f"BBKB_REPORT {line}") == ((), {})
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (" 3 0.5 loss", "got 'loss'"),
+        (" 3 0.5 loss=low", "could not convert string to float: 'low'"),
+        (" 3 0.5 =1", "got '=1'"),
+        (" three 0.5", "invalid literal for int() with base 10: 'three'"),
+        (": 3 0.5", "invalid literal for int() with base 10: ':'"),
+        (" 4", "not enough values to unpack (expected at least 2, got 1)"),
+    ],
+)
+def test_line_of_another_form_is_left_out_with_the_reason_of_the_first_one(line: str, why: str) -> None:
+    points, left_out = read(f"BBKB_REPORT{line}\nBBKB_REPORT 4 x\nBBKB_REPORT\t5 0.5")
+    assert points == (Reported(5, 0.5),)
+    assert left_out == {"a report": f"it must be `BBKB_REPORT step value name=number`: {why}"}
 
 
 def test_result_of_a_command_has_a_remark_on_omitted_parts() -> None:
