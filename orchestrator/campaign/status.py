@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from orchestrator.campaign.attempts import EndedAttempt
 from orchestrator.campaign.clock import plus
 from orchestrator.campaign.events import Recommendation
+from orchestrator.campaign.goals import VALUE
 from orchestrator.campaign.health import warnings
 from orchestrator.campaign.same_fields import same_fields
 from orchestrator.campaign.state import CampaignState, idle_cause
@@ -71,9 +72,10 @@ class TrialsStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestStatus:
-    """The best value on the user's scale; before it, all fields except `direction` are empty."""
+    """The best value on the user's scale; before it, only the first two fields are not empty."""
 
-    direction: str  # of the value: "maximized" or "minimized"
+    metric: str  # of the value: the metric of the first objective
+    direction: str  # "maximized" or "minimized"
     value: float | None = None
     trial: int | None = None
     arm: int | None = None
@@ -84,12 +86,16 @@ class BestStatus:
     recommended: Recommendation | None = None  # set if the best value may be due to noise
 
     @property
+    def named(self) -> str:
+        """The best value, after the name of its metric if it has one; empty before the first result."""
+        name = "" if self.metric == VALUE else f"{self.metric} "
+        return "" if self.value is None else f"{name}{self.value:.6g}"
+
+    @property
     def text(self) -> str:
-        """The best value with its direction and its metrics; empty before the first result."""
-        if self.value is None:
-            return ""
+        """`named` with the direction and the metrics; empty before the first result."""
         metrics = (f", {name} {number:.6g}" for name, number in self.metrics.items())
-        return f"{self.value:.6g}, {self.direction}{''.join(metrics)}"
+        return self.named and f"{self.named}, {self.direction}{''.join(metrics)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,8 +257,10 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
 
 def _best_status(state: CampaignState) -> BestStatus:
     best = state.best_known
+    objective = state.rules.goals.objectives[0]
     return BestStatus(
-        direction=f"{state.rules.goals.objectives[0].direction}d",
+        metric=objective.metric,
+        direction=f"{objective.direction}d",
         recommended=state.refresh.recommended,
         **({} if best is None else same_fields(best, BestStatus)),
     )

@@ -45,7 +45,7 @@ def headline(status: Status) -> str:
     return joined(
         ", ",
         f"{status.trials_text} done{stopped}",
-        "no value yet" if best.value is None else f"best {best.value:.6g} ({best.direction})",
+        "no value yet" if best.value is None else f"best {best.named} ({best.direction})",
         goals_text(status.goals),
         progress(status),
         f"{trials.in_flight} running",

@@ -191,5 +191,5 @@ def _reason(error: Exception) -> str:
 
 
 def _summary(status: Status) -> str:
-    best = "no value yet" if status.best.value is None else f"best {status.best.value:.6g} ({status.best.origin})"
+    best = "no value yet" if status.best.value is None else f"best {status.best.named} ({status.best.origin})"
     return f"{status.trials_text} done, {best}, {status.trials.in_flight} running, {status.trials.failed} failed"

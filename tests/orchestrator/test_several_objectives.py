@@ -17,6 +17,7 @@ from orchestrator.campaign.events import CampaignCreated, TrialSucceeded
 from orchestrator.campaign.trial_result import TrialResult
 from orchestrator.display.live import rows
 from orchestrator.errors import RunError
+from orchestrator.history.status_text import headline
 from orchestrator.report.comparison import best_steps
 from orchestrator.report.figure import Spec
 from orchestrator.report.page import trial_table
@@ -208,6 +209,7 @@ def test_best_configuration_has_its_further_metrics(result: Result) -> None:
     assert status.best.metrics == {"size": result.best.metrics["size"], "memory": memory}
     assert f"memory {memory:.6g}" in status.best.text
     assert f"memory {memory:.6g}" in dict(rows(status))["best"].plain
+    assert f"best accuracy {result.best.value:.6g} (maximized)" in headline(status)
     assert ("memory", f"{memory:.6g}") in best_parameters(history_of(result))
     assert f"memory {memory:.6g}" in output_of("status", str(result.folder))
     assert f"memory {memory:.6g}" in repr(result)
