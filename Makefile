@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check
+# Python keeps compiled modules: otherwise, each of the processes that tests start would compile them again
+unexport PYTHONDONTWRITEBYTECODE
 
 # One page of short measurements of speed, beside the last commit: make bench BASE=main DATA=../data
 BASE ?= HEAD

@@ -33,6 +33,7 @@ os.environ.pop("RAY_ADDRESS", None)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="bbkb-config-")  # not the user's configuration
 
+_BENCHMARKS = Path(__file__).parent / "benchmarks"
 SLOW_FIXTURES = {"ray_cluster", "postgresql_server"}  # a cluster, or a server of the test's own
 
 
@@ -104,6 +105,11 @@ def ray_cluster() -> Iterator[str]:
 def pytest_report_header() -> str:
     """Report the databases on which the store is tested."""
     return f"databases: {', '.join(postgresql.databases())} (BBKB_TEST_POSTGRESQL={postgresql.WANTED or 'not set'})"
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the tests of the benchmarks, which test nothing that is shipped, out of `--quick`."""
+    return True if collection_path == _BENCHMARKS and config.getoption("--quick") else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

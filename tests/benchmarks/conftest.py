@@ -15,13 +15,6 @@ STEPS = 27
 COLUMNS = ("sex", "length", "diameter", "height", "whole", "shucked", "viscera", "shell", "rings")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the tests of this folder, which test nothing that is shipped, to `make test-all`."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker("thorough")
-
-
 @pytest.fixture(scope="session")
 def source(tmp_path_factory: pytest.TempPathFactory) -> DataSource:
     """Make a data folder with 24 arms of Abalone and 60 learning curves of each TaskSet task."""
