@@ -54,7 +54,7 @@ def run(
     return tune_here(tmp_path / "runs", trains, SPACE, settings, evaluations=400, **resumed)
 
 
-def test_checkpoints_are_kept_of_the_most_promising_stopped_trials(tmp_path: Path) -> None:
+def test_checkpoints_are_kept_of_the_most_promising_stopped_trials_also_after_a_kill(tmp_path: Path) -> None:
     result = run(tmp_path, keep_checkpoints=5)
     opened = open_run(result.folder)
     events = list(opened.events())
@@ -75,6 +75,10 @@ def test_checkpoints_are_kept_of_the_most_promising_stopped_trials(tmp_path: Pat
     assert max(row["value"] for row in rows.values() if row["status"] == "succeeded") > 0.9
     with opened.store() as store:
         assert verify(store, result.folder.name).problems == []
+    leftover = result.folder / "trials" / f"{removed[0]:06d}" / "epoch.json"
+    leftover.write_text("5")  # as after a kill between the event and the removal
+    run(tmp_path, trainings=21, resume=result.folder, keep_checkpoints=5)
+    assert not leftover.exists()
 
 
 @pytest.mark.thorough
@@ -90,16 +94,6 @@ def test_checkpoints_are_all_kept_unless_a_number_is_given_and_continue_without_
     shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
     assert f"in the folders of {begun} trials" in shown
     assert "restarted at the first step" not in " ".join(shown.split())
-
-
-def test_files_that_a_kill_left_are_removed_by_the_next_session(tmp_path: Path) -> None:
-    result = run(tmp_path, keep_checkpoints=5)
-    events = list(open_run(result.folder).events())
-    removed = [trial for event in events if isinstance(event, CheckpointsRemoved) for trial in event.trials]
-    leftover = result.folder / "trials" / f"{removed[0]:06d}" / "epoch.json"
-    leftover.write_text("5")  # as after a kill between the event and the removal
-    run(tmp_path, trainings=21, resume=result.folder, keep_checkpoints=5)
-    assert not leftover.exists()
 
 
 def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.bandit.arms import as_arms
@@ -16,6 +16,7 @@ from orchestrator.bandit.start.warm_start import RandomStart
 from orchestrator.bandit.strategies.bbkb import BBKB
 from orchestrator.bandit.strategies.bkb import BKB
 from orchestrator.bandit.strategy import Observation
+from tests.examples import examples
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 from tests.orchestrator.bandit.strategies import bbkb_games
 
@@ -29,6 +30,7 @@ def play(strategy: Any, rounds: int, seed: int = 0) -> list[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
+@settings(max_examples=examples(40))
 @given(seed=st.integers(0, 10**6))
 def test_bkb_is_bbkb_with_batches_of_one_if_the_widths_agree(seed: int, resampling: Resampling) -> None:
     # without noise both widths are (1 + √2) √λ F

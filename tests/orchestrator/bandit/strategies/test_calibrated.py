@@ -64,10 +64,15 @@ def run_campaign(
     return pulled, states, batches
 
 
+@cache
+def unchanged_campaign(name: str) -> tuple[list[int], list[Any], list[list[Observation]]]:
+    return run_campaign(build(name))
+
+
 @pytest.mark.parametrize("change", MAPS)
 @pytest.mark.parametrize("name", MODEL_BASED)
 def test_rewards_of_another_scale_and_shift_give_the_same_picks(name: str, change: Callable[[float], float]) -> None:
-    assert run_campaign(build(name), change)[0] == run_campaign(build(name))[0]
+    assert run_campaign(build(name), change)[0] == unchanged_campaign(name)[0]
 
 
 @pytest.mark.parametrize("wild", [1e30, -1e30])
@@ -93,7 +98,7 @@ def test_outlier_does_not_spoil_the_search(wild: float) -> None:
 @pytest.mark.parametrize("name", MODEL_BASED)
 def test_fit_is_recorded_and_not_repeated_by_a_restore(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = build(name)
-    _, states, batches = run_campaign(strategy, pulls=30)
+    _, states, batches = unchanged_campaign(name)
     record = json.loads(json.dumps([strategy.recorded(state) for state in states]))
     assert record[-1]["model"]["results"] >= 16
 
@@ -134,7 +139,7 @@ def test_lazy_and_eager_evaluation_pick_the_same_arms_under_a_fitted_kernel(
     monkeypatch.setattr(argmax_queue, "MOST_NUMBERS", most)
     strategy = build("bbkb")
     assert isinstance(strategy, BBKB)
-    assert run_campaign(strategy)[0] == run_campaign(eager(strategy))[0]
+    assert run_campaign(strategy)[0] == run_campaign(eager(strategy))[0] == unchanged_campaign("bbkb")[0]
 
 
 def test_bbkb_never_waits_and_ends_when_every_arm_was_chosen_once() -> None:
@@ -185,7 +190,7 @@ def fitted_by(name: str) -> tuple[object, ...]:
 
 
 def test_compressed_ucb_without_a_budget_is_gp_ucb() -> None:
-    expected, states, _ = run_campaign(build("gp_ucb"))
+    expected, states, _ = unchanged_campaign("gp_ucb")
     pulled, compressed, _ = run_campaign(build("compressed_ucb", epsilon=0.0))
     assert pulled == expected
     np.testing.assert_allclose(compressed[-1].belief.mean, states[-1].belief.mean, atol=1e-9)
