@@ -1,6 +1,9 @@
-"""The number of examples of property tests: `make test` uses fewer than `make test-all`."""
+"""The amount of tests: `make test` tries fewer examples and pairs than `make test-all`."""
 
 import os
+from collections.abc import Iterable
+
+import pytest
 
 _SHARE = 4  # a quick run tries one in this number of examples
 
@@ -14,3 +17,14 @@ def examples(count: int) -> int:
 
     """
     return max(5, count // _SHARE) if os.environ.get("BBKB_TEST_QUICK") else count
+
+
+def spread(names: Iterable[str], others: Iterable[str]) -> list[object]:
+    """Return all pairs, as values of two parameters. A quick run tries each of `names` with one of
+    `others`, in turns."""
+    kinds = list(others)
+    return [
+        pytest.param(name, kind, marks=[] if (number + shift) % len(kinds) == 0 else pytest.mark.thorough)
+        for number, name in enumerate(names)
+        for shift, kind in enumerate(kinds)
+    ]

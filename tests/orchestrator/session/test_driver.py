@@ -13,13 +13,13 @@ from orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from orchestrator.errors import CampaignError
 from orchestrator.history.fold import fold
 from orchestrator.session.driver import Driver
+from tests.examples import spread
 from tests.executors import HERE, executor_here
 from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
 from workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("kind", HERE)
+@pytest.mark.parametrize(("strategy", "kind"), spread(STRATEGIES, HERE))
 def test_campaign_ends_with_every_trial_evaluated_once(tmp_path: Path, strategy: str, kind: str) -> None:
     campaign = Campaign(tmp_path, strategy=strategy)
     close = campaign.run(executor_here(kind, campaign.objective))

@@ -12,6 +12,7 @@ from orchestrator.bandit.arrays import Floats
 from orchestrator.bandit.strategies import STRATEGIES
 from orchestrator.bandit.strategies.presets import VERIFY, with_preset
 from orchestrator.bandit.strategy import Choose, Observation, Pick, StrategyState
+from tests.examples import spread
 
 CALIBRATED = sorted(
     name for name, strategy in STRATEGIES.items() if "verify" in {field.name for field in fields(strategy)}
@@ -28,12 +29,6 @@ TRUTHS: Mapping[str, Floats] = {
     name: 0.9 - 0.3 * np.sum((arms.features[:, -2:] - 0.4) ** 2, axis=1) for name, arms in SETS.items()
 }
 Noise = Callable[[float, np.random.Generator], float]
-# strategy and set; `make test` tries each strategy on one of the sets
-SEARCHES = [
-    pytest.param(name, arms, marks=[] if (number + shift) % len(SETS) == 0 else pytest.mark.thorough)
-    for number, name in enumerate(CALIBRATED)
-    for shift, arms in enumerate(SETS)
-]
 
 
 def exact(value: float, rng: np.random.Generator) -> float:
@@ -98,7 +93,7 @@ def repeats(picks: list[Pick]) -> int:
     ("noise", "most"),
     [(exact, 1), (nearly_exact, 1), (accuracy, 3), (below_a_step, 3), (noisy_accuracy, 6)],
 )
-@pytest.mark.parametrize(("name", "arms"), SEARCHES)
+@pytest.mark.parametrize(("name", "arms"), spread(CALIBRATED, SETS))
 def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, arms: str, noise: Noise, most: int) -> None:
     """If the fit mistakes differences between neighbors for noise, one or two repeats show that
     they are not; three are needed if different arms share values."""
@@ -108,7 +103,7 @@ def test_strategies_hardly_repeat_values_that_are_nearly_exact(name: str, arms: 
 
 
 @pytest.mark.parametrize("noise", [noisy, noisy_if_good, nothing_but_noise])
-@pytest.mark.parametrize(("name", "arms"), SEARCHES)
+@pytest.mark.parametrize(("name", "arms"), spread(CALIBRATED, SETS))
 def test_strategies_repeat_noisy_values_as_a_share_of_the_picks(name: str, arms: str, noise: Noise) -> None:
     picks = search(name, SETS[arms], TRUTHS[arms], noise, 60)
     repeated = [pick for pick in picks if pick.reason == "verification"]
