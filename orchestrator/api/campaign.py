@@ -4,7 +4,9 @@ objective."""
 import functools
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from objectives.errors import warn_user
 from objectives.goals import Direction
@@ -34,7 +36,7 @@ from orchestrator.errors import UserError
 from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
 from orchestrator.running.launch import launch
-from orchestrator.running.ray_start import check_address
+from orchestrator.running.ray_start import check_address, join
 from orchestrator.session.build import Parts, build_new
 from orchestrator.session.executors import unenforced_limits
 from orchestrator.session.known_results import existing, with_best_of
@@ -42,6 +44,9 @@ from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load as load_settings
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run, make_folder
+
+if TYPE_CHECKING:  # it imports Ray
+    from orchestrator.running.coordinator.cluster import Cluster
 
 
 class Campaign:
@@ -125,7 +130,8 @@ class Campaign:
         begun = find_run(self.settings, resume)
         console = SafeConsole(quiet=not progress)
         if begun is None:
-            return _session(*self._create(), console, address, on_result)
+            ray = join(self.settings, address)
+            return _session(*self._create(), console, address, on_result, ray)
         prepared = prepare_resume(begun, self.settings, functools.partial(say, console))
         if isinstance(prepared, Close):
             return result_of(begun)
@@ -262,11 +268,12 @@ def _session(
     console: SafeConsole,
     address: str | None,
     on_result: OnResult | None,
+    ray: "Future[Cluster] | None" = None,
 ) -> Result:
     """Return the result of a run after one session, with its report written."""
     try:
         with delivering(run, on_result):
-            launch(run, settings, console, address, parts, keeps_ray=True)
+            launch(run, settings, console, address, parts, ray, keeps_ray=True)
     finally:
         history = read_history(run)
         result = Result(run, history)

@@ -5,7 +5,7 @@ import functools
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ from orchestrator.errors import UserError
 from orchestrator.history.reading import read_history
 from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.running.launch import launch
+from orchestrator.running.ray_start import join
 from orchestrator.running.resume import prepare
 from orchestrator.session.build import Parts, build_new
 from orchestrator.session.known_results import existing, with_best_of
@@ -41,7 +42,7 @@ class SessionOptions:
     console: for progress and summary.
     address: the Ray cluster to join; None for a local one.
     serves: whether to serve the live page during the session.
-    ray: the local Ray that is already starting; None if there is none.
+    ray: the local Ray that is already starting, or the joined cluster; None if there is none yet.
     """
 
     console: Console
@@ -73,6 +74,7 @@ def run_new(
     if is_dry:
         say_plan(console, settings, parts, existing_results, options.address)
         return
+    options = replace(options, ray=options.ray or join(settings, options.address))
     new = create_run(settings, parts, existing_results)
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_remarks(console, settings, parts, existing_results)

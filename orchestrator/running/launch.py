@@ -57,7 +57,7 @@ def launch(
         address: the Ray cluster to join; None: RAY_ADDRESS. Without either, a local Ray is started.
             Other executors ignore it.
         parts: the result of `build` for these settings, to avoid building them twice.
-        ray: the result of `start_ray`.
+        ray: the result of `start_ray` or `join`.
         keeps_ray: whether to keep a started local Ray for the next campaign of this process.
 
     Raises:

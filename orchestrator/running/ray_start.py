@@ -52,6 +52,17 @@ def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | N
     return cluster
 
 
+def join(settings: "Settings", address: str | None) -> "Future[Cluster] | None":
+    """Join the specified cluster; the result is for `launch`. Return None if a local Ray, or none,
+    is needed. Call it before a run is created, so that a cluster that refuses this process leaves
+    no run."""
+    if not settings.workers.traits.on_ray or named_cluster(address) is None:
+        return None
+    cluster: Future[Cluster] = Future()
+    cluster.set_result(connect_for(settings, address, settings.run or settings.name))
+    return cluster
+
+
 def connect_for(settings: "Settings", address: str | None, name: str = "") -> "Cluster":
     """Return the cluster for a session, after joining or starting it. Ray's list of jobs shows the
     session's name."""

@@ -16,10 +16,12 @@ import pytest
 import ray
 
 import workers
+from orchestrator.api import Campaign
 from orchestrator.errors import UserError
 from orchestrator.running.coordinator import cluster, environment
 from orchestrator.running.coordinator.cluster import connect, disconnect
 from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores
+from tests.orchestrator.quick import bbkb
 
 REPOSITORY = Path(__file__).parents[4]
 
@@ -232,6 +234,25 @@ def test_address_without_a_cluster_is_rejected_with_a_remedy() -> None:
         address = f"127.0.0.1:{reserved.getsockname()[1]}"
         with pytest.raises(UserError, match=f"must name a running Ray cluster, got {address}: .*`ray start --head`"):
             connect(address, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
+
+
+@pytest.mark.usefixtures("without_connection")
+def test_run_on_a_cluster_that_rejects_it_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_name: str, **_: Any) -> None:
+        raise ConnectionError("the token is wrong")
+
+    monkeypatch.setattr(cluster, "_init", refuse)
+    monkeypatch.setattr(environment, "_PROBE_SECONDS", 0.2)  # this server does not respond
+    monkeypatch.chdir(tmp_path)
+    campaign = "name: n\nobjective: {name: sine}\nbudget: {evaluations: 1}\nworkers: {count: 1}\n"
+    Path("campaign.yaml").write_text(campaign)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(UserError, match="got the token is wrong"):
+            bbkb("run", "campaign.yaml", "--address", address)
+        with pytest.raises(UserError, match="got the token is wrong"):
+            Campaign.from_file("campaign.yaml").run(address=address)
+    assert not Path("runs").exists()
 
 
 @pytest.mark.usefixtures("without_connection")
