@@ -57,10 +57,11 @@ class Pick:
         width: the confidence width, a factor on the standard deviation.
         variance: its posterior variance on the 1/λ scale.
         trial: the stopped trial to continue; None for a new trial.
-        reason: the reason of the pick: `"coverage"` for an arm of a level that lacks evaluations,
-            `"verification"` for one of the best arms, which is repeated because values are noisy,
-            `"exhausted"` for a repeated arm after all arms were chosen; empty if the strategy
-            prefers the arm to all others.
+        reason: the reason of the pick: `"spread"` for an arm that covers the space, because no
+            result shows where better arms are, `"coverage"` for an arm of a level that lacks
+            evaluations, `"verification"` for one of the best arms, which is repeated because values
+            are noisy, `"exhausted"` for a repeated arm after all arms were chosen; empty if the
+            strategy prefers the arm to all others.
         parent: the stopped trial from whose checkpoint a new trial continues; None if it starts at
             its first step.
         replaces: the stopped trial that ends in favor of a new one with a `parent`.

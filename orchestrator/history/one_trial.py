@@ -20,6 +20,7 @@ Plain = dict[str, Any]  # a JSON value
 MOST_REPORTS = 1000
 _SCORES = "a score is not in the unit of the objective, and a high one is good"
 _REASONS = {  # by the reason of a pick; picks without a reason have the largest upper bounds
+    "spread": ", to cover the space, because no result shows yet where values are better",
     "coverage": ", because a level of one of its choices lacked evaluations, as the most promising "
     "or the most uncertain candidate of that level",
     "verification": ", to evaluate one of the best candidates again, because single values are noisy",

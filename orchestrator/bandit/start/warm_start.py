@@ -19,6 +19,7 @@ from orchestrator.bandit.model.model import Model
 from orchestrator.bandit.model.outputs import mean_rewards
 from orchestrator.bandit.options import Options
 from orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
+from orchestrator.bandit.sparse.calibrated import is_noisy
 from orchestrator.bandit.sparse.posterior import SparseModel
 from orchestrator.bandit.sparse.recalibration import refit
 from orchestrator.bandit.sparse.state import SparseState
@@ -123,7 +124,7 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
     """
     start = state.remaining_start(pending)[:limit]
     if never_waits and not state.pulls.total:
-        start += _further_start(state, (*pending, *start), limit - len(start))
+        start += unused_arms(state, (*pending, *start))[: limit - len(start)]
     return start
 
 
@@ -147,18 +148,28 @@ def _has_equal_violations(state: SparseState) -> bool:
     return any(len(one) > 0 and one.max() < 0.0 and one.min() == one.max() for one in margins)
 
 
-def _further_start(state: SparseState, pending: Sequence[int], count: int) -> list[int]:
-    """Return at most `count` further arms after the end of the warm start.
+def has_plateau(state: SparseState) -> bool:
+    """Return whether at least half of the pulled arms have the best mean reward, and not because of
+    noise. The calibrated model then cannot learn where rewards are better."""
+    calibration = state.calibration
+    if calibration is None or not state.goals.is_single or not state.pulls.total:
+        return False
+    has_noise = state.pulls.varies or is_noisy(calibration.fitted)
+    means = mean_rewards(state.pulls)
+    return not has_noise and bool(np.median(means) == means.max())
 
-    They are in the order of the sequence, or in an order determined by the warm start's arms.
-    """
+
+def unused_arms(state: SparseState, pending: Sequence[int]) -> list[int]:
+    """Return the arms that may be chosen and are neither pulled nor `pending`, so that the first
+    ones cover the space: in the order of the sequence, or in an order determined by the warm
+    start's arms."""
     layout = state.layout
     seed = [len(state.initial), *state.initial]
     order = np.random.default_rng(seed).permutation(len(state.model.arms))
     if layout is not None and layout.is_sequence:
         order = np.arange(len(order))
-    blocked = np.concatenate((state.blocked_arms(pending), np.array(pending, np.intp)))
-    unused: list[int] = order[~np.isin(order, blocked)][:count].tolist()
+    used = np.concatenate((state.blocked_arms(pending), state.pulls.arms, np.array(pending, np.intp)))
+    unused: list[int] = order[~np.isin(order, used)].tolist()
     return unused
 
 

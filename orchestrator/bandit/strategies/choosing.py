@@ -26,6 +26,7 @@ from orchestrator.bandit.sparse.verification import (
     may_verify,
 )
 from orchestrator.bandit.start.coverage import LevelPicker, is_coverage_due
+from orchestrator.bandit.start.warm_start import has_plateau, unused_arms
 from orchestrator.bandit.strategy import Pick, Prospect
 
 
@@ -60,6 +61,7 @@ class Workspace:
     left: int = 0  # the number of arms not chosen yet if only verification repeats arms
     queue: ArgmaxQueue = field(init=False)
     paused: PausedTrials | PausedGoals | None = None  # the stopped trials that compete with new ones
+    unused: Sequence[int] | None = None  # arms that cover the space; None until they are needed
     level_picker: LevelPicker | None = None  # None until the first pick for coverage
     estimates: Estimates | None = None  # None until the first pick for verification
 
@@ -176,6 +178,20 @@ def verification(workspace: Workspace) -> Named | None:
     return None if contender is None else Named(contender, VERIFICATION)
 
 
+def spread(workspace: Workspace) -> Named | None:
+    """Name the next arm that covers the space, if the results do not show where better ones are.
+    Otherwise the most uncertain arms would be chosen: the corners of the space, which are rarely
+    good. If the user expects good arms somewhere, these are chosen."""
+    state = workspace.state
+    if state.log_prior is not None or not has_plateau(state):
+        return None
+    if workspace.unused is None:
+        workspace.unused = unused_arms(state, workspace.pulls)
+    picked = set(workspace.pulls)
+    arm = next((arm for arm in workspace.unused if arm not in picked), None)
+    return None if arm is None else Named(arm, "spread")
+
+
 def coverage(workspace: Workspace) -> Named | None:
     """Name the most promising arm of a level that lacks evaluations."""
     state = workspace.state
@@ -193,4 +209,4 @@ def largest_bound(workspace: Workspace) -> Named:
 
 
 Picker = Callable[[Workspace], Named | None]
-PICKERS: Sequence[Picker] = (verification, coverage, largest_bound)
+PICKERS: Sequence[Picker] = (verification, spread, coverage, largest_bound)
