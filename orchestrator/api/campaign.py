@@ -35,8 +35,9 @@ from orchestrator.display.terminal import say
 from orchestrator.errors import UserError
 from orchestrator.history.reading import read_history
 from orchestrator.report import write_report
+from orchestrator.running.coordinator.fitting import check_room
 from orchestrator.running.launch import launch
-from orchestrator.running.ray_start import check_address, join
+from orchestrator.running.ray_start import check_address, is_connected, join
 from orchestrator.session.build import Parts, build_new
 from orchestrator.session.executors import unenforced_limits
 from orchestrator.session.known_results import existing, with_best_of
@@ -131,7 +132,7 @@ class Campaign:
         console = SafeConsole(quiet=not progress)
         if begun is None:
             ray = join(self.settings, address)
-            return _session(*self._create(), console, address, on_result, ray)
+            return _session(*self._create(address), console, address, on_result, ray)
         prepared = prepare_resume(begun, self.settings, functools.partial(say, console))
         if isinstance(prepared, Close):
             return result_of(begun)
@@ -162,13 +163,14 @@ class Campaign:
             )
         workers = self.settings.workers
         connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
-        run, settings, _ = self._create()
+        run, settings, _ = self._create(address)
         return Submitted(run, RemoteSession.start(run, settings, is_detached=True))
 
-    def _create(self) -> tuple[Run, Settings, Parts]:
+    def _create(self, address: str | None) -> tuple[Run, Settings, Parts]:
         """Create the run and its first events. Return the run, its settings and the built parts."""
         settings = with_best_of(self.settings)
         parts = build_new(settings)
+        check_room(settings, parts.problem.resources, address, or_here=not is_connected())
         if remark := unenforced_limits(settings):
             warn_user(remark)
         return create_run(settings, parts, existing(settings, parts.problem.candidates)), settings, parts

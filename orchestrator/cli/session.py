@@ -70,11 +70,12 @@ def run_new(
         existing_results = existing(settings, parts.problem.candidates)
         if is_dry:
             runs.check_writable(settings)
-            check_room(settings, parts.problem.resources, options.address, or_here=True)
+        else:
+            options = replace(options, ray=options.ray or join(settings, options.address))
+        check_room(settings, parts.problem.resources, options.address, or_here=True)
     if is_dry:
         say_plan(console, settings, parts, existing_results, options.address)
         return
-    options = replace(options, ray=options.ray or join(settings, options.address))
     new = create_run(settings, parts, existing_results)
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_remarks(console, settings, parts, existing_results)

@@ -21,15 +21,19 @@ def check_address(settings: "Settings", address: str | None) -> None:
     """Raise UserError if a Ray cluster is specified and the executor is not Ray, or the cluster does
     not answer. A mistaken address then leaves no run."""
     named = named_cluster(address)
-    ray = sys.modules.get("ray")
-    is_connected = ray is not None and ray.is_initialized()
-    if settings.workers.traits.on_ray and named not in (None, "auto") and not is_connected:
+    if settings.workers.traits.on_ray and named not in (None, "auto") and not is_connected():
         probe(named)
     if address is not None and not settings.workers.traits.on_ray:
         raise UserError(
             f"an address is for workers.executor ray, got workers.executor {settings.workers.executor}: leave the "
             "address out, or choose the executor ray"
         )
+
+
+def is_connected() -> bool:
+    """Return whether this program is connected to Ray."""
+    ray = sys.modules.get("ray")
+    return ray is not None and bool(ray.is_initialized())
 
 
 def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | None":

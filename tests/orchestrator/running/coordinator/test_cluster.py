@@ -252,6 +252,8 @@ def test_run_on_a_cluster_that_rejects_it_leaves_no_folder(tmp_path: Path, monke
             bbkb("run", "campaign.yaml", "--address", address)
         with pytest.raises(UserError, match="got the token is wrong"):
             Campaign.from_file("campaign.yaml").run(address=address)
+    with pytest.raises(UserError, match="one evaluation must fit on one node, got CPU 1, GPU 64"):
+        Campaign.from_file("campaign.yaml", ["workers.gpus=64"]).run()
     assert not Path("runs").exists()
 
 
