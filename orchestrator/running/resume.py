@@ -4,6 +4,7 @@ and whether there is work left. `bbkb resume --retry-failed` queues failed trial
 import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import astuple
 from pathlib import Path
 
 from orchestrator.campaign.closing import close_stopped
@@ -30,6 +31,7 @@ from orchestrator.wording import plural
 from workers.messages import FailureKind
 
 EVERY_KIND = frozenset(FailureKind)
+_SHOWN = 10  # the number of differences in the message of a refused resume
 _CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
 _MORE = "raise budget.evaluations"
 _REMEDIES: Mapping[str, str] = {  # the reason of the end → the remedy
@@ -114,11 +116,13 @@ def check_changes(
     changes = [change for change in changes if not change.key.startswith(compared)]
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
-        keys = "\n".join(f"  {change.key}: {change.old!r} became {change.new!r}" for change in refused)
+        # the keys of another section are None here
+        lines = [f"  {key}: {old!r} became {new!r}\n" for key, old, new in map(astuple, refused) if old != new]
+        further = f"  and {len(lines) - _SHOWN} more\n" * (len(lines) > _SHOWN)
         raise RunError(
             f"a resume may change only {_CHANGEABLE}; these settings differ from those of {folder}:\n"
-            f"{keys}\n"
-            f"Restore these values, or start a new run"
+            f"{''.join(lines[:_SHOWN])}{further}"
+            "Restore these values, or start a new run, which learns these results as known_results"
         )
     for change in changes:
         say(f"{change.key}: {change.old} becomes {change.new}")
