@@ -30,21 +30,20 @@ Column = NDArray[Any]  # numbers or text
 Cells = tuple[list[int], Sequence[object]]  # of a column: the lines of its cells, and the cells
 
 
-def read_columns(path: Path, needed: Needed = lambda names: names) -> dict[str, Column]:
+def read_columns(path: Path) -> dict[str, Column]:
     """Return columns (A,) of `path` in its order, as int64, float64 or text. The endings `.csv`,
     `.csv.gz` and `.parquet` are supported.
-
-    `needed` selects columns from all names; the contents of the others do not matter.
 
     Raises ObjectiveError for an unknown ending, an unreadable file, an empty table, a missing or
     repeated name, a line of the wrong length, an empty cell, a number that is not finite, and a
     mixed column.
     """
-    return {name: as_typed(path, name, column) for name, column in read_cells(path, needed).items()}
+    return {name: as_typed(path, name, column) for name, column in read_cells(path).items()}
 
 
 def read_cells(path: Path, needed: Needed = lambda names: names) -> dict[str, Cells]:
-    """Return the cells of the columns, for `as_typed` or `as_typed_with_gaps`."""
+    """Return the cells of the columns, for `as_typed` or `as_typed_with_gaps`. `needed` selects
+    columns from all names; the contents of the others do not matter."""
     if path.exists() and not path.is_file():
         raise ObjectiveError(f"{path} must be a regular file to be read as a table, got a folder or a device")
     if path.suffix == ".parquet":

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
-from objectives.keywords import did_you_mean, nearest, suggestion
+from objectives.keywords import did_you_mean, meaning, nearest, suggestion
 from orchestrator.credentials import redact
 from orchestrator.errors import ConfigError
 from orchestrator.settings.file import Document, Keys, dotted_key
@@ -46,16 +46,6 @@ _RULES = {
 }
 _NAMED_KEYS = 4  # of a section, listed in a message
 _TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
-# words of other programs at the top of a file → the key with the same meaning
-_MEANT_AT_TOP = {
-    **dict.fromkeys(("evaluations", "trials", "n_trials", "num_samples", "max_evals"), "budget.evaluations"),
-    **dict.fromkeys(("hours", "time", "max_time", "duration", "timeout"), "budget.hours"),
-    **dict.fromkeys(("n_jobs", "parallelism", "concurrency", "count"), "workers.count"),
-    **dict.fromkeys(("direction", "mode"), "objective.direction"),
-    **dict.fromkeys(("stop", "scheduler", "pruner"), "early_stopping"),
-    **dict.fromkeys(("sampler", "algorithm", "optimizer"), "strategy"),
-    **dict.fromkeys(("parameters", "search_space"), "space"),
-}
 # a duration as text, such as 10m → its unit in seconds
 _DURATION = re.compile(r"^\s*([0-9.]+)\s*(s|sec|m|min|h|d)\w*\s*$")
 _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -149,14 +139,26 @@ def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
     sections = _sections_at(model, keys[:-1])
     chosen = [section for section in sections if _selector(section)[1] in loc] or sections
     existing = _names_in(chosen)
-    if len(keys) == 1 and "budget" in existing and key in _MEANT_AT_TOP:
-        meant = _MEANT_AT_TOP[key]
-        rule = f"is not a known key; did you mean {meant!r}?"
-        return Refusal(keys, rule, meant=tuple(meant.split(".")))
+    if len(keys) == 1 and (meant := _in_section(key, model)):
+        return Refusal(keys, f"is not a known key; did you mean {'.'.join(meant)!r}?", meant=meant)
     owners = [_selector(section) for section in sections if key in _names_in([section])]
     if owners and all(name for name, _ in owners):
         return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
     return unknown_key(key, existing).below(*keys[:-1])
+
+
+def _in_section(key: str, model: type[BaseModel] | None) -> tuple[str, ...]:
+    """Return the path of the key in a section that `key` means, such as budget, hours for `time`, or
+    else of the same key, unless a section has this meaning; empty if there is none."""
+    fields = {} if model is None else model.model_fields
+    sections = {
+        name: _names_in(_models_in(field.annotation))
+        for name, field in fields.items()
+        if get_origin(field.annotation) is not tuple
+    }
+    meant = [(section, name) for section, names in sections.items() if (name := meaning(key, names))]
+    same = [(section, key) for section, names in sections.items() if key in names]
+    return next(iter(meant or ([] if meaning(key, list(fields)) else same)), ())
 
 
 def _duration_hint(key: str, value: object) -> str:

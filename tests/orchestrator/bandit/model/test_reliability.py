@@ -38,8 +38,8 @@ def seen(values: Floats, share: float, steps: tuple[int, ...] = STEPS) -> Curves
     return Curves().updated(curves, steps[-1])
 
 
-def by_step(curves: Curves, deviations: float = 0.0) -> dict[int, float]:
-    return {int(step): correlation for step, correlation in reliability(curves, deviations)}
+def by_step(curves: Curves, is_cautious: bool = False) -> dict[int, float]:
+    return {int(step): correlation for step, correlation in reliability_and_cautious(curves)[is_cautious]}
 
 
 @pytest.mark.parametrize("share", [1.0, 0.6])
@@ -83,13 +83,12 @@ def test_reliability_of_few_trials_is_that_of_typical_links() -> None:
 def test_cautious_reliability_is_that_of_links_one_standard_error_smaller() -> None:
     rng = np.random.default_rng(1)
     link = math.tanh(math.atanh(TYPICAL_LINK) - 1.0 / math.sqrt(TYPICAL_TRIALS))
-    few = by_step(seen(rng.standard_normal((3, len(STEPS))), 1.0), deviations=1.0)
+    few = by_step(seen(rng.standard_normal((3, len(STEPS))), 1.0), is_cautious=True)
     typical = [link**links for links in range(len(STEPS) - 1, -1, -1)]
     assert list(few.values()) == pytest.approx(typical, abs=1e-3)
     curves = seen(rng.standard_normal((40, len(STEPS))), 1.0)
-    noise = by_step(curves, deviations=1.0)
+    noise = by_step(curves, is_cautious=True)
     assert all(noise[step] < 0.2 for step in STEPS[:-1])
-    assert reliability_and_cautious(curves) == (reliability(curves), reliability(curves, deviations=1.0))
 
 
 def test_reliability_is_known_for_equal_values_and_ends_before_the_last_step() -> None:
