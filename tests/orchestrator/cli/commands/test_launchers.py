@@ -1,6 +1,7 @@
 """`bbkb launch …` as a person types it: its files, its messages, and the location of the token."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,7 +75,8 @@ def test_launch_shows_the_last_line_of_a_traceback(folder: Path, monkeypatch: py
     traceback = r"Traceback (most recent call last):\n  File x\n\033[31mConnectionError: no cluster there\033[39m\n"
     (folder / "ray").write_text(f"#!/bin/sh\nprintf '{traceback}' >&2; exit 1\n")
     (folder / "ray").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))  # of an environment that is not activated
     with pytest.raises(UserError, match=r"ray rejected the job: ConnectionError: no cluster there$"):
         bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs", "--submit")
 
