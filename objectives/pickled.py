@@ -11,6 +11,7 @@ import inspect
 import io
 import os
 import sys
+import sysconfig
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable
@@ -30,6 +31,7 @@ from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
 _NAMED = 3  # the number of objects that the warning names
 _KEPT_SECONDS = 7 * 86_400
+_STANDARD = sysconfig.get_path("stdlib")
 _OMITTED = "<dynamic-code>"  # written by cloudpickle instead of the name of a file
 
 
@@ -158,7 +160,10 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
     path = os.path.abspath(folder / f"{sha256[:16]}.pkl")
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     beside = [str(Path(script).resolve().parent)] if script else []
-    search_paths = tuple(dict.fromkeys([str(Path.cwd()), *beside]))
+    # a program may add folders to those of Python and of packages
+    folders = map(os.path.abspath, filter(os.path.isdir, sys.path))
+    added = [each for each in folders if not each.startswith(_STANDARD) and not each.endswith("-packages")]
+    search_paths = tuple(dict.fromkeys([str(Path.cwd()), *beside, *added]))
     return FunctionDraft(PickledFunction(path, sha256, search_paths), content, function)
 
 

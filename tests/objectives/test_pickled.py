@@ -1,7 +1,10 @@
 """Functions that are pickled by value: their equality, and the values that they take along."""
 
 import functools
+import importlib
 import os
+import sys
+import sysconfig
 import traceback
 import warnings
 from collections.abc import Callable
@@ -79,6 +82,19 @@ def test_traceback_of_an_unpickled_function_names_the_lines_of_its_script(tmp_pa
     script.unlink()  # as the file of a notebook's cell, which has another name in each kernel
     assert str(script).encode() in draft.content
     assert str(script).encode() not in draft_function(namespace["f"], tmp_path).content
+
+
+def test_function_is_loaded_with_the_folders_that_the_program_has_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "module_of_a_program.py").write_text("def double(x):\n    return 2 * x\n")
+    double = importlib.import_module("module_of_a_program").double
+    options = draft_function(double, tmp_path).write()
+    monkeypatch.delitem(sys.modules, "module_of_a_program")
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(tmp_path)])
+    assert options.function()(2) == 4
+    assert not {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")} & {*options.search_paths}
 
 
 def test_large_objects_pickled_with_a_function_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
