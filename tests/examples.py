@@ -19,7 +19,7 @@ def examples(count: int) -> int:
     return max(5, count // _SHARE) if os.environ.get("BBKB_TEST_QUICK") else count
 
 
-def spread(names: Iterable[str], others: Iterable[str]) -> list[object]:
+def spread(names: Iterable[object], others: Iterable[object]) -> list[object]:
     """Return all pairs, as values of two parameters. A quick run tries each of `names` with one of
     `others`, in turns."""
     kinds = list(others)

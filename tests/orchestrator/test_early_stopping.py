@@ -19,6 +19,7 @@ from orchestrator.campaign.events import TrialStopped
 from orchestrator.report.pictures import figures
 from orchestrator.store.runs import open_run
 from orchestrator.store.verify import verify
+from tests.examples import spread
 from tests.executors import HERE, workers_of
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
@@ -81,8 +82,10 @@ def test_stopped_trial_uses_its_share_of_the_duration_in_virtual_time(tmp_path: 
             assert trial.seconds == pytest.approx(step / (STEPS + 1))
 
 
-@pytest.mark.parametrize("steps", [(None,), (0,), (-3, -2), (0, 0), (5, 3), (2**53,)])
-@pytest.mark.parametrize("rule", [None, "median", "asha", "model"])
+@pytest.mark.parametrize(
+    ("steps", "rule"),
+    spread([(None,), (0,), (-3, -2), (0, 0), (5, 3), (2**53,)], [None, "median", "asha", "model"]),
+)
 def test_trials_may_report_at_any_steps(tmp_path: Path, steps: tuple[int | None, ...], rule: str | None) -> None:
     def report_at(x: float, report: Callable[..., None]) -> float:
         for step in steps:

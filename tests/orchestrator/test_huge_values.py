@@ -20,6 +20,7 @@ from orchestrator.history.reading import read_history
 from orchestrator.report.page import render
 from orchestrator.serve import views
 from orchestrator.store.runs import open_run
+from tests.examples import spread
 from tests.orchestrator.quick import tune_here
 
 MOST, LEAST = sys.float_info.max, 5e-324
@@ -52,8 +53,7 @@ def test_strategy_chooses_and_recommends_among_huge_values(name: str, field: str
         assert not np.isinf(posterior.mean).any()  # NaN: model-free strategies know pulled arms only
 
 
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-@pytest.mark.parametrize("field", list(FIELDS))
+@pytest.mark.parametrize(("field", "direction"), spread(FIELDS, ["minimize", "maximize"]))
 def test_campaign_with_any_values_finishes_and_is_drawn(
     tmp_path: Path, field: str, direction: Literal["minimize", "maximize"]
 ) -> None:

@@ -19,6 +19,7 @@ from orchestrator.ask_tell import candidates
 from orchestrator.bandit.arms import Arms
 from orchestrator.bandit.kernels import RBF, Matern52
 from orchestrator.bandit.strategies import STRATEGIES
+from tests.examples import spread
 from tests.orchestrator.ask_tell.searches import reloaded, search_of, view_of, with_options
 
 X = np.linspace(0, 1, 60)[:, None]
@@ -185,8 +186,10 @@ def test_candidates_that_are_evaluated_elsewhere_are_pending_until_their_rewards
         optimizer.mark_pending([50])
 
 
-@pytest.mark.parametrize("strategy", [name for name in STRATEGIES if name != "pbt"])
-@pytest.mark.parametrize("existing", [None, ([3, 50, 3], [0.1, 0.2, 0.3])])
+@pytest.mark.parametrize(
+    ("strategy", "existing"),
+    spread([name for name in STRATEGIES if name != "pbt"], [None, ([3, 50, 3], [0.1, 0.2, 0.3])]),
+)
 def test_saved_optimizer_continues_exactly(strategy: str, existing: Any, tmp_path: Path) -> None:
     search = CandidateOptimizer(X, strategy, seed=2, existing=existing)
     for _ in range(6):

@@ -105,8 +105,7 @@ def test_strategy_that_breaks_is_reported_and_nothing_finished_is_lost(
     assert fold(events).status().trials.done > 0
 
 
-@pytest.mark.parametrize("strategy", STARTING)
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize(("strategy", "direction"), spread(STARTING, ["maximize", "minimize"]))
 def test_campaign_with_existing_data_chooses_by_a_posterior_that_contains_them(
     tmp_path: Path, strategy: str, direction: str
 ) -> None:
