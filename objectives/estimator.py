@@ -244,7 +244,10 @@ def _load_bundled(name: str) -> LabeledTable:
 
 def _read_file(path: Path, target: str) -> LabeledTable:
     """Return the columns of a table. Its target must not have missing cells."""
-    cells = read_cells(path)
+    try:
+        cells = read_cells(path)
+    except ObjectiveError as error:
+        raise ObjectiveError(f"objective.options.data: {error}") from error
     if target not in cells:
         raise ObjectiveError(
             f"objective.options.target must be a column of {path} ({', '.join(cells)}), "

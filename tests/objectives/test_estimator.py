@@ -129,6 +129,7 @@ def test_estimator_options_are_checked_before_the_campaign(options: dict[str, An
         (["a,kind", "1,x", "2,"], SVM, r"table\.csv:3: column 'kind' has an empty cell"),
         (["a,kind", "1,x", "two,y", "?,y"], SVM, r"table\.csv:3: column 'a' must be all numbers or all text"),
         (["a,kinds", "1,x"], SVM, "target must be a column of .*got 'kind'; did you mean 'kinds'"),
+        (["a,kind"], SVM, r"^objective\.options\.data: .* must have at least one row"),
         (["kind", "x"], SVM, "must have a column besides 'kind'"),
         (["a,kind", "1,x", "2,y"], RIDGE, "target of the regressor .* must be numbers"),
     ],

@@ -37,6 +37,7 @@ def test_module_is_found_on_the_search_path(tmp_path: Path) -> None:
         (":sqrt", "must be written"),
         ("no_such_package.module:f", "no module named 'no_such_package' is installed"),
         ("math:sqtr", "has no 'sqtr'; did you mean 'sqrt'"),
+        ("functools:make_keys", "has no 'make_keys'$"),  # the similar name is private
     ],
 )
 def test_wrong_reference_is_rejected(reference: str, message: str) -> None:
