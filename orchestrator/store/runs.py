@@ -83,7 +83,11 @@ class Run:
     @property
     def resume_command(self) -> str:
         """The shell command that continues the run."""
-        return f"bbkb resume {shlex.quote(str(self.folder))}"
+        return self.command("resume")
+
+    def command(self, name: str) -> str:
+        """Return the shell command `bbkb NAME` for the run."""
+        return f"bbkb {name} {shlex.quote(str(self.folder))}"
 
     @contextmanager
     def store(self) -> "Iterator[EventStore]":

@@ -25,7 +25,7 @@ def attach(folder: RunFolder) -> None:
             try:
                 ending = follow_run(watched, store, view(console))
             except KeyboardInterrupt:
-                say(console, f"the run continues; `bbkb stop {watched.folder}` ends it")
+                say(console, f"the run continues; `{watched.command('stop')}` ends it")
                 raise
         else:
             recorded = last_ending(watched, store)
@@ -58,7 +58,7 @@ def stop(
         try:
             ending = follow_run(watched, store, view(console), "now" if now else "drain")
         except KeyboardInterrupt:
-            say(console, f"the request stays; `bbkb attach {watched.folder}` shows its effect")
+            say(console, f"the request stays; `{watched.command('attach')}` shows its effect")
             raise
     say_ending(console, watched, ending)
     if not ending.outcome:

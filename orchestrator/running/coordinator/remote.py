@@ -211,7 +211,7 @@ def _remove_ended_actor(run: Run) -> None:
     if not is_over:
         raise RunError(
             f"{run.folder} must not be run twice, and a coordinator on this cluster is running it: watch it with "
-            f"`bbkb attach {run.folder}`, or end it with `bbkb stop {run.folder}` first"
+            f"`{run.command('attach')}`, or end it with `{run.command('stop')}` first"
         )
     ray.kill(actor, no_restart=True)
     while _find(run) is not None:

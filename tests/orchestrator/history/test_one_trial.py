@@ -29,7 +29,7 @@ def tent(x: float) -> float:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Result:
     settings = {"workers": {"executor": "inline", "retries": 0}}
-    return tune_here(tmp_path_factory.mktemp("runs"), trained, settings=settings, evaluations=6)
+    return tune_here(tmp_path_factory.mktemp("my runs"), trained, settings=settings, evaluations=6)
 
 
 def status_of(run: Result, *arguments: str) -> str:
@@ -44,7 +44,7 @@ def test_trial_status_shows_the_whole_error_and_the_path_of_the_output(run: Resu
     assert "raise ValueError" in shown  # the line of the user's code
     assert "step 1: " in shown
     assert "Chosen in batch" in shown
-    assert f"bbkb logs {run.folder} --trial {failed.trial}" in " ".join(shown.split())
+    assert f"bbkb logs '{run.folder}' --trial {failed.trial}" in " ".join(shown.split())
 
 
 def test_trial_traceback_shows_only_the_users_calls(run: Result) -> None:
