@@ -161,8 +161,9 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     beside = [str(Path(script).resolve().parent)] if script else []
     # a program may add folders to those of Python and of packages
-    folders = map(os.path.abspath, filter(os.path.isdir, sys.path))
-    added = [each for each in folders if not each.startswith(_STANDARD) and not each.endswith("-packages")]
+    folders = [os.path.abspath(folder) for folder in sys.path if os.path.isdir(folder)]
+    others = [folder for folder in folders if not folder.startswith(_STANDARD)]
+    added = [folder for folder in others if not folder.endswith("-packages")]
     search_paths = tuple(dict.fromkeys([str(Path.cwd()), *beside, *added]))
     return FunctionDraft(PickledFunction(path, sha256, search_paths), content, function)
 

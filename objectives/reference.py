@@ -42,7 +42,8 @@ def import_reference(reference: str, search_paths: Sequence[str] = ()) -> object
             sys.path.insert(0, path)
     module = _load_file(reference, place, search_paths) if is_file else _load_module(reference, place, search_paths)
     if not hasattr(module, attribute):
-        similar = did_you_mean(attribute, [name for name in dir(module) if not name.startswith("_")])
+        public = [name for name in dir(module) if not name.startswith("_")]
+        similar = did_you_mean(attribute, public)
         raise ObjectiveError(f"{reference!r}: {place!r} has no {attribute!r}{similar}")
     return getattr(module, attribute)
 

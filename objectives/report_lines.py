@@ -59,7 +59,7 @@ class ReportLines:
         try:
             step, value, *named = line.removeprefix(PREFIX).decode().split()
             self._report(float(value), int(step), **self._recordable(dict(map(_metric, named))))
-        except ValueError as error:  # from a conversion; the line itself differs from trial to trial
+        except ValueError as error:  # from a conversion; the line differs from trial to trial
             self.left_out.setdefault("a report", f"it must be `{_FORM}`: {error}")
         except EvaluationStopped as stopped:
             self._stopped = stopped

@@ -87,7 +87,7 @@ class BestStatus:
 
     @property
     def named(self) -> str:
-        """The best value, after the name of its metric if it has one; empty before the first result."""
+        """The best value, after its metric's name if it has one; empty before the first result."""
         name = "" if self.metric == VALUE else f"{self.metric} "
         return "" if self.value is None else f"{name}{self.value:.6g}"
 

@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator.errors import UserError
-from orchestrator.launchers.writing import Setting, check_node, count_setting, least_nodes, places_of, render
+from orchestrator.launchers.writing import (
+    Setting,
+    check_node,
+    count_setting,
+    least_nodes,
+    places_of,
+    render,
+)
 from orchestrator.settings.model import Settings
 from orchestrator.wording import duration, plural
 from workers.on_ray.ray_settings import RAY_SETTINGS
@@ -137,8 +144,9 @@ def _reasons(
     each = "at most " if settings.workers.sized_by else ""
     each += _count_of(largest.cpus, "CPU") + (f" and {_count_of(largest.gpus, 'GPU')}" if largest.gpus else "")
     each += f" on each of {plural(largest.machines, 'machine')}" if largest.machines > 1 else ""
+    nodes = plural(allocation.nodes, "node")
     return [
-        count_setting(settings, places, f"{plural(allocation.nodes, 'node')}, {each} an evaluation{spare}"),
+        count_setting(settings, places, f"{nodes}, {each} an evaluation{spare}"),
         Setting("--time", duration(allocation.seconds), f"{allocation.time}, as Slurm reads it"),
         Setting(
             "--signal", f"{grace} s", f"{_notice(settings)}; running evaluations have {grace - END_SECONDS} s to end"

@@ -117,7 +117,8 @@ def check_changes(
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
         # the keys of another section are None here
-        lines = [f"  {key}: {old!r} became {new!r}\n" for key, old, new in map(astuple, refused) if old != new]
+        named = [astuple(change) for change in refused if change.old != change.new]
+        lines = [f"  {key}: {old!r} became {new!r}\n" for key, old, new in named]
         further = f"  and {len(lines) - _SHOWN} more\n" * (len(lines) > _SHOWN)
         raise RunError(
             f"a resume may change only {_CHANGEABLE}; these settings differ from those of {folder}:\n"

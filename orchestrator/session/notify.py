@@ -191,5 +191,7 @@ def _reason(error: Exception) -> str:
 
 
 def _summary(status: Status) -> str:
-    best = "no value yet" if status.best.value is None else f"best {status.best.named} ({status.best.origin})"
-    return f"{status.trials_text} done, {best}, {status.trials.in_flight} running, {status.trials.failed} failed"
+    best = status.best
+    value = "no value yet" if best.value is None else f"best {best.named} ({best.origin})"
+    trials = status.trials
+    return f"{status.trials_text} done, {value}, {trials.in_flight} running, {trials.failed} failed"

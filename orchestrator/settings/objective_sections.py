@@ -33,7 +33,8 @@ def _check_listed(name: str | None) -> str | None:
 
 def _check_pickled(path: str | None) -> str | None:
     if path is not None and not path.endswith(".pkl"):
-        raise failure([Refusal((), "is for files that the Python API writes: name a function with callable")])
+        rule = "is for files that the Python API writes: name a function with callable"
+        raise failure([Refusal((), rule)])
     return path
 
 

@@ -94,7 +94,8 @@ def test_function_is_loaded_with_the_folders_that_the_program_has_added(
     monkeypatch.delitem(sys.modules, "module_of_a_program")
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder != str(tmp_path)])
     assert options.function()(2) == 4
-    assert not {sysconfig.get_path("stdlib"), sysconfig.get_path("purelib")} & {*options.search_paths}
+    known = {sysconfig.get_path(name) for name in ("stdlib", "purelib")}
+    assert not known.intersection(options.search_paths)
 
 
 def test_large_objects_pickled_with_a_function_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,7 @@ def test_metric_may_have_the_name_self() -> None:
         (" 4", "not enough values to unpack (expected at least 2, got 1)"),
     ],
 )
-def test_line_of_another_form_is_left_out_with_the_reason_of_the_first_one(line: str, why: str) -> None:
+def test_line_of_another_form_is_left_out_with_the_first_reason(line: str, why: str) -> None:
     points, left_out = read(f"BBKB_REPORT{line}\nBBKB_REPORT 4 x\nBBKB_REPORT\t5 0.5")
     assert points == (Reported(5, 0.5),)
     assert left_out == {"a report": f"it must be `BBKB_REPORT step value name=number`: {why}"}

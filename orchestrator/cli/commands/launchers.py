@@ -173,11 +173,13 @@ def _submit_job(command: Sequence[str]) -> str:
 def _command(*command: str) -> str:
     """Return the output of a cluster's own command. Raises UserError with its message."""
     # `ray` is in the environment of `bbkb`, which need not be activated
-    program = shutil.which(command[0]) or shutil.which(command[0], path=os.path.dirname(sys.executable))
+    beside = os.path.dirname(sys.executable)
+    program = shutil.which(command[0]) or shutil.which(command[0], path=beside)
     if program is None:
         raise UserError(f"--submit needs the command {command[0]}, which this machine lacks: use a machine that has it")
     environment = {"RAY_AUTH_MODE": "token", **os.environ}
-    done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False, env=environment)
+    words = [program, *command[1:]]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
     output = _COLORS.sub("", done.stdout.strip())
     if done.returncode:
         complaint = _COLORS.sub("", done.stderr.strip()) or output

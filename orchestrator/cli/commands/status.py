@@ -94,7 +94,8 @@ def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
     for line in _lines_of(described):
         say(console, line)
     if printed:
-        say(console, f"output of attempt {', '.join(map(str, printed))}: {run.command('logs')} --trial {number}")
+        attempts = ", ".join(map(str, printed))
+        say(console, f"output of attempt {attempts}: {run.command('logs')} --trial {number}")
 
 
 def _lines_of(trial: Trial) -> Iterator[str]:

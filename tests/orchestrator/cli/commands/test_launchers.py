@@ -76,7 +76,7 @@ def test_launch_shows_the_last_line_of_a_traceback(folder: Path, monkeypatch: py
     (folder / "ray").write_text(f"#!/bin/sh\nprintf '{traceback}' >&2; exit 1\n")
     (folder / "ray").chmod(0o755)
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr(sys, "executable", str(folder / "python"))  # of an environment that is not activated
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))  # its folder is not in PATH
     with pytest.raises(UserError, match=r"ray rejected the job: ConnectionError: no cluster there$"):
         bbkb("ray-job", "campaign.yaml", "--runs", "/shared/runs", "--submit")
 

@@ -237,7 +237,9 @@ def test_address_without_a_cluster_is_rejected_with_a_remedy() -> None:
 
 
 @pytest.mark.usefixtures("without_connection")
-def test_run_on_a_cluster_that_rejects_it_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_on_a_cluster_that_rejects_it_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
     def refuse(_name: str, **_: Any) -> None:
         raise ConnectionError("the token is wrong")
 
