@@ -45,6 +45,7 @@ from orchestrator.session.open import create_run
 from orchestrator.settings.loading import load as load_settings
 from orchestrator.settings.model import Settings
 from orchestrator.store.runs import Run, make_folder
+from orchestrator.wording import plural
 
 if TYPE_CHECKING:  # it imports Ray
     from orchestrator.running.coordinator.cluster import Cluster
@@ -179,9 +180,9 @@ class Campaign:
         settings = self.settings
         goals = ", ".join(f"{goal.metric} {goal.direction}d" for goal in settings.objectives)
         goals = goals or f"{settings.objective.direction}d"
-        budget = self.settings.budget.evaluations
-        workers = self.settings.workers.count
-        return f"<Campaign {self.settings.name}, {goals}: {budget} evaluations on {workers} workers>"
+        budget = plural(settings.budget.evaluations, "evaluation")
+        workers = plural(settings.workers.count, "worker")
+        return f"<Campaign {settings.name}, {goals}: {budget} on {workers}>"
 
 
 @checks_arguments

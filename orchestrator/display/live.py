@@ -319,7 +319,7 @@ def _existing(status: Status) -> str:
         return ""
     unmatched = trials.existing_unmatched
     left_out = f", {unmatched} more match no candidate" if unmatched else ""
-    return f"{trials.existing} results known before{left_out}"
+    return f"{plural(trials.existing, 'result')} known before{left_out}"
 
 
 def _now(status: Status) -> str:

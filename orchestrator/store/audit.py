@@ -21,7 +21,7 @@ from orchestrator.store.books import Books, PendingAttempt
 from orchestrator.store.event_store import EventStore
 from orchestrator.store.rows import Row
 from orchestrator.store.store import Extent
-from orchestrator.wording import moment
+from orchestrator.wording import moment, plural
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Audit:
     def lines(self) -> Iterator[str]:
         """Yield the findings as text."""
         yield (
-            f"checked: {self.events} events of {self.campaign} in {self.books.sessions} sessions, "
+            f"checked: {self.events} events of {self.campaign} in {plural(self.books.sessions, 'session')}, "
             f"{self.checksums} checksums"
         )
         if old := self.events - self.checksums:

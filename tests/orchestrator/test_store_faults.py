@@ -371,5 +371,6 @@ def test_objective_that_writes_to_the_log_is_discovered(tmp_path: Path) -> None:
     checked = CliRunner().invoke(app, ["verify", str(tmp_path / "runs" / "r")], env={"COLUMNS": "200"})
     assert checked.exit_code == 1
     assert "has been changed" in checked.output
+    assert "events of r in 1 session, " in checked.output
     with pytest.raises(StoreError, match="has been changed"):
         open_run(tmp_path / "runs" / "r").events()
