@@ -1,7 +1,6 @@
 """Events of short campaigns, written by hand, and the states that they fold to."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from orchestrator.campaign.events import (
@@ -16,10 +15,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.campaign.rules import Rules
 from orchestrator.campaign.state import CampaignState, is_final
-from orchestrator.campaign.stop_when import StopWhen
-from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.transitions import apply
 from orchestrator.store.versions import rules_of_version_2
 from workers.messages import Failure, FailureKind
@@ -38,23 +34,6 @@ def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
     }
 
 
-def rules_in(settings: Mapping[str, Any], slots: int) -> Rules:
-    """Return the rules of these parts of a campaign file; options of rule `model` are fields of
-    `TrainingRule`."""
-    stopping = dict(settings.get("early_stopping") or {})
-    is_model = stopping.pop("rule", "") == "model"
-    rules = rules_of_version_2({**settings, "early_stopping": None} if is_model else settings, slots)
-    if stop_when := settings["budget"].get("stop_when"):
-        rules = replace(rules, stop_when=StopWhen(**stop_when))
-    if is_model:
-        after = stopping.pop("after")
-        has_checkpoints = stopping["continues"] is True
-        stopping["continues"] = bool(stopping["continues"])
-        training = TrainingRule(**{"first_steps": 1, **stopping, "has_checkpoints": has_checkpoints})
-        rules = replace(rules, stopping=training.stopping(after), training=training)
-    return rules
-
-
 def session(slots: int = 2, time: float = 0.0, epoch: int = 1, **changes: Any) -> SessionOpened:
     return opening(settings_of(**changes), slots, time, epoch)
 
@@ -63,7 +42,7 @@ def created(settings: Mapping[str, Any], **fields: Any) -> CampaignCreated:
     """The creation of a campaign with these settings."""
     defaults: dict[str, Any] = {"time": 0.0, "name": "c", "seed": 0, "arms": 1, "objective": ""}
     fields = defaults | {"candidates_digest": "", "optimum": None} | fields
-    return CampaignCreated(settings=settings, rules=rules_in(settings, 0), **fields)
+    return CampaignCreated(settings=settings, rules=rules_of_version_2(settings, 0), **fields)
 
 
 def opening(
@@ -74,7 +53,7 @@ def opening(
     executor: str = "inline",
 ) -> SessionOpened:
     """The opening of a session with these settings."""
-    rules = rules_in(settings, slots)
+    rules = rules_of_version_2(settings, slots)
     return SessionOpened(time=time, epoch=epoch, executor=executor, slots=slots, settings=settings, rules=rules)
 
 

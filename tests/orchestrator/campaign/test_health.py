@@ -2,11 +2,8 @@
 replaced, or an evaluation that does not end.
 """
 
-from dataclasses import replace
-
 from orchestrator.campaign.events import PlacesChanged, TrialSucceeded
 from orchestrator.campaign.health import warnings
-from orchestrator.campaign.rules import WorkerRules, needs_in_words
 from orchestrator.campaign.state import CampaignState
 from orchestrator.campaign.status import status_of
 from orchestrator.campaign.transitions import apply
@@ -64,10 +61,8 @@ def test_missing_slots_are_in_the_status_of_an_open_session() -> None:
 
 
 def test_missing_slots_name_machines_cpus_gpus_and_memory() -> None:
-    opened = session(slots=4)
-    needs = WorkerRules(count=4, needs=needs_in_words(cpus=3.0, gpus=1.0, memory_gb=1.5, machines=2))
-    opened = replace(opened, rules=replace(opened.rules, workers=needs))
-    state = apply(fold(opened), PlacesChanged(time=1.0, slots=1))
+    needs = {"count": 4, "machines": 2, "cpus": 3.0, "gpus": 1.0, "memory_gb": 1.5}
+    state = apply(fold(session(slots=4, workers=needs)), PlacesChanged(time=1.0, slots=1))
     (remark,) = status_of("c", state).remarks
     assert remark.endswith("room for 2 machines with 3 CPUs, 1 GPU and 1.5 GB each")
 
