@@ -3,7 +3,7 @@ NumPy and SciPy."""
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from orchestrator.ask_tell.checks import (
 )
 from orchestrator.ask_tell.learner import first_model
 from orchestrator.ask_tell.memory import ArmResult
+from orchestrator.ask_tell.old_files import find_old_names, repeat_calls
 from orchestrator.ask_tell.saving import Entry, Kind, build_arms, dump_arms, dump_named
 from orchestrator.ask_tell.search import Search
 from orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
@@ -30,7 +31,10 @@ from orchestrator.bandit.strategy import AnyStrategy, never_waits
 from orchestrator.campaign.rules import Rules
 from orchestrator.version import __version__
 
+find_old_names()  # a pickle imports this module before it refers to a strategy
+
 _PICKLED_BY = "pickled by"  # the key of the version in a pickle
+_WITH_CALLS = "0.2.0"  # the version whose pickles contain a log of calls
 _RULES = Rules(evaluations=0)  # rewards are maximized
 
 
@@ -239,13 +243,22 @@ class CandidateOptimizer(AskTell):
         }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore a pickled optimizer. Raises ValueError if another version pickled it."""
+        """Restore a pickled optimizer. Raises ValueError if a version other than this one or 0.2.0
+        pickled it."""
         version = state.get(_PICKLED_BY)
-        if version != __version__:
+        if version == __version__:
+            setup = _Setup(state["arms"], state["strategy"], state["seed"])
+            search = Search(setup.strategy, setup.seed, state["model"], _RULES, events=state["events"])
+            super().__init__(setup, search)
+        elif version == _WITH_CALLS:
+            strategy = replace(state["_strategy"])  # without its caches
+            setup = _Setup(state["_arms"], strategy, state["_seed"])
+            super().__init__(setup, setup.search())
+            repeat_calls(self._search, state["_log"])
+        else:
             raise ValueError(
                 f"a pickled optimizer must be of this version of bbkb, {__version__}, got one of "
                 f"{version or 'an older version'}; files that `save` wrote are read by later versions"
             )
-        setup = _Setup(state["arms"], state["strategy"], state["seed"])
-        search = Search(setup.strategy, setup.seed, state["model"], _RULES, events=state["events"])
-        super().__init__(setup, search)
+
+    _record: ClassVar[None] = None  # pickles of version 0.2.0 refer to a method of this name

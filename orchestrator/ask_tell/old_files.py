@@ -1,18 +1,56 @@
-"""The calls in saved files of version 0.2.0."""
+"""Saved files and pickles of version 0.2.0: the recorded calls, and the old names of modules."""
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from orchestrator.ask_tell.memory import ArmResult
 from orchestrator.ask_tell.search import Search, existing_event
 from orchestrator.candidates.pool import Appended
 
+_TO_PAPERS = (
+    "exact.compressed",
+    "regions.boxes",
+    "regions.shrinking",
+    "strategies.adaptive_discretization",
+    "strategies.compressed_ei",
+    "strategies.compressed_mpi",
+    "strategies.compressed_ucb",
+    "strategies.epsilon_greedy",
+    "strategies.gp_threds",
+    "strategies.igp_ucb",
+    "strategies.regularized_evolution",
+)
+_MOVED = {  # old name of a module → new name
+    f"orchestrator.bandit.{old}": f"{room}.{old.partition('.')[2]}"
+    for room, modules in (
+        ("orchestrator.bandit.papers", _TO_PAPERS),
+        ("orchestrator.interop", ("strategies.optuna_coding", "strategies.optuna_sampler")),
+    )
+    for old in modules
+}
+
+
+class _MovedModule(ModuleType):
+    """A module under its old name, which has the names of the new module."""
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(import_module(_MOVED[self.__name__]), name)
+
+
+def find_old_names() -> None:
+    """Make the old names, to which pickled optimizers refer, importable."""
+    for name in _MOVED:
+        sys.modules.setdefault(name, _MovedModule(name))
+
 
 def repeat_calls(search: Search, entries: Sequence[Mapping[str, Any]]) -> None:
     """Repeat the calls that version 0.2.0 recorded. Nothing is drawn, fitted or decided again."""
     for entry in entries:
-        if entry.keys().isdisjoint(_CALLS):
-            raise ValueError(f"its log has the unknown calls {', '.join(entry)}")
         for key, repeat in _CALLS.items():
             if key in entry:
                 repeat(search, entry[key], entry)
@@ -38,6 +76,14 @@ def _result(arm: int, value: Any, metric: str) -> ArmResult:
     return ArmResult(arm, None if value is None else float(value))
 
 
+def _stopped(search: Search, arm: int, entry: Mapping[str, Any]) -> None:
+    trial = search.campaign.running_trial(arm)
+    if entry["continues"] and trial is not None:
+        search.campaign.stop(trial, "")
+    else:
+        search.stop(arm)
+
+
 def _learned(search: Search, record: Mapping[str, Any], _: object) -> None:
     search.learner.restore(record)
     search.take(search.learner.refreshed(record))
@@ -53,5 +99,7 @@ _CALLS: Mapping[str, Callable[[Search, Any, Mapping[str, Any]], object]] = {
         Appended(columns, tuple(int(arm) for arm in entry["retired"]))
     ),
     "told": _told,
+    "reported": lambda search, report, _: search.record(int(report[0]), int(report[1]), float(report[2]), {}),
+    "stopped": _stopped,
     "record": _learned,
 }

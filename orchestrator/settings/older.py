@@ -87,7 +87,10 @@ def with_known_results(document: Document) -> Document:
         return document
     tree = dict(document.tree)
     existing = tree.pop("existing_data", None)
+    runs = tree.pop("earlier", None)
     moved = [] if existing is None else [existing]
+    if isinstance(runs, Mapping):
+        moved.append({"best_of": runs.get("runs"), "first": runs.get("first")})
     strategy: Any = tree.get("strategy")
     start = strategy.get("warm_start") if isinstance(strategy, Mapping) else None
     if isinstance(start, Mapping) and start.get("path") is not None:

@@ -28,6 +28,8 @@ from orchestrator.campaign.rules import (
     WorkerRules,
     needs_in_words,
 )
+from orchestrator.campaign.stop_when import StopWhen
+from orchestrator.campaign.trainings.model_rule import TrainingRule
 from orchestrator.campaign.trainings.rungs import StoppingRule
 
 TABLES_VERSION = 3
@@ -85,13 +87,16 @@ def rules_of_version_2(settings: Section, slots: int) -> Rules:
     strategy: Section = settings.get("strategy", {})
     stopping: Section | None = settings.get("early_stopping")
     hours = budget.get("hours")
+    stop_when = budget.get("stop_when")
     return Rules(
         evaluations=budget["evaluations"],
         steps=budget.get("steps"),
         seconds=None if hours is None else hours * 3600.0,
         target=budget.get("target"),
+        stop_when=None if stop_when is None else StopWhen(**stop_when),
         goals=CampaignGoals.of(settings),
         stopping=None if stopping is None else _stopping(stopping),
+        training=_training(stopping) if stopping is not None and stopping["rule"] == "model" else None,
         retries=RetryRules(
             after_errors=workers.get("retries", 2),
             memory_factor=workers.get("retry_memory_factor"),
@@ -107,7 +112,7 @@ def rules_of_version_2(settings: Section, slots: int) -> Rules:
                 workers.get("cpus", 1.0),
                 workers.get("gpus"),
                 workers.get("memory_gb"),
-                1,
+                workers.get("machines", 1),
             ),
         ),
         strategy=StrategyRules(
@@ -122,6 +127,18 @@ def rules_of_version_2(settings: Section, slots: int) -> Rules:
 def _stopping(rule: Section) -> StoppingRule:
     if rule["rule"] == "asha":
         return StoppingRule.asha(rule["reduction"], rule["first_step"])
-    if rule["rule"] == "median":
-        return StoppingRule.median(rule["after"])
-    raise KeyError(rule["rule"])
+    if rule["rule"] == "model" and rule.get("continues") is True:
+        return StoppingRule.pauses(rule["after"], rule.get("last_step"))
+    return StoppingRule.median(rule["after"])
+
+
+def _training(rule: Section) -> TrainingRule:
+    return TrainingRule(
+        first_trials=rule.get("first_trials") or 0,
+        first_steps=rule.get("first_steps") or 1,
+        continues=bool(rule.get("continues")),
+        has_checkpoints=rule.get("continues") is True,
+        finish=rule["finish"],
+        last_step=rule.get("last_step"),
+        keep_checkpoints=rule.get("keep_checkpoints"),
+    )

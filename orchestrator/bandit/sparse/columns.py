@@ -5,7 +5,9 @@ computed. Caching them cannot change a result, because an entry of a kernel depe
 rows (`kernels`). The entries of an arm are contiguous, because a batch reads those of few arms.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +30,10 @@ class Points:
     features: Floats
 
 
+class _Places:
+    """An entry of the cache in pickles of version 0.2.0, which refer to this name; it is not used."""
+
+
 class KernelColumns:
     """Kernel columns over `features` (A, d); old ones are evicted beyond `max_bytes`."""
 
@@ -41,6 +47,12 @@ class KernelColumns:
         self._slots: dict[int, int] = {}
         # the lookups of the last `RECENT` points, with the indices of their columns
         self._recent: list[tuple[Points, Indices]] = []
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Restore without cached columns, which an earlier version may have arranged otherwise."""
+        features = state["_features"]
+        max_bytes = 8 * len(features) * state["capacity"]
+        vars(self).update(vars(KernelColumns(state["_kernel"], features, max_bytes)))
 
     def rows(self, positions: slice | Indices, columns: Points) -> Floats:
         """Return k(x, x_s) for the rows at `positions` (n,) and s in `columns` (m): (n, m),

@@ -13,7 +13,7 @@ noise. The asynchronous mode is based on this property.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, ClassVar, Literal
@@ -101,6 +101,11 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
 
     def __getstate__(self) -> dict[str, object]:
         return {option.name: getattr(self, option.name) for option in fields(self)}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Restore the options. A pickle of version 0.2.0 also has caches, which are dropped."""
+        for option in fields(self):
+            object.__setattr__(self, option.name, state.get(option.name, option.default))
 
     def width_at(self, state: SparseState) -> float:
         """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""
@@ -250,3 +255,7 @@ def _drift(strategy: BBKB, batch: AnyBatch) -> Drift:
     if strategy.termination == "global_then_local":
         return LocalDrift(batch, strategy.ratio_threshold, strategy.local_covariance)
     return GlobalDrift(batch, strategy.ratio_threshold)
+
+
+class _Workspace:
+    """A cache in pickles of version 0.2.0, which is dropped."""

@@ -2,7 +2,7 @@
 
 `recorded/suggestions.json` holds the suggestions of version 0.2.0 (commit 49af9a84); those of some
 searches of rows are newer, see `test_recorded`. The other files of that folder are optimizers that
-version 0.2.0 saved after the first half of a course.
+version 0.2.0 saved or pickled after the first half of a course.
 """
 
 import math
@@ -179,4 +179,4 @@ COURSES: Mapping[str, tuple[Callable[[Callable[..., Any]], Any], Callable[..., P
     "trained without checkpoints": (training_course(checkpoints=False, seed=6), train, {}, 24),
     "trained in turns, many": (training_course(first_trials=12, seed=7), train, {"limit": 2}, 40),
 }  # fmt: skip
-SAVED = ("rows bbkb", "rows existing", "rows bbkb paper", "space bbkb", "space goals")
+SAVED = ("rows bbkb", "rows existing", "rows bbkb paper", "space bbkb", "space goals", "trained", "trained in turns")

@@ -1,11 +1,13 @@
-"""Suggestions and saved files of version 0.2.0: the same calls give the same suggestions.
+"""Suggestions, saved files and pickles of version 0.2.0: the same calls give the same suggestions.
 
 Searches over the rows of an array were recorded again when the calibrated strategies stopped
 repeating exact values. Searches over spaces with choices were recorded again when coverage began to
 pick uncertain candidates.
 """
 
+import gzip
 import json
+import pickle
 from typing import Any
 
 import pytest
@@ -54,3 +56,12 @@ def test_saved_file_of_version_0_2_0_continues_as_that_version_did(name: str) ->
     recorded = SUGGESTIONS.get(f"{name}, saved by version 0.2.0", SUGGESTIONS[name])
     assert call(optimizer, rounds, **options) == recorded["after"]
     assert facts(optimizer) == {key: recorded[key] for key in recorded if key not in ("before", "after")}
+
+
+@pytest.mark.parametrize("name", ["rows existing", "trained"])
+def test_pickle_of_version_0_2_0_continues_as_that_version_did(name: str) -> None:
+    _, call, options, rounds = COURSES[name]
+    packed = (RECORDED / f"{name.replace(' ', '_')}.pickle.gz").read_bytes()
+    optimizer = pickle.loads(gzip.decompress(packed))
+    recorded = SUGGESTIONS.get(f"{name}, saved by version 0.2.0", SUGGESTIONS[name])
+    assert call(optimizer, rounds, **options) == recorded["after"]

@@ -95,12 +95,13 @@ def test_warm_start_of_an_older_run_is_a_source(
     assert from_mapping(settings.resolved()) == settings
 
 
-def test_existing_data_of_an_older_run_are_a_source() -> None:
+def test_sections_of_an_older_run_are_sources() -> None:
     listed = {"results": [{"parameters": {"x": 0.5, "y": 0.5}, "value": 1.0}]}
     space = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
-    older = {**OLDER_RUN, "space": space, "existing_data": listed}
-    assert from_mapping(older) == from_mapping({**OLDER_RUN, "space": space, "known_results": [listed]})
-    assert from_mapping({**OLDER_RUN, "existing_data": None}) == from_mapping(OLDER_RUN)
+    older = {"existing_data": listed, "earlier": {"runs": ["/runs/a"], "first": [{"x": 0.5, "y": 0.5}]}, "space": space}
+    known = {"known_results": [listed, {"best_of": ["/runs/a"], "first": [{"x": 0.5, "y": 0.5}]}], "space": space}
+    assert from_mapping({**OLDER_RUN, **older}) == from_mapping({**OLDER_RUN, **known})
+    assert from_mapping({**OLDER_RUN, "existing_data": None, "earlier": None}) == from_mapping(OLDER_RUN)
 
 
 @pytest.mark.parametrize(
