@@ -132,7 +132,7 @@ class Campaign:
         begun = find_run(self.settings, resume)
         console = SafeConsole(quiet=not progress)
         if begun is None:
-            ray = join(self.settings, address)
+            ray = join(self.settings, address, functools.partial(say, console))
             return _session(*self._create(address), console, address, on_result, ray)
         prepared = prepare_resume(begun, self.settings, functools.partial(say, console))
         if isinstance(prepared, Close):

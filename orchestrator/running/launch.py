@@ -93,7 +93,8 @@ def _cluster(
     joined = named_cluster(address)
     further = ": further campaigns of this process use it" if keeps_ray else ""
     starting = f"starting Ray on this machine{further}"
-    shown.wait_for(starting if joined is None else f"joining the Ray cluster at {joined}")
+    if ray is None or not ray.done():
+        shown.wait_for(starting if joined is None else f"joining the Ray cluster at {joined}")
     cluster = connect_for(settings, address, name) if ray is None else ray.result()
     _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
     where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"

@@ -5,6 +5,7 @@ This module imports little, so that Ray can start while the other modules of a s
 
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
@@ -56,12 +57,16 @@ def start_ray(settings: "Settings", address: str | None) -> "Future[Cluster] | N
     return cluster
 
 
-def join(settings: "Settings", address: str | None) -> "Future[Cluster] | None":
+def join(
+    settings: "Settings", address: str | None, say: Callable[[str], None]
+) -> "Future[Cluster] | None":  # fmt: skip
     """Join the specified cluster; the result is for `launch`. Return None if a local Ray, or none,
     is needed. Call it before a run is created, so that a cluster that refuses this process leaves
     no run."""
-    if not settings.workers.traits.on_ray or named_cluster(address) is None:
+    named = named_cluster(address)
+    if not settings.workers.traits.on_ray or named is None:
         return None
+    say(f"joining the Ray cluster at {named}")
     cluster: Future[Cluster] = Future()
     cluster.set_result(connect_for(settings, address, settings.run or settings.name))
     return cluster
