@@ -124,7 +124,7 @@ def next_start(state: SparseState, pending: Sequence[int], limit: int, never_wai
     """
     start = state.remaining_start(pending)[:limit]
     if never_waits and not state.pulls.total:
-        start += unused_arms(state, (*pending, *start))[: limit - len(start)]
+        start += unused_arms(state, (*pending, *start))[: limit - len(start)].tolist()
     return start
 
 
@@ -159,17 +159,17 @@ def has_plateau(state: SparseState) -> bool:
     return not has_noise and bool(np.median(means) == means.max())
 
 
-def unused_arms(state: SparseState, pending: Sequence[int]) -> list[int]:
+def unused_arms(state: SparseState, pending: Sequence[int]) -> Indices:
     """Return the arms that may be chosen and are neither pulled nor `pending`, so that the first
     ones cover the space: in the order of the sequence, or in an order determined by the warm
     start's arms."""
-    layout = state.layout
-    seed = [len(state.initial), *state.initial]
-    order = np.random.default_rng(seed).permutation(len(state.model.arms))
-    if layout is not None and layout.is_sequence:
-        order = np.arange(len(order))
+    count = len(state.model.arms)
+    if state.layout is not None and state.layout.is_sequence:
+        order = np.arange(count)
+    else:
+        order = np.random.default_rng([len(state.initial), *state.initial]).permutation(count)
     used = np.concatenate((state.blocked_arms(pending), state.pulls.arms, np.array(pending, np.intp)))
-    unused: list[int] = order[~np.isin(order, used)].tolist()
+    unused: Indices = order[~np.isin(order, used)]
     return unused
 
 

@@ -61,7 +61,8 @@ class Workspace:
     left: int = 0  # the number of arms not chosen yet if only verification repeats arms
     queue: ArgmaxQueue = field(init=False)
     paused: PausedTrials | PausedGoals | None = None  # the stopped trials that compete with new ones
-    unused: Sequence[int] | None = None  # arms that cover the space; None until they are needed
+    # the arms that cover the space on a plateau, else none; None until the first pick
+    unused: Sequence[int] | None = None
     level_picker: LevelPicker | None = None  # None until the first pick for coverage
     estimates: Estimates | None = None  # None until the first pick for verification
 
@@ -182,11 +183,12 @@ def spread(workspace: Workspace) -> Named | None:
     """Name the next arm that covers the space, if the results do not show where better ones are.
     Otherwise the most uncertain arms would be chosen: the corners of the space, which are rarely
     good. If the user expects good arms somewhere, these are chosen."""
-    state = workspace.state
-    if state.log_prior is not None or not has_plateau(state):
-        return None
     if workspace.unused is None:
-        workspace.unused = unused_arms(state, workspace.pulls)
+        state = workspace.state
+        is_needed = state.log_prior is None and has_plateau(state)
+        workspace.unused = unused_arms(state, workspace.pulls).tolist() if is_needed else ()
+    if not workspace.unused:
+        return None
     picked = set(workspace.pulls)
     arm = next((arm for arm in workspace.unused if arm not in picked), None)
     return None if arm is None else Named(arm, "spread")
