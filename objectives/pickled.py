@@ -11,7 +11,6 @@ import inspect
 import io
 import os
 import sys
-import sysconfig
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable
@@ -27,11 +26,11 @@ from typing_extensions import Doc
 from objectives.errors import warn_user
 from objectives.external import call_with, check_signature, load_once
 from objectives.objective import Evaluation, ObjectiveError, Parameters, Report
+from objectives.reference import is_installed
 
 LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
 _NAMED = 3  # the number of objects that the warning names
 _KEPT_SECONDS = 7 * 86_400
-_STANDARD = sysconfig.get_path("stdlib")
 _OMITTED = "<dynamic-code>"  # written by cloudpickle instead of the name of a file
 
 
@@ -160,10 +159,8 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
     path = os.path.abspath(folder / f"{sha256[:16]}.pkl")
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     beside = [str(Path(script).resolve().parent)] if script else []
-    # a program may add folders to those of Python and of packages
     folders = [os.path.abspath(folder) for folder in sys.path if os.path.isdir(folder)]
-    others = [folder for folder in folders if not folder.startswith(_STANDARD)]
-    added = [folder for folder in others if not folder.endswith("-packages")]
+    added = [folder for folder in folders if not is_installed(folder)]  # by the program
     search_paths = tuple(dict.fromkeys([str(Path.cwd()), *beside, *added]))
     return FunctionDraft(PickledFunction(path, sha256, search_paths), content, function)
 

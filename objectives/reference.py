@@ -170,12 +170,12 @@ def _line_of(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     importing = ("<frozen", importlib.__file__, __file__)
     imported = [frame for frame in frames if not frame.filename.startswith(importing)]
-    users = [frame for frame in imported if not _is_installed(frame.filename)]
+    users = [frame for frame in imported if not is_installed(frame.filename)]
     return next((f" at {frame.filename}:{frame.lineno}" for frame in (*users[-1:], *imported)), "")
 
 
-def _is_installed(file: str) -> bool:
-    """Return whether a file belongs to the standard library or to an installed package."""
+def is_installed(file: str) -> bool:
+    """Return whether a file or folder belongs to the standard library or to installed packages."""
     folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     is_packaged = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
     return file.startswith("<") or is_packaged or any(Path(file).is_relative_to(folder) for folder in folders)
