@@ -4,7 +4,6 @@ and whether there is work left. `bbkb resume --retry-failed` queues failed trial
 import contextlib
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import astuple
 from pathlib import Path
 
 from orchestrator.campaign.closing import close_stopped
@@ -117,8 +116,8 @@ def check_changes(
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
         # the keys of another section are None here
-        named = [astuple(change) for change in refused if change.old != change.new]
-        lines = [f"  {key}: {old!r} became {new!r}\n" for key, old, new in named]
+        differing = [change for change in refused if change.old != change.new]
+        lines = [f"  {change.key}: {change.old!r} became {change.new!r}\n" for change in differing]
         further = f"  and {len(lines) - _SHOWN} more\n" * (len(lines) > _SHOWN)
         raise RunError(
             f"a resume may change only {_CHANGEABLE}; these settings differ from those of {folder}:\n"
