@@ -156,9 +156,12 @@ def _in_section(key: str, model: type[BaseModel] | None) -> tuple[str, ...]:
         for name, field in fields.items()
         if get_origin(field.annotation) is not tuple
     }
-    meant = [(section, name) for section, names in sections.items() if (name := meaning(key, names))]
-    same = [(section, key) for section, names in sections.items() if key in names]
-    return next(iter(meant or ([] if meaning(key, list(fields)) else same)), ())
+    for section, names in sections.items():
+        if name := meaning(key, names):
+            return section, name
+    if meaning(key, list(fields)):
+        return ()
+    return next(((section, key) for section, names in sections.items() if key in names), ())
 
 
 def _duration_hint(key: str, value: object) -> str:
