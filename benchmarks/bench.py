@@ -25,9 +25,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from bbkb.orchestrator.errors import BbkbError, UserError
 from benchmarks.command import THREADS, Data
 from benchmarks.command import run as run_command
-from orchestrator.errors import BbkbError, UserError
 
 _HERE = Path(__file__).resolve().parent.parent
 # the processor seconds of a measurement alone, without imports, and a digest of its picks

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from objectives.objective import ObjectiveError
-from orchestrator.errors import BbkbError, UserError
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.orchestrator.errors import BbkbError, UserError
 
 FAILED, USERS_MISTAKE, INTERRUPTED = 1, 2, 130
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-PRODUCT = ("orchestrator", "workers", "objectives", "bbkb.py")
+PRODUCT = ("bbkb",)
 MAX_BRANCHES = 11
 MAX_FIELDS = 15
 MAX_ATTRIBUTES = 12

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 
-from objectives.objective import Objective
-from workers.executor import TRAITS, Executor
-from workers.inline import InlineExecutor
-from workers.messages import Limits
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
+from bbkb.objectives.objective import Objective
+from bbkb.workers.executor import TRAITS, Executor
+from bbkb.workers.inline import InlineExecutor
+from bbkb.workers.messages import Limits
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 HERE = tuple(name for name, traits in TRAITS.items() if not traits.on_ray)
 

@@ -1,9 +1,9 @@
 """The history of a run, given its result."""
 
-from orchestrator.api import Result
-from orchestrator.history.fold import History
-from orchestrator.history.reading import read_history
-from orchestrator.store.runs import open_run
+from bbkb.orchestrator.api import Result
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.store.runs import open_run
 
 
 def history_of(result: Result) -> History:

@@ -19,17 +19,17 @@ from typer.testing import CliRunner
 
 from bbkb import Result
 from bbkb import load as load_run
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Observation
-from orchestrator.cli.main import app
-from orchestrator.cli.main import load as load_command
-from orchestrator.session.executors import MAKE
-from orchestrator.settings.loading import load
-from orchestrator.settings.model import Settings
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.cli.main import load as load_command
+from bbkb.orchestrator.session.executors import MAKE
+from bbkb.orchestrator.settings.loading import load
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.workers.executor import TRAITS, ExecutorName
 from tests.histories import history_of
 from tests.processes import REPOSITORY, run_python
-from workers.executor import TRAITS, ExecutorName
 
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 BASE = {
@@ -166,9 +166,9 @@ def test_campaign_files_of_the_documentation_are_valid(text: str, tmp_path: Path
 
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-SOURCES = [REPOSITORY / "bbkb.py"] + [
+SOURCES = [
     file
-    for folder in ("objectives", "workers", "orchestrator", "configs")
+    for folder in ("bbkb", "configs")
     for file in sorted((REPOSITORY / folder).rglob("*.*"))
     if file.suffix in (".py", ".yaml")
 ]

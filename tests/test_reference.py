@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import pytest
 from annotated_types import Gt
 
-from orchestrator.bandit.options import documentation_of
-from orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.options import documentation_of
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 
 EXTENSION = Path(__file__).parents[1] / "docs" / "extensions" / "options.py"
 

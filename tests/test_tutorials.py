@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.cli.main import app
+from bbkb.orchestrator.cli.main import app
 
 REPOSITORY = Path(__file__).parents[1]
 # a file's block follows a line with its name and a colon; a block in `sh` is run

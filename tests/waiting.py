@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from workers.executor import Executor
-from workers.messages import Outcome
+from bbkb.workers.executor import Executor
+from bbkb.workers.messages import Outcome
 
 T = TypeVar("T")
 

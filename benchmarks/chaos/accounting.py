@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import Literal
 
-from benchmarks.chaos.objective import Execution
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.campaign.events import (
     Event,
     SessionClosed,
     SessionOpened,
@@ -23,6 +22,7 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from benchmarks.chaos.objective import Execution
 
 Victim = Literal["worker", "coordinator", "driver", "node", "head", "server"]
 SEVERAL = "several at once"

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
+from bbkb.orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
+from bbkb.orchestrator.errors import BbkbError
+from bbkb.orchestrator.session.problem import TRIALS
+from bbkb.orchestrator.store.lease import Identity, Watch
+from bbkb.orchestrator.store.runs import Run, open_run
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.processes import wait_for
-from orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
-from orchestrator.errors import BbkbError
-from orchestrator.session.problem import TRIALS
-from orchestrator.store.lease import Identity, Watch
-from orchestrator.store.runs import Run, open_run
 
 _CREATED_SECONDS = 120.0
 _CHECKED_SECONDS = 120.0
@@ -22,7 +22,7 @@ _CHECKED_SECONDS = 120.0
 _GROUPS = """
 import json, logging, sys
 import ray
-from workers.gangs.groups import groups_named
+from bbkb.workers.gangs.groups import groups_named
 ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)
 print(json.dumps(list(groups_named("bbkb "))))
 """
@@ -144,7 +144,7 @@ class Campaign:
 
     def verify(self) -> str:
         """The complaints of `bbkb verify`; empty for an intact log."""
-        done = self._ask("-m", "orchestrator", "verify", str(self.run.folder))
+        done = self._ask("-m", "bbkb", "verify", str(self.run.folder))
         return done.stdout + done.stderr if done.returncode else ""
 
     def groups(self) -> list[str]:
@@ -178,7 +178,7 @@ class Campaign:
         output = self._folder / f"said-{self.plan.kind}-{self.plan.seed}-{self._count:02d}-{arguments[0]}.txt"
         with output.open("wb") as file:
             process = subprocess.Popen(
-                self._cluster.command("head", "-m", "orchestrator", *arguments),
+                self._cluster.command("head", "-m", "bbkb", *arguments),
                 cwd=self._folder,
                 env=self._cluster.environment(),
                 stdout=file,

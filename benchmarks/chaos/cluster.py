@@ -20,8 +20,8 @@ from types import TracebackType
 
 import ray.util
 
+from bbkb.objectives.machines import free_port
 from benchmarks.chaos.processes import Mark, program_of, wait_for
-from objectives.machines import free_port
 
 CPUS = 2  # logical, of each node
 _STORE_BYTES = 100 * 2**20

@@ -10,13 +10,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from bbkb.orchestrator.campaign.events import TrialFailed
 from benchmarks.chaos.accounting import account, recorded_executions
 from benchmarks.chaos.campaign import Campaign, Plan
 from benchmarks.chaos.cluster import CPUS, Cluster
 from benchmarks.chaos.course import settings
 from benchmarks.chaos.objective import Execution, executions
 from benchmarks.chaos.processes import wait_for
-from orchestrator.campaign.events import TrialFailed
 from tests.deploy.namespaces import Machines, missing
 
 _WORKERS = ("node1", "node2")

@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import ray
 
+from bbkb.objectives.machines import Machine, free_port
 from benchmarks.chaos.cluster import node_of_this_process
-from objectives.machines import Machine, free_port
 
 NOTES = "BBKB_CHAOS_NOTES"  # the folder of the records
 SECONDS = "BBKB_CHAOS_SECONDS"  # seconds of the shortest and the longest evaluation

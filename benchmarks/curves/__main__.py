@@ -12,6 +12,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.orchestrator.errors import UserError
 from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, numbers, parts
 from benchmarks.command import run as run_command
 from benchmarks.curves.campaign import CAMPAIGNS, run_campaign
@@ -23,9 +26,6 @@ from benchmarks.curves.simulate import Record, Setting, search
 from benchmarks.curves.summary import tables
 from benchmarks.peers.cache import Cache, read
 from benchmarks.tables import Table, write
-from objectives.datasets import DataSource
-from objectives.keywords import did_you_mean
-from orchestrator.errors import UserError
 
 _WIDTH = 240
 DEFAULT_FAMILIES = "lcbench,taskset,nb101"

@@ -14,26 +14,26 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, chain, count
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
+from bbkb.objectives.parameters import Space
+from bbkb.orchestrator.campaign.events import ModelRefreshed, SessionOpened, TrialStopped
+from bbkb.orchestrator.campaign.trainings.reports import Forecast
+from bbkb.orchestrator.errors import CampaignError
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.session.problem import replay
+from bbkb.orchestrator.session.rules import rules_of
+from bbkb.orchestrator.session.training import with_training
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.lease import take
+from bbkb.workers.executor import InProcessExecutor
+from bbkb.workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.curves.simulate import Record, Seen, Setting, make_record
-from objectives.datasets import DataSource
-from objectives.objective import Candidates, Evaluation, Parameters, Report
-from objectives.parameters import Space
-from orchestrator.campaign.events import ModelRefreshed, SessionOpened, TrialStopped
-from orchestrator.campaign.trainings.reports import Forecast
-from orchestrator.errors import CampaignError
-from orchestrator.session.build import build
-from orchestrator.session.driver import Driver
-from orchestrator.session.open import create_run
-from orchestrator.session.problem import replay
-from orchestrator.session.rules import rules_of
-from orchestrator.session.training import with_training
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.lease import take
-from workers.executor import InProcessExecutor
-from workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
 
 CAMPAIGNS: Mapping[str, Mapping[str, object]] = {  # the rule; {}: no early stopping
     "bbkb": {},

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.parameters import Range, Space
 from benchmarks.curves import lcbench, own, recorded
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from objectives.datasets import DataSource
-from objectives.parameters import Range, Space
 
 _NOISE_STEPS = 51
 _NOISE_SPACE: Space = {name: Range(0.0, 1.0) for name in "abcd"}

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.orchestrator.campaign.hypervolume import hypervolume
 from benchmarks.curves.campaign import TrainingExecutor, simulate, within_budget
 from benchmarks.curves.problems import Configuration, CurveProblem
 from benchmarks.curves.recorded import load_taskset
 from benchmarks.curves.simulate import Setting
-from objectives.datasets import DataSource
-from orchestrator.campaign.hypervolume import hypervolume
 
 RULES: Mapping[str, Mapping[str, object]] = {
     "none": {},

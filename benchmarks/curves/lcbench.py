@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Range
+from bbkb.objectives.sampling import make_candidates
+from bbkb.orchestrator.errors import UserError
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError
-from objectives.parameters import Range
-from objectives.sampling import make_candidates
-from orchestrator.errors import UserError
 
 EPOCHS = 52
 TASKS = (

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.sampling import make_candidates
+from bbkb.orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
+from bbkb.orchestrator.errors import UserError
 from benchmarks.curves.problems import Configuration, CurveProblem
 from benchmarks.curves.simulate import Continue, Method, Setting, Start, Suggestion
-from objectives.keywords import did_you_mean
-from objectives.sampling import make_candidates
-from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
-from orchestrator.errors import UserError
 
 LABELS: Mapping[str, str] = {
     "random": "random search",

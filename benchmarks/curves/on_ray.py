@@ -19,17 +19,17 @@ import typer
 from rich.console import Console
 from threadpoolctl import threadpool_limits
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.machines import folder_of
+from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.store.runs import open_run
 from benchmarks.chaos.processes import Mark, title_of
 from benchmarks.command import run as run_command
 from benchmarks.curves import own
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.trainings import STEPS, Rows, load_rows
 from benchmarks.tables import Cell, Table, write
-from objectives.datasets import DataSource
-from objectives.machines import folder_of
-from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator.history.reading import read_history
-from orchestrator.store.runs import open_run
 
 PROBLEMS = "boosting-cancer,linear-digits,perceptron-digits"
 Row = tuple[Cell, ...]

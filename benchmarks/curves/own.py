@@ -15,16 +15,16 @@ import numpy as np
 import typer
 from threadpoolctl import threadpool_limits
 
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Range, Space
+from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.errors import UserError
 from benchmarks.command import run as run_command
 from benchmarks.curves import trainings
 from benchmarks.curves.problems import CurveProblem, Floats
 from benchmarks.curves.recorded import Table as Recorded
 from benchmarks.curves.trainings import STEPS, Rows, load_rows
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Range, Space
-from objectives.sampling import make_candidates
-from objectives.space import SearchSpace
-from orchestrator.errors import UserError
 
 CONFIGURATIONS = 200
 FOLDER = Path("runs/own_curves")

@@ -22,8 +22,8 @@ from sklearn.model_selection import train_test_split
 from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import scale
 
-from objectives.parameters import Range
-from orchestrator.api import tune
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import tune
 
 POPULATION = 10
 STEPS = 30

@@ -8,10 +8,10 @@ problems can be averaged: 0 is the regret of the best configuration, and 1 that 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.objective import Candidates
+from bbkb.objectives.parameters import Space
 from benchmarks.tables import Floats as Floats
-from objectives.conditions import Scalar
-from objectives.objective import Candidates
-from objectives.parameters import Space
 
 Configuration = Mapping[str, Scalar]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import Candidates
+from bbkb.objectives.parameters import Choice, Ordered, Range, Space
+from bbkb.objectives.problems.benchmark_tables import read_archive
+from bbkb.objectives.space import SearchSpace
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.papers.nasbench101_cells import RECORDED, VERTICES
-from objectives.datasets import DataSource
-from objectives.objective import Candidates
-from objectives.parameters import Choice, Ordered, Range, Space
-from objectives.problems.benchmark_tables import read_archive
-from objectives.space import SearchSpace
 
 TASKSET = "taskset/taskset.npz"
 TASKSET_OTHER = "taskset/other.npz"

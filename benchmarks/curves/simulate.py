@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from bbkb.orchestrator.errors import CampaignError
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
-from orchestrator.errors import CampaignError
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.orchestrator.errors import UserError
 from benchmarks.command import Data, parts
 from benchmarks.command import run as run_command
 from benchmarks.papers import calandriello_2020, compressed, nasbench101, threds, variance_starvation
 from benchmarks.papers.campaigns import Experiment, Request
 from benchmarks.tables import write
-from objectives.keywords import did_you_mean
-from orchestrator.errors import UserError
 
 _WIDTH = 220  # of the output: rows of a table are not wrapped, also in a narrow terminal
 

@@ -18,21 +18,21 @@ import numpy as np
 from rich.console import Console
 from rich.text import Text
 
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.campaign.events import Event, SessionClosed
+from bbkb.orchestrator.errors import CampaignError, RunError, UserError
+from bbkb.orchestrator.running.launch import launch
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.known_results import existing
+from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.settings.changes import differences
+from bbkb.orchestrator.settings.file import read
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store import runs
 from benchmarks.papers.measured import Measured, measure
 from benchmarks.tables import Cell, Interval, Table
-from objectives.keywords import did_you_mean
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.events import Event, SessionClosed
-from orchestrator.errors import CampaignError, RunError, UserError
-from orchestrator.running.launch import launch
-from orchestrator.session.build import build
-from orchestrator.session.known_results import existing
-from orchestrator.session.open import create_run
-from orchestrator.settings.changes import differences
-from orchestrator.settings.file import read
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
-from orchestrator.store import runs
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.names import find_objective
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.parameters import Parameter, Range, Space
+from bbkb.objectives.problems.synthetic import Formula
 from benchmarks.papers.campaigns import Comparison, Experiment, Method, Plain, Request, Tree, compare, default_method
-from objectives.datasets import DataSource
-from objectives.names import find_objective
-from objectives.objective import Evaluation, Parameters, Report
-from objectives.parameters import Parameter, Range, Space
-from objectives.problems.synthetic import Formula
 
 NOISE_VARIANCE = 1e-3  # σ²
 EPSILON = 1e-4

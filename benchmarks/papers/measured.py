@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bbkb.orchestrator.bandit.arrays import Indices
+from bbkb.orchestrator.campaign.events import Event
+from bbkb.orchestrator.history.fold import History, fold
+from bbkb.orchestrator.history.rows import TrialRow
 from benchmarks.tables import Floats
-from orchestrator.bandit.arrays import Indices
-from orchestrator.campaign.events import Event
-from orchestrator.history.fold import History, fold
-from orchestrator.history.rows import TrialRow
 
 WARM_START = "warm start"  # the reason of batches that a strategy did not choose by its rule
 

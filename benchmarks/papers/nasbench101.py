@@ -11,11 +11,11 @@ from typing import Literal
 
 import numpy as np
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.tabular import ROW
 from benchmarks.papers.calandriello_2020 import LABELS, method, with_uniform
 from benchmarks.papers.campaigns import Comparison, Experiment, Method, Plain, Request, Tree, compare
 from benchmarks.papers.nasbench101_cells import Cells
-from objectives.datasets import DataSource
-from objectives.tabular import ROW
 
 METHODS = ("bbkb", "bbkb_local", "bkb", "regularized_evolution", "default", "uniform")
 WITHOUT_START = 100.0  # the bandwidths of appendix D.2

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from objectives.datasets import DataSource
-from objectives.parameters import Space
-from objectives.problems.benchmark_tables import Arrays, read_archive
-from objectives.tabular import Table
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.kernels import RBF
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.parameters import Space
+from bbkb.objectives.problems.benchmark_tables import Arrays, read_archive
+from bbkb.objectives.tabular import Table
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.kernels import RBF
 
 RECORDED, SPACE = "nasbench101/nasbench101_30001.npz", "nasbench101/space_423624.npz"
 VERTICES, CONVOLUTION, POOLING = 6, 0, 2

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.parameters import Range, Space
+from bbkb.objectives.problems.synthetic import Formula
 from benchmarks.papers.campaigns import Comparison, Experiment, Method, Plain, Request, Tree, compare, default_method
-from objectives.objective import Evaluation, Parameters, Report
-from objectives.parameters import Range, Space
-from objectives.problems.synthetic import Formula
 
 LABELS: Mapping[str, str] = {
     "gp_threds": "GP-ThreDS",

@@ -18,13 +18,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from bbkb.orchestrator.bandit.arrays import Indices
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.strategies.bkb import BKB
+from bbkb.orchestrator.bandit.strategy import Observation
 from benchmarks.papers.campaigns import Experiment, Request
 from benchmarks.tables import Cell, Floats, Interval, Table
-from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.strategies.bkb import BKB
-from orchestrator.bandit.strategy import Observation
 
 SIZES = (6, 63, 215)  # numbers of evaluations t in the paper's panels
 ARMS = np.linspace(0.0, 1.0, 1001)[:, None]

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from bbkb.objectives.datasets import DataSource
 from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, parts
 from benchmarks.command import run as run_command
 from benchmarks.peers.cache import Cache, Key, SearchKey, read
@@ -17,7 +18,6 @@ from benchmarks.peers.search import Record, search
 from benchmarks.peers.settings import SETS, Setting, make_problem, problems, settings, strategies
 from benchmarks.peers.summary import Found, tables
 from benchmarks.tables import write
-from objectives.datasets import DataSource
 
 _WIDTH = 240  # of the output: rows of a table are not wrapped, also in a narrow terminal
 

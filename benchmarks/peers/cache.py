@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from orchestrator.errors import UserError
+from bbkb.orchestrator.errors import UserError
 
 SearchKey = tuple[str | int, ...]
 Key = tuple[str, int]  # problem and seed

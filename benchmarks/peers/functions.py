@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 from scipy.stats import qmc
 
+from bbkb.objectives.parameters import Range, Space
+from bbkb.orchestrator.errors import UserError
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
 from benchmarks.tables import Floats
-from objectives.parameters import Range, Space
-from orchestrator.errors import UserError
 
 NOISE = 0.01  # standard deviation of the noise, in units of (best − median)
 _MEDIAN_OF = 14  # the median is computed from 2^14 Sobol points

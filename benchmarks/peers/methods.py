@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
+from bbkb.objectives import coding
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range, conditions
+from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
+from bbkb.orchestrator.ask_tell.space import Optimizer
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.errors import CampaignError, UserError
+from bbkb.orchestrator.settings.strategies import build_strategy
 from benchmarks.peers.problems import Group, Point, Problem
 from benchmarks.peers.search import Method
-from objectives import coding
-from objectives.conditions import Scalar
-from objectives.keywords import did_you_mean
-from objectives.parameters import Choice, Ordered, Parameter, Range, conditions
-from orchestrator.ask_tell.candidates import CandidateOptimizer
-from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.errors import CampaignError, UserError
-from orchestrator.settings.strategies import build_strategy
 
 Options = Mapping[str, Any]  # of a strategy, as in a campaign file
 _LIBRARIES: Mapping[str, tuple[str, ...]] = {

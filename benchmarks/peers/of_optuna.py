@@ -7,10 +7,10 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
+from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range
+from bbkb.orchestrator.errors import UserError
 from benchmarks.peers.methods import exists
 from benchmarks.peers.problems import Point, Problem
-from objectives.parameters import Choice, Ordered, Parameter, Range
-from orchestrator.errors import UserError
 
 optuna.logging.set_verbosity(logging.ERROR)
 

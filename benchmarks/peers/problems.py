@@ -11,9 +11,9 @@ from typing import Protocol
 
 import numpy as np
 
-from objectives.conditions import Scalar
-from objectives.objective import Candidates
-from objectives.parameters import Space
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.objective import Candidates
+from bbkb.objectives.parameters import Space
 
 Point = Mapping[str, Scalar]
 

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import numpy as np
 
+from bbkb.objectives.conditions import Scalar
+from bbkb.orchestrator.errors import CampaignError
 from benchmarks.peers.problems import Evaluation, Point, Problem
-from objectives.conditions import Scalar
-from orchestrator.errors import CampaignError
 
 SIGMA = 0.5  # of the log-normal durations
 _NOISE = 11  # stream of random numbers

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import yaml
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.orchestrator.errors import UserError
 from benchmarks.command import numbers, parts
 from benchmarks.peers import functions, yahpo
 from benchmarks.peers.functions import NOISE, SHAPES, Function
 from benchmarks.peers.problems import Problem
 from benchmarks.peers.tables import TABLES, load_table
-from objectives.datasets import DataSource
-from objectives.keywords import did_you_mean
-from orchestrator.errors import UserError
 
 _NOISY = "-noisy"
 PROBLEMS = (*TABLES, *SHAPES, *(f"{name}{_NOISY}" for name in SHAPES))

@@ -19,14 +19,14 @@ from functools import cache, cached_property
 
 import numpy as np
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import Candidates
+from bbkb.objectives.parameters import Space
+from bbkb.objectives.problems.benchmark_tables import FcNet, HpobenchMlp, NasBench201
+from bbkb.objectives.space import SearchSpace
 from benchmarks.curves.recorded import load_cell_table
 from benchmarks.peers.problems import Evaluation, Group, Point
 from benchmarks.tables import Floats
-from objectives.datasets import DataSource
-from objectives.objective import Candidates
-from objectives.parameters import Space
-from objectives.problems.benchmark_tables import FcNet, HpobenchMlp, NasBench201
-from objectives.space import SearchSpace
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.parameters import Choice, Range, Space
+from bbkb.objectives.sampling import make_candidates
 from benchmarks.curves.lcbench import TASKS, load, load_surrogate
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
-from objectives.conditions import Scalar
-from objectives.datasets import DataSource
-from objectives.parameters import Choice, Range, Space
-from objectives.sampling import make_candidates
 
 TRAININGS = tuple(f"lcbench-{task}" for task in TASKS)
 

@@ -13,11 +13,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bbkb.orchestrator.errors import BbkbError, UserError
 from benchmarks.command import THREADS, Data, numbers
 from benchmarks.command import run as run_command
 from benchmarks.speed.dispatching import Answer
 from benchmarks.tables import Table, write
-from orchestrator.errors import BbkbError, UserError
 
 
 @dataclass(frozen=True)

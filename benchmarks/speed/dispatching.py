@@ -11,15 +11,15 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
-from orchestrator.campaign.status import Status
-from orchestrator.running.coordinator.cluster import connect, disconnect
-from orchestrator.running.launch import launch
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run, open_session
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
-from orchestrator.store import runs
+from bbkb.orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
+from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
+from bbkb.orchestrator.running.launch import launch
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run, open_session
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store import runs
 
 Answer = dict[str, Any]  # a measurement
 IN_FLIGHT = 256  # raw tasks in flight: the driver always has results to collect

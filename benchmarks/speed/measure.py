@@ -17,20 +17,20 @@ from typing import Any
 
 import numpy as np
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.names import find_objective
+from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
+from bbkb.orchestrator.ask_tell.strategy import named_strategy
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.arrays import Floats, freeze
+from bbkb.orchestrator.bandit.goals import Goals
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from benchmarks.papers.nasbench101_cells import Cells
 from benchmarks.peers.search import SIGMA, play
 from benchmarks.speed.dispatching import Answer, memory, throughput
-from objectives.datasets import DataSource
-from objectives.names import find_objective
-from orchestrator.ask_tell.candidates import CandidateOptimizer
-from orchestrator.ask_tell.strategy import named_strategy
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, freeze
-from orchestrator.bandit.goals import Goals
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
 
 NOISE = 0.01
 BANDWIDTHS = {"cadata": 12.5, "abalone": 17.5, "nasbench101": 100.0, "synthetic": 1.0}

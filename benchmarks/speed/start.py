@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from orchestrator.campaign.events import TrialSucceeded
-from orchestrator.store.runs import open_run
+from bbkb.orchestrator.campaign.events import TrialSucceeded
+from bbkb.orchestrator.store.runs import open_run
 
 HERE = Path(__file__).parents[2]
 BARE = """

@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from orchestrator.history.reading import read_history
-from orchestrator.report import static_pictures, write_report
-from orchestrator.store.runs import open_run
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.report import static_pictures, write_report
+from bbkb.orchestrator.store.runs import open_run
 
 REPOSITORY = Path(__file__).parents[2]
 GALLERY = REPOSITORY / "docs" / "gallery"

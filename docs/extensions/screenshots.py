@@ -12,9 +12,9 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from orchestrator.history.reading import read_history
-from orchestrator.report import write_report
-from orchestrator.store.runs import open_run
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.report import write_report
+from bbkb.orchestrator.store.runs import open_run
 
 DOCS = Path(__file__).parents[1]
 

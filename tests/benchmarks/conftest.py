@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bbkb.objectives.datasets import DataSource
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.recorded import load_taskset
-from objectives.datasets import DataSource
 
 ARMS = 24
 STEPS = 27

@@ -9,6 +9,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import Evaluation, ObjectiveError
+from bbkb.objectives.parameters import Range
+from bbkb.workers.messages import Reported
+from bbkb.workers.reporting import Reports
 from benchmarks.command import app_of
 from benchmarks.curves import on_ray, own
 from benchmarks.curves.__main__ import main
@@ -18,11 +23,6 @@ from benchmarks.curves.methods import make_method
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting, search
 from benchmarks.curves.trainings import STEPS, Rows
-from objectives.datasets import DataSource
-from objectives.objective import Evaluation, ObjectiveError
-from objectives.parameters import Range
-from workers.messages import Reported
-from workers.reporting import Reports
 
 ENDS, DIVERGES = 4, 6
 

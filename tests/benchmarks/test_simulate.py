@@ -6,9 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bbkb.orchestrator.errors import CampaignError
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Continue, Record, Setting, Start, Suggestion, at_marks, search
-from orchestrator.errors import CampaignError
 
 
 class Script:

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from bbkb.objectives.datasets import DataSource
+from bbkb.orchestrator.errors import UserError
+from bbkb.workers.messages import Attempt, IntermediateValue, Stopped, Success
 from benchmarks import bench, counts
 from benchmarks.bench import CommandMeasurement, Measurement
 from benchmarks.command import app_of
@@ -18,9 +21,6 @@ from benchmarks.papers.__main__ import main as papers
 from benchmarks.peers.__main__ import main as peers
 from benchmarks.speed import measure
 from benchmarks.speed.measure import load
-from objectives.datasets import DataSource
-from orchestrator.errors import UserError
-from workers.messages import Attempt, IntermediateValue, Stopped, Success
 
 
 def test_peers_runs_each_search_once(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
 def bbkb(*arguments: str) -> str:
     """Return the output of the command, run outside the cluster. Raises CalledProcessError."""
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "orchestrator", *arguments]
+    command = [sys.executable, "-m", "bbkb", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
 
 
@@ -189,7 +189,7 @@ def _munge(work: Path) -> Iterator[None]:
 def _commands(folder: Path) -> Path:
     """A folder with `bbkb` and `ray`, as a node of a cluster has them."""
     folder.mkdir()
-    for name, module in (("bbkb", "orchestrator"), ("ray", "ray.scripts.scripts")):
+    for name, module in (("bbkb", "bbkb"), ("ray", "ray.scripts.scripts")):
         command = folder / name
         command.write_text(f'#!/bin/sh\nPYTHONPATH={REPOSITORY} exec {sys.executable} -m {module} "$@"\n')
         command.chmod(0o755)

@@ -56,7 +56,7 @@ def prometheus() -> Iterator[str]:
         with ExitStack() as stack:
             ports = stack.enter_context(head(folder))
             address = f"127.0.0.1:{ports['port']}"
-            command = ["orchestrator", "run", "campaign.yaml", "--address", address, "--run", "first"]
+            command = ["bbkb", "run", "campaign.yaml", "--address", address, "--run", "first"]
             stack.enter_context(process_running(folder, "campaign", [sys.executable, "-m", *command]))
             yield stack.enter_context(_prometheus(folder))
     finally:

@@ -70,7 +70,7 @@ class Cluster:
     def submit(self) -> str:
         """The number of the job that `bbkb launch ray-job` submits."""
         where = ["--address", self.dashboard, "--runs", str(self.folder / "runs"), "--run", "first"]
-        printed = self.run("orchestrator", "launch", "ray-job", "campaign/campaign.yaml", *where, "--submit")
+        printed = self.run("bbkb", "launch", "ray-job", "campaign/campaign.yaml", *where, "--submit")
         match = re.search(r"raysubmit_\w+", printed)
         assert match, printed
         return match[0]
@@ -117,7 +117,7 @@ def cluster() -> Iterator[Cluster]:
     token.chmod(0o600)
     commands = folder / "bin"  # `bbkb` and `ray`, as a node of a cluster has them
     commands.mkdir()
-    for name, module in (("bbkb", "orchestrator"), ("ray", "ray.scripts.scripts")):
+    for name, module in (("bbkb", "bbkb"), ("ray", "ray.scripts.scripts")):
         (commands / name).write_text(f'#!/bin/sh\nexec {sys.executable} -m {module} "$@"\n')
         (commands / name).chmod(0o755)
     variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
@@ -133,7 +133,7 @@ def cluster() -> Iterator[Cluster]:
 def count_successes(cluster: Cluster) -> int:
     if not (cluster.folder / "runs" / "first" / "campaign.sqlite").exists():
         return 0
-    return int(json.loads(cluster.run("orchestrator", "status", "runs/first", "--json"))["succeeded"])
+    return int(json.loads(cluster.run("bbkb", "status", "runs/first", "--json"))["succeeded"])
 
 
 def test_job_drains_when_stopped_and_the_same_command_resumes_it(cluster: Cluster) -> None:
@@ -148,12 +148,12 @@ def test_job_drains_when_stopped_and_the_same_command_resumes_it(cluster: Cluste
     assert TOKEN not in processes
     cluster.job("stop", first)
     wait_for(lambda: cluster.status(first) == "STOPPED", "end of the first job", 120.0)
-    status = json.loads(cluster.run("orchestrator", "status", "runs/first", "--json"))
+    status = json.loads(cluster.run("bbkb", "status", "runs/first", "--json"))
     assert (status["outcome"], status["reason"]) == ("interrupted", "stopped on request, after its running evaluations")
     assert 4 <= status["succeeded"] < EVALUATIONS
     second = cluster.submit()
     wait_for(lambda: cluster.status(second) == "SUCCEEDED", "end of the second job", 300.0)
-    cluster.run("orchestrator", "verify", "runs/first")
+    cluster.run("bbkb", "verify", "runs/first")
     assert count_successes(cluster) == EVALUATIONS
     executions = collections.Counter((cluster.folder / "executions").read_text().split())
     assert executions.total() == EVALUATIONS  # evaluations in flight at the stop ran to their end, once
@@ -168,7 +168,7 @@ def test_script_that_tunes_a_function_runs_as_a_job(cluster: Cluster) -> None:
     logs = cluster.job("logs", job)
     assert cluster.status(job) == "SUCCEEDED", logs
     assert "results: 12" in logs
-    cluster.run("orchestrator", "verify", "runs/scripted")
+    cluster.run("bbkb", "verify", "runs/scripted")
 
 
 def test_dashboard_answers_nothing_without_the_token(cluster: Cluster) -> None:

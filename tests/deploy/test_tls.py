@@ -121,13 +121,11 @@ def test_campaign_with_token_and_tls_runs_on_three_machines_and_a_driver_without
                 return subprocess.run(words, env=environment, cwd=folder, capture_output=True, text=True, check=False)
 
             wait_for(lambda: run("-c", alive, address).stdout.strip() == "3", "cluster of three machines", 300.0)
-            done = run("-m", "orchestrator", "run", "campaign.yaml", "--address", address, "--run", "first")
+            done = run("-m", "bbkb", "run", "campaign.yaml", "--address", address, "--run", "first")
             assert done.returncode == 0, done.stdout + done.stderr
-            rows = run("-m", "orchestrator", "export", "runs/first", "--format", "csv").stdout
+            rows = run("-m", "bbkb", "export", "runs/first", "--format", "csv").stdout
             assert {row.rpartition(",")[2] for row in rows.splitlines()[1:]} == {"1.0", "2.0", "3.0"}
-            bare = run(
-                "-m", "orchestrator", "run", "campaign.yaml", "--address", address, "--run", "no", RAY_USE_TLS="0"
-            )
+            bare = run("-m", "bbkb", "run", "campaign.yaml", "--address", address, "--run", "no", RAY_USE_TLS="0")
             assert bare.returncode != 0
             assert "RAY_USE_TLS" in bare.stderr + bare.stdout
     finally:

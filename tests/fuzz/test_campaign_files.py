@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from orchestrator.errors import UserError
-from orchestrator.settings.loading import load
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.settings.loading import load
 from tests.fuzz.examples import check_examples, check_reason, few_or_many, values
 
 FILE: dict[str, Any] = {

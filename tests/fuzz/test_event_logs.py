@@ -12,15 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from orchestrator.campaign.event_json import event_of
-from orchestrator.campaign.status import status_of
-from orchestrator.errors import BbkbError
-from orchestrator.history.fold import fold
-from orchestrator.store import snapshots
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.rows import encode
-from orchestrator.store.runs import Run
-from orchestrator.store.verify import verify
+from bbkb.orchestrator.campaign.event_json import event_of
+from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.errors import BbkbError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.rows import encode
+from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.verify import verify
 from tests.fuzz.examples import check_examples, check_reason, few_or_many, scalars, values
 from tests.orchestrator.synthetic_log import SyntheticLog
 

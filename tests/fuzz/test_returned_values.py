@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from objectives.objective import Evaluation, Parameters, Report
-from objectives.returned import as_evaluation
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import SessionClosed, TrialFailed, TrialSucceeded
-from orchestrator.store.event_store import EventStore
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.returned import as_evaluation
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import SessionClosed, TrialFailed, TrialSucceeded
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.workers.evaluate import evaluate
+from bbkb.workers.messages import Attempt, Limits, Success
 from tests.fuzz.examples import check_examples, few_or_many, values
-from workers.evaluate import evaluate
-from workers.messages import Attempt, Limits, Success
 
 
 class Hostile:

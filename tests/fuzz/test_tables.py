@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from objectives.objective import Candidates, ObjectiveError
-from objectives.tabular import table_candidates, table_objective
-from orchestrator.errors import UserError
-from orchestrator.session.known_results import existing
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
+from bbkb.objectives.objective import Candidates, ObjectiveError
+from bbkb.objectives.tabular import table_candidates, table_objective
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.session.known_results import existing
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
 from tests.fuzz.examples import check_examples, check_reason, few_or_many
 
 CELLS = (

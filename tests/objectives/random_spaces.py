@@ -7,10 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from objectives.conditions import Clause, Scalar
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Ordered, Parameter, Range
-from objectives.space import SearchSpace
+from bbkb.objectives.conditions import Clause, Scalar
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range
+from bbkb.objectives.space import SearchSpace
 
 _words = st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=2, max_size=4, unique=True)
 _numbers = st.lists(st.integers(-5, 5), min_size=2, max_size=5, unique=True)

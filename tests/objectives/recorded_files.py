@@ -6,14 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
-from objectives.parameters import Space
-from objectives.problems.benchmark_tables import (
+from bbkb.objectives.parameters import Space
+from bbkb.objectives.problems.benchmark_tables import (
     FCNET_SPACE,
     HPOBENCH_MLP_SPACE,
     NAS_BENCH_201_SPACE,
     levels_of,
 )
-from objectives.problems.cells import OPERATIONS, cells_of
+from bbkb.objectives.problems.cells import OPERATIONS, cells_of
 
 GRIDS: Mapping[str, tuple[Space, tuple[str, ...]]] = {
     "nasbench201": (NAS_BENCH_201_SPACE, ("cifar10", "cifar100")),

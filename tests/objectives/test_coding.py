@@ -6,8 +6,8 @@ from ConfigSpace.hyperparameters.hp_components import UnitScaler
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives import coding
-from objectives.parameters import Choice, Parameter, Range
+from bbkb.objectives import coding
+from bbkb.objectives.parameters import Choice, Parameter, Range
 from tests.objectives.random_spaces import discrete, parameters
 
 

@@ -1,4 +1,4 @@
-"""`objectives.command`: A shell command as an objective, run in its own process group, which ends
+"""`bbkb.objectives.command`: A shell command as an objective, run in its own process group, which ends
 with the evaluation.
 """
 
@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.command import KEPT_BYTES, CommandFailedError, ShellCommand
-from objectives.objective import Evaluation, EvaluationStopped, InvalidValueError, ObjectiveError
+from bbkb.objectives.command import KEPT_BYTES, CommandFailedError, ShellCommand
+from bbkb.objectives.objective import Evaluation, EvaluationStopped, InvalidValueError, ObjectiveError
 from tests.waiting import is_alive, wait_until
 
 PYTHON = shlex.quote(sys.executable)
@@ -154,7 +154,7 @@ def test_exception_in_the_worker_kills_the_whole_group(tmp_path: Path, monkeypat
 def test_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
     script = f"""
-        from objectives.command import ShellCommand
+        from bbkb.objectives.command import ShellCommand
         ShellCommand("sleep 1000 & echo $! > {pid_file}; sleep 1000").evaluate({{}}, 0, print)
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], cwd=REPOSITORY) as worker:
@@ -166,7 +166,7 @@ def test_workers_death_kills_the_whole_group(tmp_path: Path) -> None:
 
 
 def test_child_outside_the_group_does_not_delay_the_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectives.command.DRAIN_SECONDS", 0.2)
+    monkeypatch.setattr("bbkb.objectives.command.DRAIN_SECONDS", 0.2)
     pid_file = tmp_path / "pid"
     # the leaver keeps the pipes open; it is awaited, so that it has left before the group is killed
     leaver = "setsid sh -c 'echo $$ > \"$0\"; exec sleep 1000' {file}"

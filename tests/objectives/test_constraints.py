@@ -15,12 +15,12 @@ from ConfigSpace.exceptions import (
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from objectives.conditions import Clause, clauses_of
-from objectives.constraints import mistakes, order_parameters
-from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
-from objectives.sampling import make_candidates
-from objectives.space import SearchSpace
+from bbkb.objectives.conditions import Clause, clauses_of
+from bbkb.objectives.constraints import mistakes, order_parameters
+from bbkb.objectives.objective import Candidates, ObjectiveError
+from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.space import SearchSpace
 from tests.examples import examples
 from tests.objectives.random_spaces import is_valid, spaces
 

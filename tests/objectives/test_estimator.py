@@ -13,11 +13,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from objectives.datasets import DataSource
-from objectives.estimator import MOST_VALUES, SklearnEstimator
-from objectives.objective import ObjectiveError, Report
-from orchestrator.errors import ConfigError
-from orchestrator.settings.loading import load
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.estimator import MOST_VALUES, SklearnEstimator
+from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.loading import load
 
 SVM, RIDGE, TREE = "sklearn.svm.SVC", "sklearn.linear_model.Ridge", "sklearn.tree.DecisionTreeClassifier"
 
@@ -110,7 +110,7 @@ def test_impossible_options_are_rejected(options: dict[str, Any], message: str) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"estimator": "sklearn.svm.SVCC"}, "'sklearn.svm' has no 'SVCC'; did you mean 'SVC'"),
+        ({"estimator": "sklearn.svm.SVCC"}, "has no 'SVCC'; did you mean 'SVC'"),
         ({"estimator": "sklearn.smv.SVC"}, "no module named 'sklearn.smv'"),
         ({"estimator": "pathlib.Path"}, "must name a class with fit, get_params and set_params"),
         ({"estimator": "sklearn.ensemble.VotingClassifier"}, "can be instantiated without arguments"),

@@ -1,4 +1,4 @@
-"""`objectives.external`: The user's own objectives: any importable function, any shell command."""
+"""`bbkb.objectives.external`: The user's own objectives: any importable function, any shell command."""
 
 import functools
 import pickle
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from objectives.external import PythonCallable, check_signature
-from objectives.objective import InvalidValueError, ObjectiveError, Report
+from bbkb.objectives.external import PythonCallable, check_signature
+from bbkb.objectives.objective import InvalidValueError, ObjectiveError, Report
 
 MODULE = """
 def plain(x, scale=1):

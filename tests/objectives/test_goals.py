@@ -1,9 +1,9 @@
-"""`objectives.goals`: objectives and constraints as people write them in Python."""
+"""`bbkb.objectives.goals`: objectives and constraints as people write them in Python."""
 
 import pytest
 
 from bbkb import Constraint, Objective, Optimizer, Range
-from objectives.goals import as_section
+from bbkb.objectives.goals import as_section
 
 
 def test_objective_and_constraint_become_sections_of_a_campaign_file() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from objectives.growth import grow, join
-from objectives.objective import Candidates, ObjectiveError
-from objectives.parameters import Choice, Ordered, Range
-from objectives.sampling import make_candidates
-from objectives.space import SearchSpace
+from bbkb.objectives.growth import grow, join
+from bbkb.objectives.objective import Candidates, ObjectiveError
+from bbkb.objectives.parameters import Choice, Ordered, Range
+from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.space import SearchSpace
 from tests.examples import examples
 from tests.objectives.random_spaces import discrete, is_valid, spaces
 

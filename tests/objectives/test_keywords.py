@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from bbkb import CandidateOptimizer, Choice, Constraint, Objective, Optimizer, Range, load, strategies, tune
-from objectives.keywords import did_you_mean
+from bbkb.objectives.keywords import did_you_mean
 
 SPACE = {"x": Range(0.0, 1.0)}
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from objectives.command import ShellCommand
-from objectives.external import call_with
-from objectives.machines import Machine
-from objectives.objective import Evaluation, InvalidValueError, Parameters, Report
-from objectives.with_metrics import WithMetrics
-from workers.evaluate import evaluate
-from workers.messages import Attempt, Failure, Limits, Success
-from workers.reporting import Reports
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.external import call_with
+from bbkb.objectives.machines import Machine
+from bbkb.objectives.objective import Evaluation, InvalidValueError, Parameters, Report
+from bbkb.objectives.with_metrics import WithMetrics
+from bbkb.workers.evaluate import evaluate
+from bbkb.workers.messages import Attempt, Failure, Limits, Success
+from bbkb.workers.reporting import Reports
 
 TWO = Machine(0, 2, ("10.0.0.1", "10.0.0.2"), 29500)
 SECOND = replace(TWO, rank=1)

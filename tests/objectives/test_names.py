@@ -1,17 +1,17 @@
-"""`objectives.names`: The table of named objectives."""
+"""`bbkb.objectives.names`: The table of named objectives."""
 
 import pytest
 
-from objectives.names import OBJECTIVES, find_objective
-from objectives.objective import ObjectiveError
-from objectives.problems.synthetic import Branin
-from orchestrator.errors import ConfigError
-from orchestrator.settings.loading import from_mapping
+from bbkb.objectives.names import OBJECTIVES, find_objective
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.problems.synthetic import Branin
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.loading import from_mapping
 from tests.processes import run_python
 
 
 def test_listed_name_and_a_reference_find_the_same_class() -> None:
-    assert find_objective("branin") is find_objective("objectives.problems.synthetic:Branin") is Branin
+    assert find_objective("branin") is find_objective("bbkb.objectives.problems.synthetic:Branin") is Branin
 
 
 def test_misspelled_name_is_rejected_with_the_list_and_the_nearest_name() -> None:
@@ -56,7 +56,7 @@ def test_table_is_sorted() -> None:
 
 def test_objectives_reach_a_worker_without_the_slow_imports() -> None:
     script = (
-        "import sys; from objectives.names import OBJECTIVES, find_objective\n"
+        "import sys; from bbkb.objectives.names import OBJECTIVES, find_objective\n"
         "for name in OBJECTIVES: find_objective(name)\n"
         "print([m for m in ('sklearn', 'scipy', 'ConfigSpace', 'pydantic', 'ray', 'torch') if m in sys.modules])"
     )

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from objectives.datasets import DataSource
-from objectives.names import OBJECTIVES, ObjectiveOptions, find_objective
-from objectives.objective import Candidates, Evaluation, HasCandidates, HasOptimum, Objective, Report
-from objectives.parameters import Range
-from objectives.sampling import make_candidates
-from orchestrator.settings.options import build
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.names import OBJECTIVES, ObjectiveOptions, find_objective
+from bbkb.objectives.objective import Candidates, Evaluation, HasCandidates, HasOptimum, Objective, Report
+from bbkb.objectives.parameters import Range
+from bbkb.objectives.sampling import make_candidates
+from bbkb.orchestrator.settings.options import build
 from tests.objectives.recorded_files import write_tables
 
 HEADERS = {

@@ -1,4 +1,4 @@
-"""`objectives.parameters`: The kinds of parameters of a search space."""
+"""`bbkb.objectives.parameters`: The kinds of parameters of a search space."""
 
 import math
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range
 
 ADAPTER: TypeAdapter[Parameter] = TypeAdapter(Parameter)
 

@@ -15,8 +15,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from objectives import pickled
-from objectives.pickled import draft_function, has_equal_code
+from bbkb.objectives import pickled
+from bbkb.objectives.pickled import draft_function, has_equal_code
 
 
 def scaled(factor: float) -> Callable[[float], float]:

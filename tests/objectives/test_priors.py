@@ -4,11 +4,11 @@ rejected priors."""
 import numpy as np
 import pytest
 
-from objectives import coding, priors
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Ordered, Parameter, Range, Space
-from objectives.sampling import make_candidates
-from objectives.space import SearchSpace
+from bbkb.objectives import coding, priors
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range, Space
+from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.space import SearchSpace
 from tests.present import present
 
 SPACE = SearchSpace(

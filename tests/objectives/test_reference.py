@@ -1,4 +1,4 @@
-"""`objectives.reference`: references to Python objects in a campaign file:
+"""`bbkb.objectives.reference`: references to Python objects in a campaign file:
 `package.module:attribute`, or `path/to/file.py:attribute`.
 """
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from objectives.objective import ObjectiveError
-from objectives.reference import import_reference
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.reference import import_reference
 
 
 @pytest.fixture(autouse=True)

@@ -3,12 +3,12 @@ recorded."""
 
 import pytest
 
-from objectives.command import ShellCommand
-from objectives.objective import MOST_METRICS, NAME_CHARACTERS
-from objectives.report_lines import LONGEST_LINE, ReportLines
-from workers.messages import Reported
-from workers.reporting import Reports
-from workers.results import check_result
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.objective import MOST_METRICS, NAME_CHARACTERS
+from bbkb.objectives.report_lines import LONGEST_LINE, ReportLines
+from bbkb.workers.messages import Reported
+from bbkb.workers.reporting import Reports
+from bbkb.workers.results import check_result
 
 LONG = "n" * (NAME_CHARACTERS + 1)
 

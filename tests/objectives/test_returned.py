@@ -1,4 +1,4 @@
-"""`objectives.returned`: Converts the return value of a user's code to an evaluation, with strict
+"""`bbkb.objectives.returned`: Converts the return value of a user's code to an evaluation, with strict
 rules for numbers and clear messages.
 """
 
@@ -10,8 +10,8 @@ from typing import NoReturn
 import numpy as np
 import pytest
 
-from objectives.objective import InvalidValueError
-from objectives.returned import as_evaluation
+from bbkb.objectives.objective import InvalidValueError
+from bbkb.objectives.returned import as_evaluation
 
 
 class Unprintable:

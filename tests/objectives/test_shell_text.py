@@ -1,4 +1,4 @@
-"""`objectives.shell_text`: the context of a placeholder in a shell command: a plain word, or a
+"""`bbkb.objectives.shell_text`: the context of a placeholder in a shell command: a plain word, or a
 construct in which the shell would not read it as one word.
 """
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectives.command import ShellCommand
-from objectives.objective import ObjectiveError, Parameters
-from objectives.shell_text import places
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.objective import ObjectiveError, Parameters
+from bbkb.objectives.shell_text import places
 
 
 class Unheard:

@@ -1,10 +1,10 @@
-"""`objectives.sobol`: Scrambled Sobol sequences."""
+"""`bbkb.objectives.sobol`: Scrambled Sobol sequences."""
 
 import numpy as np
 import pytest
 from scipy.stats import qmc
 
-from objectives.sobol import Sobol
+from bbkb.objectives.sobol import Sobol
 
 
 @pytest.mark.parametrize(("dimensions", "seed"), [(1, 0), (4, 7), (40, 123456789), (300, 1)])

@@ -1,4 +1,4 @@
-"""`objectives.space`: A search space becomes candidates, the finite set of arms of a bandit."""
+"""`bbkb.objectives.space`: A search space becomes candidates, the finite set of arms of a bandit."""
 
 import itertools
 import math
@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives import sampling
-from objectives.conditions import Clause, Scalar
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Constant, Ordered, Parameter, Range
-from objectives.sampling import Sampler, make_candidates
-from objectives.space import SearchSpace
+from bbkb.objectives import sampling
+from bbkb.objectives.conditions import Clause, Scalar
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from bbkb.objectives.sampling import Sampler, make_candidates
+from bbkb.objectives.space import SearchSpace
 
 reals = st.builds(
     lambda low, width, log: Range(low, low + width, log=log),

@@ -1,4 +1,4 @@
-"""`objectives.table_file`: A user's table, CSV or Parquet, as typed columns; a mistake is reported
+"""`bbkb.objectives.table_file`: A user's table, CSV or Parquet, as typed columns; a mistake is reported
 with file, line and column.
 """
 
@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
-from objectives import table_file
-from objectives.objective import ObjectiveError
-from objectives.table_file import encode, read_cells, read_columns
-from orchestrator.bandit.arrays import Floats
+from bbkb.objectives import table_file
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.table_file import encode, read_cells, read_columns
+from bbkb.orchestrator.bandit.arrays import Floats
 
 TEXT = "depth,rate,optimizer\n2,1e-3,adam\n4,0.1,sgd\n\n8,1,sgd\n"
 

@@ -1,4 +1,4 @@
-"""`objectives.tabular`: Objectives that are tables: an evaluation looks up the row of an arm."""
+"""`bbkb.objectives.tabular`: Objectives that are tables: an evaluation looks up the row of an arm."""
 
 from pathlib import Path
 from typing import Any, Literal
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectives.objective import Candidates, ObjectiveError, Report
-from objectives.tabular import Table, group, table_candidates, table_objective
+from bbkb.objectives.objective import Candidates, ObjectiveError, Report
+from bbkb.objectives.tabular import Table, group, table_candidates, table_objective
 
 FEATURES = np.array([[0.0], [0.5], [1.0]])
 COLUMNS = {"depth": np.array([1, 2, 3])}

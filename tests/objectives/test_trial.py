@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from objectives.machines import Machine, folder_of
-from objectives.objective import NAME_CHARACTERS, EvaluationStopped
-from objectives.report_lines import ReportLines
-from objectives.trial import Trial
-from workers.messages import Reported
-from workers.reporting import Reports
+from bbkb.objectives.machines import Machine, folder_of
+from bbkb.objectives.objective import NAME_CHARACTERS, EvaluationStopped
+from bbkb.objectives.report_lines import ReportLines
+from bbkb.objectives.trial import Trial
+from bbkb.workers.messages import Reported
+from bbkb.workers.reporting import Reports
 
 
 def writes(text: str) -> Callable[[str], int]:

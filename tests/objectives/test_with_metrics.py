@@ -1,4 +1,4 @@
-"""`objectives.goals`: An objective whose metrics are objectives or constraints of a campaign: a
+"""`bbkb.objectives.goals`: An objective whose metrics are objectives or constraints of a campaign: a
 result without them is a failure.
 """
 
@@ -7,13 +7,13 @@ import pickle
 
 import pytest
 
-from objectives.external import call_with
-from objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
-from objectives.returned import MissingValueError, as_evaluation
-from objectives.with_metrics import WithMetrics
+from bbkb.objectives.external import call_with
+from bbkb.objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
+from bbkb.objectives.returned import MissingValueError, as_evaluation
+from bbkb.objectives.with_metrics import WithMetrics
 from tests.present import of_type
-from workers.evaluate import evaluate
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
+from bbkb.workers.evaluate import evaluate
+from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
 
 NEEDED = (("accuracy", "objectives.0"), ("latency", "objectives.1"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.main import main
+from bbkb.orchestrator.cli.main import main
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ from typing import Any
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from objectives.parameters import Range
-from orchestrator.api import Result, tune
-from orchestrator.api.arguments import Space
-from orchestrator.cli.main import app
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import Result, tune
+from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.cli.main import app
 
 LINE: Space = {"x": Range(0.0, 1.0)}
 

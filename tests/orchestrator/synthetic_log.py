@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
     ModelRefreshed,
@@ -25,9 +25,9 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.history.fold import History, fold
+from bbkb.orchestrator.history.fold import History, fold
 from tests.orchestrator.campaign.short_logs import created, opening
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 NASTY_MESSAGES = (
     'ValueError: <script>alert(1)</script>\n  File "train.py", line 3, in <module>\n    fit(x, y)',

@@ -12,28 +12,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.termination import Termination
-from orchestrator.bandit.start.warm_start import UncertaintyStart
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
-from orchestrator.campaign.state import CampaignState
-from orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
-from orchestrator.settings.strategies import build_strategy
-from orchestrator.store.event_store import EventStore
+from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.termination import Termination
+from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
+from bbkb.orchestrator.settings.strategies import build_strategy
+from bbkb.orchestrator.store.event_store import EventStore
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
 from tests.orchestrator.session.parabola import OpenDriver
-from workers.executor import Executor, TakeReports
-from workers.messages import Attempt, FailureKind, Outcome, Success
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
+from bbkb.workers.executor import Executor, TakeReports
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, Success
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 X = np.linspace(0.0, 1.0, 41)
 KERNEL, LAMBDA, EVALUATIONS = RBF(0.15), 0.2, 40

@@ -1,4 +1,4 @@
-"""`orchestrator.credentials`: Credentials in the URL of a database: looked up when a connection is
+"""`bbkb.orchestrator.credentials`: Credentials in the URL of a database: looked up when a connection is
 made, hidden when the URL is written or shown.
 """
 
@@ -7,8 +7,8 @@ import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import credentials
-from orchestrator.credentials import UnsetVariableError, has_password, redact, resolve_url, without_secrets
+from bbkb.orchestrator import credentials
+from bbkb.orchestrator.credentials import UnsetVariableError, has_password, redact, resolve_url, without_secrets
 
 SECRET = "hunter2/s3cret"
 WITH_SECRET = [

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.parameters import Range
-from orchestrator.api import Result, load
-from orchestrator.api.arguments import Space
-from orchestrator.campaign.events import (
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import Result, load
+from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     ModelRefreshed,
@@ -27,14 +27,14 @@ from orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import StopCause, stop_cause
-from orchestrator.session.build import build
-from orchestrator.session.problem import Problem
-from orchestrator.session.replaying import replay_until
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store.runs import Run, open_run
-from orchestrator.store.verify import verify
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.problem import Problem
+from bbkb.orchestrator.session.replaying import replay_until
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store.runs import Run, open_run
+from bbkb.orchestrator.store.verify import verify
 from tests.orchestrator.quick import tune_here
 
 STEPS = 27
@@ -120,7 +120,7 @@ def test_first_trainings_and_pauses_end_in_the_worker_although_the_stop_comes_to
         cause = stop_cause(state, trial)
         return None if cause in at_limits else cause
 
-    monkeypatch.setattr("orchestrator.session.evaluations.stop_cause", stops_nothing_at_a_limit)
+    monkeypatch.setattr("bbkb.orchestrator.session.evaluations.stop_cause", stops_nothing_at_a_limit)
     rule = {**RULE, "first_trials": 12, "first_steps": 3, "finish": 0}
     result = run(tmp_path, early_stopping=rule, budget={"steps": 8 * STEPS})
     events = open_run(result.folder).events()
@@ -246,7 +246,7 @@ def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> Non
                 return module.train(lr, width, folder, watched)
 
             module.train_in_campaign = killed
-            from orchestrator.api import tune
+            from bbkb.orchestrator.api import tune
             tune(killed, module.SPACE, direction="maximize", evaluations=400, progress=False, name="killed",
                  settings={{"workers": {{"executor": "inline"}}, "runs": {str(tmp_path / "runs")!r},
                             "early_stopping": module.RULE, "budget": {{"steps": 540}}}})
@@ -257,7 +257,7 @@ def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> Non
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     folder = next((tmp_path / "runs").glob("killed*"))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
-    again = [sys.executable, "-m", "orchestrator", "resume", str(folder), "--set", "budget.steps=600"]
+    again = [sys.executable, "-m", "bbkb", "resume", str(folder), "--set", "budget.steps=600"]
     resumed = subprocess.run(again, capture_output=True, text=True, timeout=300, env=environment)
     assert resumed.returncode in (0, -signal.SIGKILL), resumed.stderr
     with open_run(folder).store() as store:

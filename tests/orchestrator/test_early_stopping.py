@@ -13,12 +13,12 @@ from typing import Any, cast
 
 import pytest
 
-from objectives.objective import EvaluationStopped
-from orchestrator.api import Result, load
-from orchestrator.campaign.events import TrialStopped
-from orchestrator.report.pictures import figures
-from orchestrator.store.runs import open_run
-from orchestrator.store.verify import verify
+from bbkb.objectives.objective import EvaluationStopped
+from bbkb.orchestrator.api import Result, load
+from bbkb.orchestrator.campaign.events import TrialStopped
+from bbkb.orchestrator.report.pictures import figures
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.store.verify import verify
 from tests.examples import spread
 from tests.executors import HERE, workers_of
 from tests.histories import history_of
@@ -164,8 +164,8 @@ def test_attempts_of_a_trial_share_its_folder(tmp_path: Path) -> None:
 
 ON_RAY = """
     import os, time
-    from objectives.parameters import Range
-    from orchestrator.api import tune
+    from bbkb.objectives.parameters import Range
+    from bbkb.orchestrator.api import tune
 
     def objective(x, report, folder):
         (folder / "pid").write_text(str(os.getpid()))
@@ -233,8 +233,8 @@ def test_killed_evaluation_continues_from_its_checkpoint_and_its_curve_has_no_ga
 
 STOPPED_ON_RAY = """
     import time
-    from objectives.parameters import Range
-    from orchestrator.api import tune
+    from bbkb.objectives.parameters import Range
+    from bbkb.orchestrator.api import tune
 
     def objective(x, report):
         for step in range(1, 61):

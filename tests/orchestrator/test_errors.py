@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.errors import ConfigError
+from bbkb.orchestrator.errors import ConfigError
 
 IPython = pytest.importorskip("IPython")
 

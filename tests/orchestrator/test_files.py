@@ -1,4 +1,4 @@
-"""`orchestrator.files`: Files written whole or not at all: a draft beside the target, synced, then
+"""`bbkb.orchestrator.files`: Files written whole or not at all: a draft beside the target, synced, then
 renamed onto it.
 """
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import files
+from bbkb.orchestrator import files
 
 
 def mode(path: Path) -> int:

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from bbkb import Range
-from objectives.objective import Report
-from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.history.reading import read_history
-from orchestrator.report.page import render
-from orchestrator.serve import views
-from orchestrator.store.runs import open_run
+from bbkb.objectives.objective import Report
+from bbkb.orchestrator.bandit.arms import as_arms
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.report.page import render
+from bbkb.orchestrator.serve import views
+from bbkb.orchestrator.store.runs import open_run
 from tests.examples import spread
 from tests.orchestrator.quick import tune_here
 

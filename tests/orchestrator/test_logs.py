@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator import logs
-from orchestrator.errors import RunError
-from orchestrator.logs import FILE_NAME, JsonFormatter, TextFormatter, log_into
+from bbkb.orchestrator import logs
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.logs import FILE_NAME, JsonFormatter, TextFormatter, log_into
 
 REPOSITORY = Path(__file__).parents[2]
 LOGGER = logging.getLogger("bbkb.test")
@@ -112,7 +112,7 @@ def test_log_without_the_folder_goes_to_standard_error(tmp_path: Path, capsys: p
 
 
 def test_library_users_terminal_stays_silent() -> None:
-    code = "import logging, orchestrator.logs; logging.getLogger('bbkb.session').error('not shown')"
+    code = "import logging, bbkb.orchestrator.logs; logging.getLogger('bbkb.session').error('not shown')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, cwd=REPOSITORY)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

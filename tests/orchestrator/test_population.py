@@ -13,26 +13,26 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.objective import Report
-from objectives.parameters import Choice, Ordered, Range
-from objectives.perturbing import perturb
-from objectives.sampling import make_candidates
-from objectives.space import SearchSpace
-from orchestrator.api import Campaign, Result, load, tune
-from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.results import CurveUpdate, TrialCurve
-from orchestrator.bandit.strategy import Choose, Observation, Pick
-from orchestrator.campaign.events import TrialStopped, TrialSucceeded
-from orchestrator.campaign.trainings.population import Copied, Population
-from orchestrator.history.ancestry import depths, schedule
-from orchestrator.history.status_text import population_parts
-from orchestrator.history.tables import History
-from orchestrator.public import strategies
-from orchestrator.report.pictures import figures
-from orchestrator.report.summary import best_parameters
-from orchestrator.store.lease import Identity
-from orchestrator.store.runs import open_run
-from orchestrator.store.verify import verify
+from bbkb.objectives.objective import Report
+from bbkb.objectives.parameters import Choice, Ordered, Range
+from bbkb.objectives.perturbing import perturb
+from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.api import Campaign, Result, load, tune
+from bbkb.orchestrator.ask_tell.space import Optimizer
+from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
+from bbkb.orchestrator.campaign.events import TrialStopped, TrialSucceeded
+from bbkb.orchestrator.campaign.trainings.population import Copied, Population
+from bbkb.orchestrator.history.ancestry import depths, schedule
+from bbkb.orchestrator.history.status_text import population_parts
+from bbkb.orchestrator.history.tables import History
+from bbkb import strategies
+from bbkb.orchestrator.report.pictures import figures
+from bbkb.orchestrator.report.summary import best_parameters
+from bbkb.orchestrator.store.lease import Identity
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.store.verify import verify
 from tests.executors import HERE, workers_of
 from tests.histories import history_of
 from tests.waiting import wait_until
@@ -68,7 +68,7 @@ def check(folder: Path, history: History) -> None:
     """Check that the log is sound, and that each finished training followed its recorded schedule."""
     with open_run(folder).store() as store:
         assert verify(store, folder.name).problems == []
-    command = [sys.executable, "-m", "orchestrator", "replay", str(folder)]
+    command = [sys.executable, "-m", "bbkb", "replay", str(folder)]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": ROOT}, check=True, capture_output=True, text=True)
     assert "all results are equal" in done.stdout
     for row in history.succeeded:
@@ -153,7 +153,7 @@ ON_RAY = """
     from pathlib import Path
     sys.path.insert(0, ROOT)
     from tests.orchestrator.test_population import PBT, SPACE
-    from orchestrator.api import tune
+    from bbkb.orchestrator.api import tune
 
     def slow(h0, h1, report, folder):
         sys.path.insert(0, ROOT)  # a worker of the cluster does not know the tests
@@ -204,7 +204,7 @@ def test_killed_coordinator_loses_and_duplicates_nothing(
         process.kill()
         process.wait()
     if executor == "inline":
-        command = [sys.executable, "-m", "orchestrator", "resume", str(folder)]
+        command = [sys.executable, "-m", "bbkb", "resume", str(folder)]
         subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}, check=True, capture_output=True)
     assert len(history_of(load(folder)).sessions) == 2
     history = history_of(load(folder))

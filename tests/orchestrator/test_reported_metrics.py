@@ -13,17 +13,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from objectives.objective import Report
-from objectives.parameters import Range
-from orchestrator.api import Result, tune
-from orchestrator.campaign.event_json import body_of, event_of
-from orchestrator.campaign.events import ReportsArrived, TrialSucceeded
-from orchestrator.campaign.trainings.reports import StepReport
-from orchestrator.history.export import export
-from orchestrator.history.fold import History
-from orchestrator.history.one_trial import describe_trial
-from orchestrator.interop.trackers import _report_rows
-from orchestrator.report.curves import learning_curves, metric_curves
+from bbkb.objectives.objective import Report
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import Result, tune
+from bbkb.orchestrator.campaign.event_json import body_of, event_of
+from bbkb.orchestrator.campaign.events import ReportsArrived, TrialSucceeded
+from bbkb.orchestrator.campaign.trainings.reports import StepReport
+from bbkb.orchestrator.history.export import export
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.one_trial import describe_trial
+from bbkb.orchestrator.interop.trackers import _report_rows
+from bbkb.orchestrator.report.curves import learning_curves, metric_curves
 from tests.executors import HERE
 from tests.histories import history_of
 from tests.present import present
@@ -107,7 +107,7 @@ def test_page_gets_the_metrics_of_reports(history: History) -> None:
 def test_reports_that_are_too_many_are_left_out_with_their_metrics(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orchestrator.history.one_trial.MOST_REPORTS", 2)
+    monkeypatch.setattr("bbkb.orchestrator.history.one_trial.MOST_REPORTS", 2)
     described = present(describe_trial(history, 1))
     assert [step for step, _ in described["reports"]] == [*described["report_metrics"]] == [2, 3]
 

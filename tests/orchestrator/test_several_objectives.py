@@ -9,29 +9,29 @@ from typing import Any
 import pytest
 import yaml
 
-from objectives.objective import Report
-from objectives.parameters import Range
-from orchestrator.api import Result, load, tune
-from orchestrator.campaign.event_json import body_of
-from orchestrator.campaign.events import CampaignCreated, TrialSucceeded
-from orchestrator.campaign.trial_result import TrialResult
-from orchestrator.display.live import rows
-from orchestrator.errors import RunError
-from orchestrator.history.status_text import headline
-from orchestrator.report.comparison import best_steps
-from orchestrator.report.figure import Spec
-from orchestrator.report.page import trial_table
-from orchestrator.report.pictures import figures
-from orchestrator.report.progress import best_so_far
-from orchestrator.report.summary import best_parameters, summary_cards
-from orchestrator.serve.feed import Feed
-from orchestrator.serve.sources import Sources
-from orchestrator.serve.views import pictures, trials, update
-from orchestrator.session.build import build
-from orchestrator.session.replaying import replay_until
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store.runs import open_run
-from orchestrator.store.verify import verify
+from bbkb.objectives.objective import Report
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import Result, load, tune
+from bbkb.orchestrator.campaign.event_json import body_of
+from bbkb.orchestrator.campaign.events import CampaignCreated, TrialSucceeded
+from bbkb.orchestrator.campaign.trial_result import TrialResult
+from bbkb.orchestrator.display.live import rows
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.history.status_text import headline
+from bbkb.orchestrator.report.comparison import best_steps
+from bbkb.orchestrator.report.figure import Spec
+from bbkb.orchestrator.report.page import trial_table
+from bbkb.orchestrator.report.pictures import figures
+from bbkb.orchestrator.report.progress import best_so_far
+from bbkb.orchestrator.report.summary import best_parameters, summary_cards
+from bbkb.orchestrator.serve.feed import Feed
+from bbkb.orchestrator.serve.sources import Sources
+from bbkb.orchestrator.serve.views import pictures, trials, update
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.replaying import replay_until
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.store.verify import verify
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
 

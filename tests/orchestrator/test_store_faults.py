@@ -18,15 +18,15 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import SessionClosed
-from orchestrator.cli.main import app
-from orchestrator.errors import FencedError, StoreError
-from orchestrator.store import database
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.lease import Heartbeat, take
-from orchestrator.store.runs import open_run
-from orchestrator.store.verify import verify
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import SessionClosed
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import FencedError, StoreError
+from bbkb.orchestrator.store import database
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.lease import Heartbeat, take
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.store.verify import verify
 from tests.postgresql import Server
 
 REPOSITORY = Path(__file__).parents[2]
@@ -35,11 +35,11 @@ PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-c
 
 STORES = """
     import resource, sys
-    from orchestrator.errors import StoreError
-    from orchestrator.campaign.endings import SessionOutcome
-    from orchestrator.campaign.events import SessionClosed
-    from orchestrator.store.lease import take
-    from orchestrator.store.event_store import EventStore
+    from bbkb.orchestrator.errors import StoreError
+    from bbkb.orchestrator.campaign.endings import SessionOutcome
+    from bbkb.orchestrator.campaign.events import SessionClosed
+    from bbkb.orchestrator.store.lease import take
+    from bbkb.orchestrator.store.event_store import EventStore
 
     def fill(store, writer, most):
         written = 0

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
     TrialFailed,
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.session.problem import Problem, replay
+from bbkb.orchestrator.session.problem import Problem, replay
 from tests.orchestrator.session.parabola import Campaign, OpenDriver, Parabola
 
 EVALUATIONS = 25

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.wording import duration, iso, moment, plural, printable, rounded
+from bbkb.orchestrator.wording import duration, iso, moment, plural, printable, rounded
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,12 @@
-"""Evaluations for the tests of `workers.evaluate` and `workers.limits`."""
+"""Evaluations for the tests of `bbkb.workers.evaluate` and `bbkb.workers.limits`."""
 
 import pickle
 from collections.abc import Callable
 from typing import Any
 
-from objectives.objective import Evaluation, Parameters, Report
-from workers.evaluate import MESSAGE_CHARACTERS, evaluate
-from workers.messages import Attempt, Failure, Limits, Outcome, Reported
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers.evaluate import MESSAGE_CHARACTERS, evaluate
+from bbkb.workers.messages import Attempt, Failure, Limits, Outcome, Reported
 
 UNLIMITED = Limits()
 

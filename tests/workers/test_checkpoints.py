@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workers.checkpoints import (
+from bbkb.workers.checkpoints import (
     Checkpoints,
     begin_with_copy,
     checkpoints_in,

@@ -1,4 +1,4 @@
-"""`workers.children`: all processes that an evaluation has started are ended with it, including
+"""`bbkb.workers.children`: all processes that an evaluation has started are ended with it, including
 detached ones.
 """
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.waiting import is_alive, wait_until
-from workers.children import end_children
+from bbkb.workers.children import end_children
 
 
 def pid_written(file: Path) -> int:

@@ -1,4 +1,4 @@
-"""`workers.clock`: Wall-clock time that passes steadily, also when the machine's clock is changed
+"""`bbkb.workers.clock`: Wall-clock time that passes steadily, also when the machine's clock is changed
 while a process runs.
 """
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from workers.clock import SteadyClock
+from bbkb.workers.clock import SteadyClock
 
 
 def test_steady_clock_ignores_changes_of_the_machines_clock(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""`workers.evaluate`: Runs one attempt under its limits and turns every result or failure into an
+"""`bbkb.workers.evaluate`: Runs one attempt under its limits and turns every result or failure into an
 `Outcome`.
 """
 
@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.command import CommandFailedError
-from objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
+from bbkb.objectives.command import CommandFailedError
+from bbkb.objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
 from tests.present import of_type
 from tests.workers.evaluations import (
     UNLIMITED,
@@ -26,9 +26,9 @@ from tests.workers.evaluations import (
     outcome_of_raising,
     outcome_of_value,
 )
-from workers.evaluate import evaluate, summary_of, worker_name
-from workers.messages import Attempt, FailureKind, Outcome, Reported, Stopped, Success
-from workers.reporting import RECORDED_WHOLE
+from bbkb.workers.evaluate import evaluate, summary_of, worker_name
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, Reported, Stopped, Success
+from bbkb.workers.reporting import RECORDED_WHOLE
 
 
 def test_evaluation_becomes_a_success_with_all_it_reported() -> None:

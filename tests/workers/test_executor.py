@@ -11,11 +11,11 @@ from typing import cast
 import pytest
 from ray import cloudpickle
 
-from objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.objective import Evaluation, Parameters, Report
 from tests.executors import HERE, executor_here
 from tests.present import of_type
-from workers.executor import TRAITS, Executor
-from workers.messages import (
+from bbkb.workers.executor import TRAITS, Executor
+from bbkb.workers.messages import (
     Attempt,
     Failure,
     FailureKind,
@@ -26,9 +26,9 @@ from workers.messages import (
     Stopped,
     Success,
 )
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Kind, Placement
-from workers.output_files import output_file, read_end, running_folder
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.places import Kind, Placement
+from bbkb.workers.output_files import output_file, read_end, running_folder
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

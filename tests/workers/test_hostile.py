@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 from ray import cloudpickle
 
-from objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.objective import Evaluation, Parameters, Report
 from tests.present import of_type
 from tests.waiting import drain, wait_until
-from workers.messages import Attempt, Failure, FailureKind, Limits, Success
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Kind, Placement
-from workers.surroundings import DAMAGED_AFTER
+from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Success
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.places import Kind, Placement
+from bbkb.workers.surroundings import DAMAGED_AFTER
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

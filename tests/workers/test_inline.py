@@ -1,4 +1,4 @@
-"""`workers.inline`: Evaluates in this process, one at a time: for debugging, for tests and for
+"""`bbkb.workers.inline`: Evaluates in this process, one at a time: for debugging, for tests and for
 machines without Ray.
 """
 
@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from objectives.objective import Evaluation, Parameters, Report
-from workers.inline import InlineExecutor
-from workers.messages import Attempt, Limits, Success
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers.inline import InlineExecutor
+from bbkb.workers.messages import Attempt, Limits, Success
 
 
 class InterruptedOnce:

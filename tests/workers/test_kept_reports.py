@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.objective import Evaluation, Parameters, Report
 from tests.workers.evaluations import UNLIMITED, Doing, Published
-from workers.evaluate import evaluate
-from workers.kept_reports import FILE
-from workers.messages import Attempt, Failure, Reported, Success
+from bbkb.workers.evaluate import evaluate
+from bbkb.workers.kept_reports import FILE
+from bbkb.workers.messages import Attempt, Failure, Reported, Success
 
 
 def attempt_of(

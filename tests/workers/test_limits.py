@@ -1,4 +1,4 @@
-"""`workers.limits`: time, memory and interrupts of an evaluation."""
+"""`bbkb.workers.limits`: time, memory and interrupts of an evaluation."""
 
 import contextlib
 import os
@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectives.machines import RANK_VARIABLES
-from objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.machines import RANK_VARIABLES
+from bbkb.objectives.objective import Evaluation, Parameters, Report
 from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of
-from workers.evaluate import evaluate
-from workers.limits import HostInterruptError, grace_seconds
-from workers.messages import Attempt, FailureKind, Limits, Outcome, Success
+from bbkb.workers.evaluate import evaluate
+from bbkb.workers.limits import HostInterruptError, grace_seconds
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, Success
 
 
 def test_rank_variables_of_the_workers_parent_do_not_reach_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,11 @@
-"""`workers.messages`: outcomes that a worker of an older version has pickled."""
+"""`bbkb.workers.messages`: outcomes that a worker of an older version has pickled."""
 
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields
 
 import pytest
 
-from workers.messages import Failure, FailureKind, Outcome, Stopped, Success
+from bbkb.workers.messages import Failure, FailureKind, Outcome, Stopped, Success
 
 _OUTCOMES = (
     Success(3, 2, 0.5, 0.0, 1.0, "w", {"size": 4.0}, output="epoch 1"),

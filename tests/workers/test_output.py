@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.processes import run_python
-from workers.output import copy_thread
-from workers.output_files import OutputFile, find_output, read_end, running_folder
+from bbkb.workers.output import copy_thread
+from bbkb.workers.output_files import OutputFile, find_output, read_end, running_folder
 
 BEGINNING = """
 import os, subprocess, sys, warnings
 from pathlib import Path
-from workers.messages import Attempt
-from workers.output import keep_output
-from workers.output_files import find_output, read_end
+from bbkb.workers.messages import Attempt
+from bbkb.workers.output import keep_output
+from bbkb.workers.output_files import find_output, read_end
 trials = Path(sys.argv[1])
 
 def output(trial, attempt=1):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from workers.output_files import (
+from bbkb.workers.output_files import (
     HEADER_BYTES,
     KEPT_BYTES,
     OutputFile,

@@ -1,4 +1,4 @@
-"""`workers.simulated`: evaluations in virtual time: an hour of a campaign on any number of workers
+"""`bbkb.workers.simulated`: evaluations in virtual time: an hour of a campaign on any number of workers
 takes as long as its table look-ups.
 """
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Attempt, Failure, FailureKind, Outcome, Success
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers.messages import Attempt, Failure, FailureKind, Outcome, Success
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 SECOND = DurationModel()
 NEVER = Failures()

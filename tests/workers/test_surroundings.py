@@ -1,4 +1,4 @@
-"""Tests of `workers.surroundings`: the state of a process is restored after an evaluation."""
+"""Tests of `bbkb.workers.surroundings`: the state of a process is restored after an evaluation."""
 
 import gc
 import io
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from workers.messages import Failure, FailureKind, Outcome, Success
-from workers.surroundings import DAMAGED_AFTER, Streak, restore_surroundings
+from bbkb.workers.messages import Failure, FailureKind, Outcome, Success
+from bbkb.workers.surroundings import DAMAGED_AFTER, Streak, restore_surroundings
 
 
 def read_surroundings() -> dict[str, Any]:

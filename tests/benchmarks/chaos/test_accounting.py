@@ -6,11 +6,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.chaos.accounting import SEVERAL, Account, Kill, Victim, account
-from benchmarks.chaos.campaign import Plan
-from benchmarks.chaos.objective import Execution, duration
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import (
     Event,
     SessionClosed,
     SessionOpened,
@@ -18,7 +15,10 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.rules import Rules
+from benchmarks.chaos.accounting import SEVERAL, Account, Kill, Victim, account
+from benchmarks.chaos.campaign import Plan
+from benchmarks.chaos.objective import Execution, duration
 
 SEEDS = {100: 0, 101: 1}  # of two trials
 

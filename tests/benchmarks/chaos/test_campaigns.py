@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from bbkb.orchestrator.campaign.events import SessionClosed
 from benchmarks.chaos.accounting import Victim, account
 from benchmarks.chaos.campaign import Campaign, Plan
 from benchmarks.chaos.cluster import Cluster
 from benchmarks.chaos.course import Course, Monkey, Result, Setting, settings
 from benchmarks.chaos.objective import executions
 from benchmarks.chaos.processes import program_of, wait_for
-from orchestrator.campaign.events import SessionClosed
 from tests.ray_limits import NEEDS_PATH_WITHOUT_SPACES
 
 pytestmark = [

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from objectives.problems.cell_features import Encoding, encode_cells
-from objectives.problems.cells import CONVOLUTION, POOLING, Cell, CellSet, cells_of
+from bbkb.objectives.problems.cell_features import Encoding, encode_cells
+from bbkb.objectives.problems.cells import CONVOLUTION, POOLING, Cell, CellSet, cells_of
 
 ALL = cells_of(5)
 

@@ -1,12 +1,12 @@
-"""`objectives.problems.regression`: regression data sets as bandit problems."""
+"""`bbkb.objectives.problems.regression`: regression data sets as bandit problems."""
 
 import numpy as np
 import pytest
 
-from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError, Report
-from objectives.problems.datasets import Regression
-from objectives.problems.regression import Abalone, Cadata
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.objectives.problems.datasets import Regression
+from bbkb.objectives.problems.regression import Abalone, Cadata
 
 
 def test_data_set_is_standardized_and_its_target_scaled_to_the_unit_interval(
@@ -18,8 +18,8 @@ def test_data_set_is_standardized_and_its_target_scaled_to_the_unit_interval(
         rng = np.random.default_rng(0)
         names = tuple("abcdefgh")
         stand_in = Regression(names, rng.random((50, 8)), rng.random(50) * 28 + 1, "a stand-in")
-        monkeypatch.setattr("objectives.problems.regression.load_abalone", lambda source: stand_in)
-        monkeypatch.setattr("objectives.problems.regression.load_cadata", lambda source: stand_in)
+        monkeypatch.setattr("bbkb.objectives.problems.regression.load_abalone", lambda source: stand_in)
+        monkeypatch.setattr("bbkb.objectives.problems.regression.load_cadata", lambda source: stand_in)
     for options in (Abalone(), Cadata()):
         table = options.load(source)
         assert table.features.shape[1] == 8

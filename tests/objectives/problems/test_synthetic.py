@@ -1,4 +1,4 @@
-"""`objectives.problems.synthetic`: Functions with a formula: the papers' test functions, with
+"""`bbkb.objectives.problems.synthetic`: Functions with a formula: the papers' test functions, with
 optional noise and delay.
 """
 
@@ -7,9 +7,9 @@ import time
 import numpy as np
 import pytest
 
-from objectives.objective import Report
-from objectives.problems.synthetic import Branin, Sine, branin, sine
-from objectives.sampling import make_candidates
+from bbkb.objectives.objective import Report
+from bbkb.objectives.problems.synthetic import Branin, Sine, branin, sine
+from bbkb.objectives.sampling import make_candidates
 
 
 @pytest.mark.parametrize("objective", [Sine(noise_std=0.0), Branin(noise_std=0.0)])

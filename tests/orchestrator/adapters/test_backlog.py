@@ -2,9 +2,9 @@
 
 from collections import deque
 
-from objectives.parameters import Range
-from orchestrator.adapters.backlog import Backlog, Result
-from orchestrator.ask_tell.space import Optimizer
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.adapters.backlog import Backlog, Result
+from bbkb.orchestrator.ask_tell.space import Optimizer
 
 
 def test_results_that_wait_in_a_pickle_of_version_0_2_0_are_learned() -> None:

@@ -9,10 +9,10 @@ import pytest
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
-from objectives.parameters import Choice, Range
-from orchestrator.adapters.optuna import BBKBSampler, space_of, to_optuna, to_ours
-from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.results import TrialCurve
+from bbkb.objectives.parameters import Choice, Range
+from bbkb.orchestrator.adapters.optuna import BBKBSampler, space_of, to_optuna, to_ours
+from bbkb.orchestrator.ask_tell.space import Optimizer
+from bbkb.orchestrator.bandit.results import TrialCurve
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of, model_of, view_of
 from tests.present import present

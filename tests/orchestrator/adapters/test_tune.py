@@ -15,15 +15,15 @@ from ray import cloudpickle, tune
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import ASHAScheduler
 
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Range
-from objectives.space import SearchSpace
-from orchestrator.adapters.backlog import Backlog
-from orchestrator.adapters.tune import BBKBSearch
-from orchestrator.adapters.tune_space import TuneSpace
-from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.results import TrialCurve
-from orchestrator.settings.imported import read_tune
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Range
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.adapters.backlog import Backlog
+from bbkb.orchestrator.adapters.tune import BBKBSearch
+from bbkb.orchestrator.adapters.tune_space import TuneSpace
+from bbkb.orchestrator.ask_tell.space import Optimizer
+from bbkb.orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.settings.imported import read_tune
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.ask_tell.searches import curves_of
 from tests.present import present

@@ -1,4 +1,4 @@
-"""`orchestrator.api.arguments`: arguments of `tune` and `Campaign` are settings of a campaign file."""
+"""`bbkb.orchestrator.api.arguments`: arguments of `tune` and `Campaign` are settings of a campaign file."""
 
 from typing import Any, get_type_hints
 
@@ -6,10 +6,10 @@ import jedi
 import pytest
 
 from bbkb import Campaign, Constraint, Objective, Range
-from orchestrator.api.arguments import Space
-from orchestrator.errors import ConfigError
-from orchestrator.settings.model import Settings
-from orchestrator.settings.typed_sections import CampaignSections
+from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.typed_sections import CampaignSections
 from tests.orchestrator.settings.typed_sections_source import FILE, source
 
 SPACE: Space = {"x": Range(0.0, 1.0)}

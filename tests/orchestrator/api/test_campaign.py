@@ -11,12 +11,12 @@ from typing import Any, cast
 
 import pytest
 
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Range
-from orchestrator.api import Campaign, Result, TrialResult, load, tune
-from orchestrator.api.arguments import Space
-from orchestrator.bandit.strategies.uniform import Uniform
-from orchestrator.errors import ConfigError, RunError, UserError
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Range
+from bbkb.orchestrator.api import Campaign, Result, TrialResult, load, tune
+from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.errors import ConfigError, RunError, UserError
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.quick import LINE, tune_here
 
@@ -206,8 +206,8 @@ def test_submit_without_a_cluster_names_the_requirement(
 
 
 SCRIPT = """
-    from objectives.parameters import Range
-    from orchestrator.api import tune
+    from bbkb.objectives.parameters import Range
+    from bbkb.orchestrator.api import tune
 
     SCALE = 2.0
 
@@ -233,7 +233,7 @@ def test_script_with_functions_of_its_own_runs_on_ray_and_resumes(
     done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split()[-2:] == ["finished", "6"]
     (folder,) = (tmp_path / "runs").glob("objective-*")
-    again = [sys.executable, "-m", "orchestrator", "resume", str(folder), "--set", "budget.evaluations=8"]
+    again = [sys.executable, "-m", "bbkb", "resume", str(folder), "--set", "budget.evaluations=8"]
     subprocess.run(again, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert len(load(folder)) == 8
 

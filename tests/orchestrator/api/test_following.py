@@ -1,13 +1,13 @@
-"""`orchestrator.api.following`: results are delivered once, with the parameters of their trials."""
+"""`bbkb.orchestrator.api.following`: results are delivered once, with the parameters of their trials."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.api.following import delivering
-from orchestrator.campaign.events import ContinuedTrial, Event, TrialsContinued, TrialStopped
-from orchestrator.campaign.trial_result import TrialResult
-from orchestrator.store.runs import Run
+from bbkb.orchestrator.api.following import delivering
+from bbkb.orchestrator.campaign.events import ContinuedTrial, Event, TrialsContinued, TrialStopped
+from bbkb.orchestrator.campaign.trial_result import TrialResult
+from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.campaign.short_logs import batch, dispatch, session, success
 
 OPENED = session(slots=1)

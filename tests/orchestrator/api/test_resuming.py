@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import pytest
 
-from objectives.parameters import Range
-from orchestrator.api import Result, TrialResult, load, tune
-from orchestrator.api.arguments import Space
-from orchestrator.api.campaign import Campaign
-from orchestrator.errors import HeldError, RunError, UserError
-from orchestrator.store.lease import take
-from orchestrator.store.runs import open_run
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import Result, TrialResult, load, tune
+from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.api.campaign import Campaign
+from bbkb.orchestrator.errors import HeldError, RunError, UserError
+from bbkb.orchestrator.store.lease import take
+from bbkb.orchestrator.store.runs import open_run
 from tests.histories import history_of
 
 SPACE: Space = {"x": Range(0.0, 1.0)}

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from orchestrator.ask_tell.candidates import CandidateOptimizer
-from orchestrator.ask_tell.search import Search
-from orchestrator.ask_tell.space import Optimizer
-from orchestrator.bandit.results import TrialCurve
-from orchestrator.bandit.start.warm_start import DataStart, with_warm_start
-from orchestrator.bandit.strategy import AnyStrategy
-from orchestrator.settings.strategies import build_strategy
+from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
+from bbkb.orchestrator.ask_tell.search import Search
+from bbkb.orchestrator.ask_tell.space import Optimizer
+from bbkb.orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.bandit.start.warm_start import DataStart, with_warm_start
+from bbkb.orchestrator.bandit.strategy import AnyStrategy
+from bbkb.orchestrator.settings.strategies import build_strategy
 
 Kind = TypeVar("Kind", Optimizer, CandidateOptimizer)
 

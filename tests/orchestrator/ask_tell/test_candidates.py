@@ -1,4 +1,4 @@
-"""`orchestrator.ask_tell.candidates`: `CandidateOptimizer`: ask and tell rows of an array, without
+"""`bbkb.orchestrator.ask_tell.candidates`: `CandidateOptimizer`: ask and tell rows of an array, without
 a campaign.
 """
 
@@ -15,10 +15,10 @@ import pandas
 import pytest
 
 from bbkb import CandidateOptimizer, Optimizer, strategies
-from orchestrator.ask_tell import candidates
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.ask_tell import candidates
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from tests.examples import spread
 from tests.orchestrator.ask_tell.searches import reloaded, search_of, view_of, with_options
 

@@ -1,4 +1,4 @@
-"""`orchestrator.ask_tell.learner`: A strategy between ask and tell: its state, what is in flight,
+"""`bbkb.orchestrator.ask_tell.learner`: A strategy between ask and tell: its state, what is in flight,
 and the results that the state does not contain yet.
 """
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb import CandidateOptimizer
-from orchestrator.bandit.strategy import is_grown
+from bbkb.orchestrator.bandit.strategy import is_grown
 from tests.orchestrator.ask_tell.searches import model_of, search_of, with_options
 
 X = np.random.default_rng(0).random((120, 2))

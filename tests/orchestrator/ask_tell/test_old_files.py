@@ -8,8 +8,8 @@ import pytest
 from bbkb import CandidateOptimizer
 
 OLD = {  # strategy → old name of a module that its pickle refers to, and the new name
-    "gp_threds": (b"orchestrator.bandit.strategies.gp_threds", b"orchestrator.bandit.papers.gp_threds"),
-    "compressed_ei": (b"orchestrator.bandit.exact.compressed", b"orchestrator.bandit.papers.compressed"),
+    "gp_threds": (b"bbkb.orchestrator.bandit.strategies.gp_threds", b"bbkb.orchestrator.bandit.papers.gp_threds"),
+    "compressed_ei": (b"bbkb.orchestrator.bandit.exact.compressed", b"bbkb.orchestrator.bandit.papers.compressed"),
 }
 
 
@@ -29,4 +29,4 @@ def test_pickled_optimizer_is_read_by_the_old_names_of_its_modules(strategy: str
 
 def test_module_that_never_existed_is_not_found() -> None:
     with pytest.raises(ModuleNotFoundError):
-        __import__("orchestrator.bandit.strategies.unheard_of")
+        __import__("bbkb.orchestrator.bandit.strategies.unheard_of")

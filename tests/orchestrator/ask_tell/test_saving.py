@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from bbkb import CandidateOptimizer, Choice, Optimizer, Range
-from objectives.parameters import Parameter
+from bbkb.objectives.parameters import Parameter
 
 ODD: tuple[Any, ...] = (None, -1, 10**400, 0.5, "", "m:X", [], [[]], {}, {"name": "m:X"}, True, [None], "\ud800")
 STRATEGY = """
 from dataclasses import dataclass
 from pathlib import Path
-from orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.bandit.strategies.uniform import Uniform
 
 Path(__file__).with_name("executed").touch()
 

@@ -1,17 +1,17 @@
-"""`orchestrator.ask_tell.search`: the log of a search can be repeated, and gives the same search."""
+"""`bbkb.orchestrator.ask_tell.search`: the log of a search can be repeated, and gives the same search."""
 
 from typing import Any
 
 import pytest
 
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Range
-from objectives.space import SearchSpace
-from orchestrator.ask_tell.memory import ArmResult
-from orchestrator.ask_tell.saving import dump_log, read_log
-from orchestrator.ask_tell.search import Search
-from orchestrator.ask_tell.setup import SearchSetup
-from orchestrator.campaign.goals import CampaignGoals
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Range
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.ask_tell.memory import ArmResult
+from bbkb.orchestrator.ask_tell.saving import dump_log, read_log
+from bbkb.orchestrator.ask_tell.search import Search
+from bbkb.orchestrator.ask_tell.setup import SearchSetup
+from bbkb.orchestrator.campaign.goals import CampaignGoals
 from tests.orchestrator.ask_tell.searches import chosen_strategy
 
 

@@ -16,11 +16,11 @@ import pytest
 from numpy.typing import NDArray
 
 from bbkb import CandidateOptimizer, Choice, Objective, Optimizer, Ordered, Range
-from objectives.conditions import Scalar
-from objectives.objective import ObjectiveError
-from objectives.parameters import Space
-from orchestrator.ask_tell import space as space_module
-from orchestrator.bandit.arms import Arms
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Space
+from bbkb.orchestrator.ask_tell import space as space_module
+from bbkb.orchestrator.bandit.arms import Arms
 from tests.orchestrator.ask_tell.searches import reloaded
 
 Search: Any = Optimizer  # called as its signature forbids, too

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from orchestrator.bandit.kernels import KERNELS
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.batch import BatchPosterior
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from bbkb.orchestrator.bandit.kernels import KERNELS
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from tests.examples import examples
 
 settings.register_profile("bandit", max_examples=examples(25), deadline=None, derandomize=True)

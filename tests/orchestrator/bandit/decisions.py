@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.sparse.all_arms import PlacedArms
-from orchestrator.bandit.strategy import Choose, Decision
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.sparse.all_arms import PlacedArms
+from bbkb.orchestrator.bandit.strategy import Choose, Decision
 
 
 def array(arms: Floats | PlacedArms) -> Floats:

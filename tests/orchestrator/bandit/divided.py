@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.kernels import Kernel
-from orchestrator.bandit.sparse.all_arms import LocalBlocks
-from orchestrator.bandit.sparse.blocks import Block
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.kernels import Kernel
+from bbkb.orchestrator.bandit.sparse.all_arms import LocalBlocks
+from bbkb.orchestrator.bandit.sparse.blocks import Block
 
 
 class Divided:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.sparse import argmax_queue, goal_queue
-from orchestrator.bandit.sparse.argmax_queue import FIRST_NEAR, NOTHING, ArgmaxQueue, RemainingArms, ScoredArms
-from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.scalarization import Scalarizing
-from orchestrator.bandit.sparse.state import SparseState
-from orchestrator.bandit.sparse.termination import Bracket, LocalDrift
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Decision
+from bbkb.orchestrator.bandit.arrays import Indices
+from bbkb.orchestrator.bandit.sparse import argmax_queue, goal_queue
+from bbkb.orchestrator.bandit.sparse.argmax_queue import FIRST_NEAR, NOTHING, ArgmaxQueue, RemainingArms, ScoredArms
+from bbkb.orchestrator.bandit.sparse.picking import Picking
+from bbkb.orchestrator.bandit.sparse.scalarization import Scalarizing
+from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.sparse.termination import Bracket, LocalDrift
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Decision
 
 
 class EagerQueue:

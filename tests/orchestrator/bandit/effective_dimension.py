@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.kernels import Kernel
-from orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.kernels import Kernel
+from bbkb.orchestrator.bandit.pulls import Pulls
 
 
 def effective_dimension(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> float:

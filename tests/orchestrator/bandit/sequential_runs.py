@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.strategy import AnyStrategy, Choose, Observation, Pick
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, Observation, Pick
 from tests.orchestrator.bandit.decisions import choice
 
 

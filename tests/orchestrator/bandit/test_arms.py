@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms, as_arms, feature_extents
+from bbkb.orchestrator.bandit.arms import Arms, as_arms, feature_extents
 
 
 def test_feature_is_its_own_parameter_by_default() -> None:

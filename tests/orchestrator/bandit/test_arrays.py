@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arrays import read_only, same
+from bbkb.orchestrator.bandit.arrays import read_only, same
 
 
 @dataclass(frozen=True, eq=False)

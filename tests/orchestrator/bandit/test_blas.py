@@ -8,10 +8,10 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from bbkb import Optimizer, Range, tune
-from orchestrator.bandit.blas import blas_threads, limit_threads
-from orchestrator.bandit.strategies.model_free import ModelFreeState
-from orchestrator.bandit.strategies.uniform import Uniform
-from orchestrator.bandit.strategy import Decision
+from bbkb.orchestrator.bandit.blas import blas_threads, limit_threads
+from bbkb.orchestrator.bandit.strategies.model_free import ModelFreeState
+from bbkb.orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.bandit.strategy import Decision
 
 
 def threads_now() -> set[int]:

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from orchestrator.bandit.checks import refusal, require, sequential_refusal
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, initial_state
-from orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.checks import refusal, require, sequential_refusal
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import SparseState, initial_state
+from bbkb.orchestrator.bandit.strategy import Observation, Wait
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.curves import Curves, CurveValues, is_pair, pair_numbers, trials_and_steps
-from orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.bandit.curves import Curves, CurveValues, is_pair, pair_numbers, trials_and_steps
+from bbkb.orchestrator.bandit.results import TrialCurve
 
 
 def curve_of(steps: list[int]) -> TrialCurve:

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.kernels`: Covariance functions k(x, x'), one frozen dataclass each."""
+"""`bbkb.orchestrator.bandit.kernels`: Covariance functions k(x, x'), one frozen dataclass each."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from pydantic import TypeAdapter
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import kernels as oracle
 
-from orchestrator.bandit import kernels as kernels_module
-from orchestrator.bandit.kernels import KERNELS, RBF, AnyKernel, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit import kernels as kernels_module
+from bbkb.orchestrator.bandit.kernels import KERNELS, RBF, AnyKernel, Linear, Matern32, Matern52
 
 ORACLES: dict[type[AnyKernel], Any] = {
     RBF: lambda scale: oracle.RBF(scale),

@@ -12,11 +12,11 @@ import pytest
 from annotated_types import Ge, Gt, Lt
 from typing_extensions import Doc
 
-from orchestrator.bandit.kernels import KERNELS, RBF, Linear
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.options import AnyNumber, Like, check_options, documentation_of, excerpt
-from orchestrator.bandit.start.warm_start import WARM_STARTS
-from orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.kernels import KERNELS, RBF, Linear
+from bbkb.orchestrator.bandit.model.model import Model
+from bbkb.orchestrator.bandit.options import AnyNumber, Like, check_options, documentation_of, excerpt
+from bbkb.orchestrator.bandit.start.warm_start import WARM_STARTS
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 
 LISTED: dict[str, tuple[type[Any], str]] = {
     **{name: (cls, "strategy") for name, cls in STRATEGIES.items()},

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.results import LARGEST_REWARD
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.results import LARGEST_REWARD
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(-9, 9))))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     Event,
@@ -15,10 +15,10 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.campaign.state import CampaignState, is_final
-from orchestrator.campaign.transitions import apply
-from orchestrator.store.versions import rules_of_version_2
-from workers.messages import Failure, FailureKind
+from bbkb.orchestrator.campaign.state import CampaignState, is_final
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.store.versions import rules_of_version_2
+from bbkb.workers.messages import Failure, FailureKind
 
 
 def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:

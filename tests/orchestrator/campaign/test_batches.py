@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.commands import (
+from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.campaign.commands import (
     Ask,
     Await,
     Begin,
@@ -15,12 +15,12 @@ from orchestrator.campaign.commands import (
     QueuedAttempt,
     Tell,
 )
-from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import SessionClosed, StopRequested
-from orchestrator.campaign.policy import MOST_PICKS, decide
-from orchestrator.campaign.rules import Rules
-from orchestrator.campaign.state import CampaignState, Session, Totals
-from orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import SessionClosed, StopRequested
+from bbkb.orchestrator.campaign.policy import MOST_PICKS, decide
+from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.state import CampaignState, Session, Totals
+from bbkb.orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -32,7 +32,7 @@ from tests.orchestrator.campaign.short_logs import (
     session,
     success,
 )
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 
 def test_large_batch_is_chosen_in_parts_and_learned_whole() -> None:

@@ -2,13 +2,13 @@
 
 import pytest
 
-from orchestrator.campaign.commands import Await, Close, Dispatch, QueuedAttempt, Stop, Tell
-from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import Event, SessionClosed, StopRequested
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.campaign.commands import Await, Close, Dispatch, QueuedAttempt, Stop, Tell
+from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import Event, SessionClosed, StopRequested
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, refresh, session, success
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 
 def test_target_stops_the_campaign_after_running_evaluations() -> None:

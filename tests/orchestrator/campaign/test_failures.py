@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from orchestrator.campaign.failures import MOST_GROUPS, FailureGroups
+from bbkb.orchestrator.campaign.failures import MOST_GROUPS, FailureGroups
 
 
 def groups_of(failed: Iterable[tuple[int, str, str]]) -> FailureGroups:

@@ -1,11 +1,11 @@
-"""`orchestrator.campaign.goals`: The goals of a campaign: one or several objectives, each a metric
+"""`bbkb.orchestrator.campaign.goals`: The goals of a campaign: one or several objectives, each a metric
 with a direction, and constraints on metrics.
 """
 
 import pytest
 
-from orchestrator.bandit.goals import Goals
-from orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
+from bbkb.orchestrator.bandit.goals import Goals
+from bbkb.orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
 
 SETTINGS = {
     "objective": {"direction": "maximize"},

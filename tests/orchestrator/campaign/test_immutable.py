@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from orchestrator.campaign.immutable import ImmutableQueue, replace, with_items, without
-from orchestrator.campaign.state import CampaignState, Totals
+from bbkb.orchestrator.campaign.immutable import ImmutableQueue, replace, with_items, without
+from bbkb.orchestrator.campaign.state import CampaignState, Totals
 
 ITEMS = st.lists(st.integers(), max_size=4)
 
@@ -23,7 +23,7 @@ class Lines(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("orchestrator.campaign.immutable._KEPT", 1)  # a few items behave as hundreds do
+        self.patch.setattr("bbkb.orchestrator.campaign.immutable._KEPT", 1)  # a few items behave as hundreds do
         self.made: list[tuple[ImmutableQueue[int], tuple[int, ...]]] = [(ImmutableQueue(), ())]
 
     def add(self, queue: ImmutableQueue[int], expected: tuple[int, ...]) -> None:

@@ -1,8 +1,8 @@
-"""`orchestrator.campaign.learned`: the validity and the noise of the fitted model, read
+"""`bbkb.orchestrator.campaign.learned`: the validity and the noise of the fitted model, read
 from the record of `ModelRefreshed`.
 """
 
-from orchestrator.campaign.learned import LearnedModel
+from bbkb.orchestrator.campaign.learned import LearnedModel
 
 
 def record(**changes: object) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import batch, dispatch, existing_data, fold, session, success
 
 MINE = {"name": "mine:Strategy"}

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.commands import Ask, Await, Dispatch, FinishedTrial, QueuedAttempt, Tell
-from orchestrator.campaign.events import ComputingBegan, Event
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.status import idle_seconds
-from orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, FinishedTrial, QueuedAttempt, Tell
+from bbkb.orchestrator.campaign.events import ComputingBegan, Event
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.status import idle_seconds
+from bbkb.orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import asynchronous, batch, dispatch, fold, refresh, session, success
 
 

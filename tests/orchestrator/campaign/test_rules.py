@@ -2,10 +2,10 @@
 
 import pytest
 
-from orchestrator.campaign.commands import Ask, Await, Dispatch, GiveUp, Pause, QueuedAttempt
-from orchestrator.campaign.events import Event
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.rules import (
+from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, GiveUp, Pause, QueuedAttempt
+from bbkb.orchestrator.campaign.events import Event
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.rules import (
     CANCELLATIONS_OF_A_TRIAL,
     LONGEST_PAUSE_SECONDS,
     NODES_A_TRIAL_MAY_COST,
@@ -13,7 +13,7 @@ from orchestrator.campaign.rules import (
     AttemptFailures,
     RetryRules,
 )
-from orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -24,7 +24,7 @@ from tests.orchestrator.campaign.short_logs import (
     session,
     success,
 )
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 
 def attempts_of(kind: FailureKind, retries: int | None) -> int:

@@ -5,12 +5,12 @@ import functools
 from collections.abc import Sized
 from dataclasses import replace
 
-from orchestrator.campaign.commands import Dispatch, QueuedAttempt
-from orchestrator.campaign.endings import StopReason
-from orchestrator.campaign.events import Event, PlacesChanged, StopRequested
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState, is_running
-from orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.campaign.commands import Dispatch, QueuedAttempt
+from bbkb.orchestrator.campaign.endings import StopReason
+from bbkb.orchestrator.campaign.events import Event, PlacesChanged, StopRequested
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.state import CampaignState, is_running
+from bbkb.orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import (
     asynchronous,
     batch,
@@ -20,7 +20,7 @@ from tests.orchestrator.campaign.short_logs import (
     session,
     success,
 )
-from workers.messages import Success
+from bbkb.workers.messages import Success
 
 
 def test_late_or_duplicate_result_is_not_expected() -> None:

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign.commands import Close, Stop
-from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import Event, SessionOpened, StopRequested
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import status_of
-from orchestrator.campaign.stop_when import LEAST_ROUND, Gains, StopWhen
-from orchestrator.campaign.transitions import apply
-from orchestrator.history.status_text import gains_text
+from bbkb.orchestrator.campaign.commands import Close, Stop
+from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import Event, SessionOpened, StopRequested
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.campaign.stop_when import LEAST_ROUND, Gains, StopWhen
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.history.status_text import gains_text
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -26,7 +26,7 @@ from tests.orchestrator.campaign.short_logs import (
     settings_of,
     success,
 )
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 
 def opened_with(stop_when: dict[str, Any], direction: str = "maximize") -> SessionOpened:

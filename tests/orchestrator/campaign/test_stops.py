@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.bandit.results import Turn
-from orchestrator.campaign.events import ReportsArrived
-from orchestrator.campaign.learned import LearnedModel
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import (
+from bbkb.orchestrator.bandit.results import Turn
+from bbkb.orchestrator.campaign.events import ReportsArrived
+from bbkb.orchestrator.campaign.learned import LearnedModel
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.stops import (
     SHARE_OF_STARTS,
     StopCause,
     first_learned_step,
@@ -19,11 +19,11 @@ from orchestrator.campaign.stops import (
     stop_cause,
     turn_of_stopped_trials,
 )
-from orchestrator.campaign.trainings.reports import Forecast, StepReport
-from orchestrator.campaign.trainings.rungs import StoppingRule
+from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, fold_from, opening, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51

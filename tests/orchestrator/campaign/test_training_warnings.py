@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.events import Event, ReportsArrived
-from orchestrator.campaign.health import warnings
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import status_of
-from orchestrator.campaign.trainings.reports import StepReport
+from bbkb.orchestrator.campaign.events import Event, ReportsArrived
+from bbkb.orchestrator.campaign.health import warnings
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, settings_of, success
 
 MODEL = {"rule": "model", "after": 3, "finish": 2, "continues": False, "last_step": 4}

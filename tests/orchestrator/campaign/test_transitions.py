@@ -7,13 +7,13 @@ from typing import Any, Literal, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.campaign.commands import Ask, Await, Close, Command, Dispatch, Stop, Tell
-from orchestrator.campaign.events import BatchChosen, ComputingBegan, Event, ModelRefreshed, StopRequested
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.transitions import TRANSITIONS, apply
+from bbkb.orchestrator.campaign.commands import Ask, Await, Close, Command, Dispatch, Stop, Tell
+from bbkb.orchestrator.campaign.events import BatchChosen, ComputingBegan, Event, ModelRefreshed, StopRequested
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.transitions import TRANSITIONS, apply
 from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, refresh, session, success
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 MOST_TURNS = 2000
 

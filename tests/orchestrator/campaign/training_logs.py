@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.campaign.events import (
     ContinuedTrial,
     Event,
     ModelRefreshed,
@@ -11,8 +11,8 @@ from orchestrator.campaign.events import (
     TrialsContinued,
     TrialStopped,
 )
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, refresh, settings_of
 
 END = 10

@@ -6,14 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.sparse.termination import Termination
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
-from orchestrator.candidates.shards import ShardedArms
-from orchestrator.errors import ActorLostError
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.sparse.termination import Termination
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.candidates.shards import ShardedArms
+from bbkb.orchestrator.errors import ActorLostError
 
 pytestmark = pytest.mark.usefixtures("ray_cluster")
 

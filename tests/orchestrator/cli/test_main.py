@@ -16,14 +16,14 @@ import pytest
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import status_of
-from orchestrator.campaign.transitions import apply
-from orchestrator.cli.main import app, load
-from orchestrator.errors import BbkbError
-from orchestrator.history.status_text import as_plain
-from orchestrator.store.runs import open_run
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.cli.main import app, load
+from bbkb.orchestrator.errors import BbkbError
+from bbkb.orchestrator.history.status_text import as_plain
+from bbkb.orchestrator.store.runs import open_run
 from tests.executors import HERE
 
 REPOSITORY = Path(__file__).parents[3]
@@ -216,7 +216,7 @@ def test_interrupt_during_the_imports_is_one_line() -> None:
 import sys, bbkb
 class Interrupt:
     def find_spec(self, name, *_):
-        if name == "orchestrator.cli.main":
+        if name == "bbkb.orchestrator.cli.main":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Interrupt())
 bbkb.main()
@@ -242,7 +242,7 @@ def interrupt(
     command = subprocess.Popen(
         [
             *("sh", "-c", f"trap '' {ignored}; exec \"$@\"", "sh"),
-            *(sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--set", f"workers.executor={executor}"),
+            *(sys.executable, "-m", "bbkb", "run", "campaign.yaml", "--set", f"workers.executor={executor}"),
         ],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
@@ -379,7 +379,7 @@ def test_campaign_starts_with_existing_data_and_continues_without_their_file(bbk
 READ_ONLY = """
 import sys
 from typer.testing import CliRunner
-from orchestrator.cli.main import app
+from bbkb.orchestrator.cli.main import app
 
 def loaded(*arguments):
     done = CliRunner().invoke(app, arguments)
@@ -392,7 +392,7 @@ for arguments in (["--version"], ["--help"]):
     assert {"numpy", "sqlalchemy", "pydantic"}.isdisjoint(sys.modules)
 for arguments in (["list", "runs"], ["status", run], ["best", run]):
     assert loaded(*arguments) == [], arguments
-    assert {"numpy", "sqlalchemy", "orchestrator.settings.sections"}.isdisjoint(sys.modules), arguments
+    assert {"numpy", "sqlalchemy", "bbkb.orchestrator.settings.sections"}.isdisjoint(sys.modules), arguments
 for command in ("export", "verify", "stop --help", "note"):
     name, *flags = command.split()
     assert loaded(name, *flags, *([] if flags else [run])) == [], command

@@ -8,13 +8,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from orchestrator.api import Campaign
-from orchestrator.cli.main import app
-from orchestrator.cli.plan import first_arms, warnings
-from orchestrator.errors import ConfigError, RunError, StoreError
-from orchestrator.session.build import build
-from orchestrator.session.known_results import existing
-from orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.api import Campaign
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.cli.plan import first_arms, warnings
+from bbkb.orchestrator.errors import ConfigError, RunError, StoreError
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.known_results import existing
+from bbkb.orchestrator.settings.loading import from_mapping
 from tests.histories import history_of
 
 
@@ -109,7 +109,7 @@ def test_plan_warns_about_an_asynchronous_strategy_without_refresh_rule(
 ) -> None:
     (tmp_path / "eager_search.py").write_text(
         "from dataclasses import dataclass\n"
-        "from orchestrator.bandit.strategies.uniform import Uniform\n"
+        "from bbkb.orchestrator.bandit.strategies.uniform import Uniform\n"
         "@dataclass(frozen=True)\n"
         "class Eager(Uniform):\n"
         "    mode: str = 'async'\n"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.summary import summarize
-from orchestrator.display.console import SafeConsole
-from orchestrator.history.fold import History
-from orchestrator.store.runs import Run
+from bbkb.orchestrator.cli.summary import summarize
+from bbkb.orchestrator.display.console import SafeConsole
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 

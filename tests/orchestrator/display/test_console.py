@@ -1,4 +1,4 @@
-"""`orchestrator.display.console`: The console of all commands, which escapes control sequences in
+"""`bbkb.orchestrator.display.console`: The console of all commands, which escapes control sequences in
 texts from outside.
 """
 
@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.display.console import SafeConsole
-from orchestrator.display.terminal import say
+from bbkb.orchestrator.display.console import SafeConsole
+from bbkb.orchestrator.display.terminal import say
 
 ATTACKS = ["\x1b]0;title\x07", "\x1b[2J\x1b[H", "\x9b31m", "a\rb", "\u202eevil", "\x1b]52;c;aGk=\x07", "\ud800"]
 

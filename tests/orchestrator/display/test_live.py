@@ -9,12 +9,12 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from orchestrator.campaign.status import Status
-from orchestrator.display.console import JsonConsole, SafeConsole, console_for
-from orchestrator.display.live import PlainView, TerminalView, render, view
-from orchestrator.display.terminal import say
-from orchestrator.history.fold import fold
-from orchestrator.history.status_text import headline
+from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.display.console import JsonConsole, SafeConsole, console_for
+from bbkb.orchestrator.display.live import PlainView, TerminalView, render, view
+from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.history.status_text import headline
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 ERASE_LINE = "\x1b[2K"

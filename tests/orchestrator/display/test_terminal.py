@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from orchestrator.display.terminal import write_output
-from orchestrator.errors import UserError
+from bbkb.orchestrator.display.terminal import write_output
+from bbkb.orchestrator.errors import UserError
 
 
 class Broken(io.RawIOBase):

@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.campaign.trial_result import trial_result
-from orchestrator.history.columns import RESULT, Column, parameter_names
-from orchestrator.history.export import trial_columns
-from orchestrator.history.one_trial import describe_trial, result_text
-from orchestrator.history.rows import RESULT_FIELDS
-from orchestrator.report.page import trial_table
-from orchestrator.serve import views
+from bbkb.orchestrator.campaign.trial_result import trial_result
+from bbkb.orchestrator.history.columns import RESULT, Column, parameter_names
+from bbkb.orchestrator.history.export import trial_columns
+from bbkb.orchestrator.history.one_trial import describe_trial, result_text
+from bbkb.orchestrator.history.rows import RESULT_FIELDS
+from bbkb.orchestrator.report.page import trial_table
+from bbkb.orchestrator.serve import views
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 

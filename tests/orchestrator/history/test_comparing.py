@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.campaign.events import Event, SessionOpened, TrialSucceeded
-from orchestrator.history.comparing import side_by_side
-from orchestrator.history.fold import History, fold
+from bbkb.orchestrator.campaign.events import Event, SessionOpened, TrialSucceeded
+from bbkb.orchestrator.history.comparing import side_by_side
+from bbkb.orchestrator.history.fold import History, fold
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.parameters import Parameter, Range
-from objectives.table_file import read_columns
-from orchestrator.campaign.events import (
+from bbkb.objectives.parameters import Parameter, Range
+from bbkb.objectives.table_file import read_columns
+from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
     ExistingTaken,
@@ -25,12 +25,12 @@ from orchestrator.campaign.events import (
     TrialFailed,
     TrialSucceeded,
 )
-from orchestrator.errors import UserError
-from orchestrator.history import export as exporting
-from orchestrator.history.columns import FIRST, LAST
-from orchestrator.history.export import Format, Table, trial_columns
-from orchestrator.history.fold import History, fold
-from orchestrator.store.versions import rules_of_version_2
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history import export as exporting
+from bbkb.orchestrator.history.columns import FIRST, LAST
+from bbkb.orchestrator.history.export import Format, Table, trial_columns
+from bbkb.orchestrator.history.fold import History, fold
+from bbkb.orchestrator.store.versions import rules_of_version_2
 from tests.histories import history_of
 from tests.orchestrator.campaign.short_logs import created, dispatch, opening
 from tests.orchestrator.quick import tune_here

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import (
     CampaignCreated,
     ContinuedTrial,
     Event,
@@ -21,21 +21,21 @@ from orchestrator.campaign.events import (
     TrialsContinued,
     TrialSucceeded,
 )
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import status_of
-from orchestrator.campaign.trainings.reports import StepReport
-from orchestrator.campaign.transitions import apply
-from orchestrator.errors import ConfigError, StoreError
-from orchestrator.history.fold import History, advance, begin, fold
-from orchestrator.history.status_text import as_plain
-from orchestrator.report.summary import summary_cards
-from orchestrator.settings.from_log import read_recorded
-from orchestrator.store.versions import rules_of_version_2
-from orchestrator.wording import duration
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.campaign.trainings.reports import StepReport
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.errors import ConfigError, StoreError
+from bbkb.orchestrator.history.fold import History, advance, begin, fold
+from bbkb.orchestrator.history.status_text import as_plain
+from bbkb.orchestrator.report.summary import summary_cards
+from bbkb.orchestrator.settings.from_log import read_recorded
+from bbkb.orchestrator.store.versions import rules_of_version_2
+from bbkb.orchestrator.wording import duration
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
 from tests.orchestrator.campaign.training_logs import stop
 from tests.orchestrator.synthetic_log import SyntheticLog
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 LOGS = st.builds(
     SyntheticLog,
@@ -213,7 +213,7 @@ def test_fold_does_not_report_bad_settings_or_full_memory_as_damage(
         raise error
 
     created, opened = SyntheticLog(trials=0).events()[:2]
-    for place in ("orchestrator.campaign.transitions.apply", "orchestrator.history.updates.read_recorded"):
+    for place in ("bbkb.orchestrator.campaign.transitions.apply", "bbkb.orchestrator.history.updates.read_recorded"):
         with monkeypatch.context() as patched:
             history = begin(cast(CampaignCreated, created))
             patched.setattr(place, fail)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from objectives.objective import Report
-from orchestrator.api import Result, tune
-from orchestrator.errors import UserError
-from orchestrator.history.one_trial import describe_trial
+from bbkb.objectives.objective import Report
+from bbkb.orchestrator.api import Result, tune
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history.one_trial import describe_trial
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
 from tests.present import present

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.history.trace import MOST_BUCKETS, Trace
+from bbkb.orchestrator.history.trace import MOST_BUCKETS, Trace
 
 REWARDS = st.lists(st.floats(-1e9, 1e9), max_size=300)
 

@@ -6,10 +6,10 @@ import numpy as np
 import optuna
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategy import Choose, Observation, Wait
-from orchestrator.interop.optuna_coding import Coding
-from orchestrator.interop.optuna_sampler import OptunaSampler, OptunaState
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Wait
+from bbkb.orchestrator.interop.optuna_coding import Coding
+from bbkb.orchestrator.interop.optuna_sampler import OptunaSampler, OptunaState
 from tests.present import of_type
 
 RNG = np.random.default_rng(0)

@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 import yaml
 
-from orchestrator.errors import UserError
-from orchestrator.launchers.kubernetes import Pods, as_yaml, manifests_for, refuse_secret_options, workers_on
-from orchestrator.settings.loading import from_mapping, load
-from orchestrator.settings.model import Settings
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.launchers.kubernetes import Pods, as_yaml, manifests_for, refuse_secret_options, workers_on
+from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.model import Settings
 from tests.orchestrator.launchers.operators_rules import check
 
 REPOSITORY = Path(__file__).parents[3]

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import UserError
-from orchestrator.launchers.slurm import DEFAULT_GRACE_SECONDS, JobResources, Script, _render, grace_seconds, script_for
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
-from orchestrator.wording import duration
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.launchers.slurm import DEFAULT_GRACE_SECONDS, JobResources, Script, _render, grace_seconds, script_for
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.wording import duration
 from tests.examples import examples
 
 REPOSITORY = Path(__file__).parents[3]

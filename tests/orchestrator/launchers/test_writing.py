@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import UserError
-from orchestrator.launchers.kubernetes import Pods, reasons, workers_on
-from orchestrator.launchers.slurm import JobResources, script_for
-from orchestrator.launchers.writing import least_nodes, places_of
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.launchers.kubernetes import Pods, reasons, workers_on
+from bbkb.orchestrator.launchers.slurm import JobResources, script_for
+from bbkb.orchestrator.launchers.writing import least_nodes, places_of
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
 
 NODE = {"CPU": 4.0, "GPU": 2.0}
 

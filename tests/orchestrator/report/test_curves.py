@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from objectives.objective import Report
-from objectives.parameters import Range
-from orchestrator.history.export import trial_columns
-from orchestrator.history.fold import History
-from orchestrator.history.one_trial import describe_trial
-from orchestrator.history.remarks import training_remark
-from orchestrator.history.status_text import as_plain, headline
-from orchestrator.report.curves import learning_curves
-from orchestrator.report.page import render, trial_table
-from orchestrator.report.progress import best_so_far
-from orchestrator.report.summary import summary_cards
-from orchestrator.report.timeline import gantt
-from orchestrator.serve import views
+from bbkb.objectives.objective import Report
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.history.export import trial_columns
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.one_trial import describe_trial
+from bbkb.orchestrator.history.remarks import training_remark
+from bbkb.orchestrator.history.status_text import as_plain, headline
+from bbkb.orchestrator.report.curves import learning_curves
+from bbkb.orchestrator.report.page import render, trial_table
+from bbkb.orchestrator.report.progress import best_so_far
+from bbkb.orchestrator.report.summary import summary_cards
+from bbkb.orchestrator.report.timeline import gantt
+from bbkb.orchestrator.serve import views
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.report.test_page import Page

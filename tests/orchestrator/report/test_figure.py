@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.report.figure import axis_range, label, quantiles, round_values, visible_range
-from orchestrator.wording import printable
+from bbkb.orchestrator.report.figure import axis_range, label, quantiles, round_values, visible_range
+from bbkb.orchestrator.wording import printable
 from tests.present import present
 
 LARGEST = sys.float_info.max

@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from objectives.parameters import Choice, Parameter, Range
-from orchestrator.campaign.state import Totals
-from orchestrator.report.landscape import contours, landscape, slices
-from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
+from bbkb.objectives.parameters import Choice, Parameter, Range
+from bbkb.orchestrator.campaign.state import Totals
+from bbkb.orchestrator.report.landscape import contours, landscape, slices
+from bbkb.orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog

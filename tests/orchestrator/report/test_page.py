@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.campaign.events import ExistingTaken
-from orchestrator.history.fold import fold
-from orchestrator.report import render, write_report
-from orchestrator.report.page import pack, trial_table
-from orchestrator.report.pictures import figures
-from orchestrator.report.progress import Course
-from orchestrator.report.summary import Card, summary_cards
-from orchestrator.settings.worker_sections import WorkerSettings
-from orchestrator.wording import printable
+from bbkb.orchestrator.campaign.events import ExistingTaken
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.report import render, write_report
+from bbkb.orchestrator.report.page import pack, trial_table
+from bbkb.orchestrator.report.pictures import figures
+from bbkb.orchestrator.report.progress import Course
+from bbkb.orchestrator.report.summary import Card, summary_cards
+from bbkb.orchestrator.settings.worker_sections import WorkerSettings
+from bbkb.orchestrator.wording import printable
 from tests.examples import examples
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 

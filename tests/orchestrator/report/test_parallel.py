@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.parameters import Choice, Ordered, Range
-from orchestrator.report.parallel import parallel_coordinates, parameter_axis
+from bbkb.objectives.parameters import Choice, Ordered, Range
+from bbkb.orchestrator.report.parallel import parallel_coordinates, parameter_axis
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
 

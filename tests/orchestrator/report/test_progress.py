@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.campaign.goals import ConstraintGoal
-from orchestrator.history.fold import History
-from orchestrator.report.pictures import figures
-from orchestrator.report.progress import (
+from bbkb.orchestrator.campaign.goals import ConstraintGoal
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.report.pictures import figures
+from bbkb.orchestrator.report.progress import (
     Course,
     batch_sizes,
     best_so_far,

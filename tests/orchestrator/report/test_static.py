@@ -7,9 +7,9 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from orchestrator.report import static_pictures
-from orchestrator.report.figure import Figure, Spec, axis, label, layout
-from orchestrator.report.static import most_useful, svg
+from bbkb.orchestrator.report import static_pictures
+from bbkb.orchestrator.report.figure import Figure, Spec, axis, label, layout
+from bbkb.orchestrator.report.static import most_useful, svg
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
 
 SVG = "{http://www.w3.org/2000/svg}"

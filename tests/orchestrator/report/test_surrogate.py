@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from objectives.parameters import Choice, Range, Space
-from orchestrator.report.curves import learning_curves
-from orchestrator.report.landscape import landscape
-from orchestrator.report.parallel import parallel_coordinates
-from orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
+from bbkb.objectives.parameters import Choice, Range, Space
+from bbkb.orchestrator.report.curves import learning_curves
+from bbkb.orchestrator.report.landscape import landscape
+from bbkb.orchestrator.report.parallel import parallel_coordinates
+from bbkb.orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.history.fold import fold
-from orchestrator.report.timeline import CampaignClock, gantt, utilization
-from orchestrator.settings.worker_sections import FromParameter, WorkerSettings
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.report.timeline import CampaignClock, gantt, utilization
+from bbkb.orchestrator.settings.worker_sections import FromParameter, WorkerSettings
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
 

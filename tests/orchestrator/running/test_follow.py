@@ -13,17 +13,17 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import SessionClosed, TrialSucceeded
-from orchestrator.display.live import PlainView, View
-from orchestrator.errors import BbkbError
-from orchestrator.running import follow as following
-from orchestrator.running.follow import SessionEnd, follow
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store.lease import Identity, take
-from orchestrator.store.runs import Run, open_run
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import SessionClosed, TrialSucceeded
+from bbkb.orchestrator.display.live import PlainView, View
+from bbkb.orchestrator.errors import BbkbError
+from bbkb.orchestrator.running import follow as following
+from bbkb.orchestrator.running.follow import SessionEnd, follow
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store.lease import Identity, take
+from bbkb.orchestrator.store.runs import Run, open_run
 from tests.waiting import wait_until
 
 REPOSITORY = Path(__file__).parents[3]
@@ -42,7 +42,7 @@ workers: {executor: inline, count: 1}
 
 def process(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-m", "orchestrator", *arguments],
+        [sys.executable, "-m", "bbkb", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
         stdout=subprocess.PIPE,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from orchestrator.running.resume import end_of
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store import snapshots
+from bbkb.orchestrator.running.resume import end_of
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store import snapshots
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 

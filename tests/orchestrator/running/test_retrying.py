@@ -8,18 +8,18 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.campaign.events import TrialFailed, TrialsReopened, TrialSucceeded
-from orchestrator.cli.main import app
-from orchestrator.errors import HeldError, UserError
-from orchestrator.history.fold import fold
-from orchestrator.running.resume import failed_trials, reopen
-from orchestrator.settings.loading import load
-from orchestrator.store.audit import Audit
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.lease import Heartbeat, take
-from orchestrator.store.runs import Run, open_run
-from orchestrator.store.verify import verify
-from workers.messages import FailureKind
+from bbkb.orchestrator.campaign.events import TrialFailed, TrialsReopened, TrialSucceeded
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import HeldError, UserError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.running.resume import failed_trials, reopen
+from bbkb.orchestrator.settings.loading import load
+from bbkb.orchestrator.store.audit import Audit
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.lease import Heartbeat, take
+from bbkb.orchestrator.store.runs import Run, open_run
+from bbkb.orchestrator.store.verify import verify
+from bbkb.workers.messages import FailureKind
 
 OBJECTIVE = """
 import os

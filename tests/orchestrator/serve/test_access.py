@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from orchestrator.serve.access import SESSION_SECONDS, Access, host_of
+from bbkb.orchestrator.serve.access import SESSION_SECONDS, Access, host_of
 from tests.orchestrator.serve.conftest import TOKEN, running_server
 
 NOW = 10.5 * SESSION_SECONDS

@@ -15,15 +15,15 @@ from typing import Any
 
 import pytest
 
-from objectives.parameters import Range
-from orchestrator.api import tune
-from orchestrator.errors import UserError
-from orchestrator.history.fold import fold
-from orchestrator.serve.access import read_token
-from orchestrator.serve.app import MOST_COMPARED, _to_json
-from orchestrator.serve.running import page_of
-from orchestrator.serve.sources import Sources
-from orchestrator.store import snapshots
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import tune
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.serve.access import read_token
+from bbkb.orchestrator.serve.app import MOST_COMPARED, _to_json
+from bbkb.orchestrator.serve.running import page_of
+from bbkb.orchestrator.serve.sources import Sources
+from bbkb.orchestrator.store import snapshots
 from tests.orchestrator.serve.conftest import TOKEN, BeginLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.campaign.events import ReportsArrived
-from orchestrator.campaign.trainings.reports import StepReport
+from bbkb.orchestrator.campaign.events import ReportsArrived
+from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from tests.orchestrator.serve.conftest import TOKEN, BeginLog, running_server
 from tests.orchestrator.synthetic_log import SyntheticLog
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.serve import connections
-from orchestrator.serve.connections import MOST_CONNECTIONS, SparseLog, most_connections
+from bbkb.orchestrator.serve import connections
+from bbkb.orchestrator.serve.connections import MOST_CONNECTIONS, SparseLog, most_connections
 from tests.orchestrator.serve.conftest import TOKEN, running_server
 
 FIRST_BYTES = [b"", b"G", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"]

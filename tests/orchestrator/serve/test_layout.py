@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from orchestrator.report import write_report
-from orchestrator.store.notes import Note
+from bbkb.orchestrator.report import write_report
+from bbkb.orchestrator.store.notes import Note
 from tests.orchestrator.serve.conftest import TOKEN, BeginLog, running_server
 from tests.orchestrator.serve.test_browser import CHROMIUM, HOSTILE, PATIENCE, pytestmark  # noqa: F401
 from tests.orchestrator.synthetic_log import SyntheticLog

@@ -6,18 +6,18 @@ from typing import Any
 
 import numpy as np
 
-from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator.bandit.start.warm_start import DataStart
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.commands import Close
-from orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
-from orchestrator.session.driver import Driver
-from orchestrator.session.problem import Problem, Progress, replay
-from orchestrator.store.event_store import EventStore
+from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
+from bbkb.orchestrator.bandit.start.warm_start import DataStart
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
+from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.session.problem import Problem, Progress, replay
+from bbkb.orchestrator.store.event_store import EventStore
 from tests.orchestrator.campaign.short_logs import created, opening
-from workers.executor import Executor
-from workers.messages import FailureKind
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
+from bbkb.workers.executor import Executor
+from bbkb.workers.messages import FailureKind
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 # without reports a population ends when all members have begun
 OPTIONS: dict[str, dict[str, Any]] = {"pbt": {"population": 101}}

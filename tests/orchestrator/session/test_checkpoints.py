@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from objectives.parameters import Range
-from orchestrator.api import Result
-from orchestrator.campaign.events import CheckpointsRemoved, TrialsContinued
-from orchestrator.cli.main import app
-from orchestrator.errors import ConfigError
-from orchestrator.store.runs import open_run
-from orchestrator.store.verify import verify
+from bbkb.objectives.parameters import Range
+from bbkb.orchestrator.api import Result
+from bbkb.orchestrator.campaign.events import CheckpointsRemoved, TrialsContinued
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.store.verify import verify
 from tests.orchestrator.quick import tune_here
 
 STEPS = 27

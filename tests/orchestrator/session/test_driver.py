@@ -6,17 +6,17 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.commands import Close
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import SessionClosed, TrialSucceeded
-from orchestrator.errors import CampaignError
-from orchestrator.history.fold import fold
-from orchestrator.session.driver import Driver
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import SessionClosed, TrialSucceeded
+from bbkb.orchestrator.errors import CampaignError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.session.driver import Driver
 from tests.examples import spread
 from tests.executors import HERE, executor_here
 from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 
 @pytest.mark.parametrize(("strategy", "kind"), spread(STRATEGIES, HERE))

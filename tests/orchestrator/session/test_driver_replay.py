@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.campaign.commands import Close
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import TrialSucceeded
-from orchestrator.campaign.status import Status
-from orchestrator.errors import CampaignError
-from orchestrator.history.fold import fold
-from orchestrator.session.problem import replay
-from orchestrator.session.recorder import Recorder
-from orchestrator.store.event_store import Writer
+from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import TrialSucceeded
+from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.errors import CampaignError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.session.problem import replay
+from bbkb.orchestrator.session.recorder import Recorder
+from bbkb.orchestrator.store.event_store import Writer
 from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing
 
 

@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import pytest
 
-from orchestrator.campaign.commands import Close
-from orchestrator.campaign.endings import RunState, SessionOutcome
-from orchestrator.campaign.events import TrialSucceeded
-from orchestrator.campaign.status import Status
-from orchestrator.errors import FencedError, StoreError
-from orchestrator.history.fold import fold
-from orchestrator.store.event_store import Writer
+from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.endings import RunState, SessionOutcome
+from bbkb.orchestrator.campaign.events import TrialSucceeded
+from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.errors import FencedError, StoreError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.store.event_store import Writer
 from tests.orchestrator.session.parabola import Campaign
-from workers.executor import Executor
+from bbkb.workers.executor import Executor
 
 
 def test_result_is_stored_before_anything_acts_on_it(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def fail_appends(monkeypatch: pytest.MonkeyPatch, calls: range, error: StoreErro
         append(self, events, position)
 
     monkeypatch.setattr(Writer, "append", append_or_fail)
-    monkeypatch.setattr("orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
+    monkeypatch.setattr("bbkb.orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
 
 
 def test_driver_retries_while_the_store_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +91,7 @@ def test_session_ends_if_the_store_stays_unreachable_and_leaves_evaluations_to_t
     closed: list[Any] = []
     with monkeypatch.context() as patched:
         fail_appends(patched, range(5, 10**6), StoreError("the disk is full", is_transient))
-        patched.setattr("orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
+        patched.setattr("bbkb.orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
         patched.setattr(executor, "close", closed.append)
         with pytest.raises(StoreError, match="the disk is full"):
             campaign.run(executor)

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.space import SearchSpace
-from orchestrator.api import Campaign, Result, tune
-from orchestrator.errors import RunError, UserError
-from orchestrator.session.known_results import with_best_of
-from orchestrator.session.portfolio import EarlierRun, portfolio
-from orchestrator.settings.loading import from_mapping
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.api import Campaign, Result, tune
+from bbkb.orchestrator.errors import RunError, UserError
+from bbkb.orchestrator.session.known_results import with_best_of
+from bbkb.orchestrator.session.portfolio import EarlierRun, portfolio
+from bbkb.orchestrator.settings.loading import from_mapping
 
 SPACE: dict[str, Any] = {"x": {"low": 0.0, "high": 1.0}, "kind": {"choices": ["a", "b"]}}
 GRID: list[dict[str, Any]] = [{"x": float(x), "kind": kind} for x in np.linspace(0, 1, 9) for kind in "ab"]

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from orchestrator.campaign.commands import Ask, Dispatch, GiveUp
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.stops import StopCause
-from orchestrator.session.computations import Choice, Search
-from orchestrator.session.evaluations import Evaluations
-from orchestrator.session.problem import replay
-from orchestrator.session.recorder import Recorder
+from bbkb.orchestrator.campaign.commands import Ask, Dispatch, GiveUp
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.stops import StopCause
+from bbkb.orchestrator.session.computations import Choice, Search
+from bbkb.orchestrator.session.evaluations import Evaluations
+from bbkb.orchestrator.session.problem import replay
+from bbkb.orchestrator.session.recorder import Recorder
 from tests.orchestrator.session.parabola import Campaign
 from tests.present import of_type
 

@@ -1,15 +1,15 @@
-"""`orchestrator.session.event_lines`: The campaign's events as lines of the operator's log."""
+"""`bbkb.orchestrator.session.event_lines`: The campaign's events as lines of the operator's log."""
 
 import logging
 from typing import Any
 
 import pytest
 
-from orchestrator.campaign import events
-from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.rules import Rules
-from orchestrator.campaign.stops import StopCause
-from orchestrator.session.event_lines import log_event
+from bbkb.orchestrator.campaign import events
+from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.stops import StopCause
+from bbkb.orchestrator.session.event_lines import log_event
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
 FAILED = events.TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False)

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from bbkb import load, tune
-from objectives.objective import Candidates
-from objectives.parameters import Choice, Ordered, Range, Space
-from objectives.sampling import make_candidates
-from orchestrator.campaign.events import (
+from bbkb.objectives.objective import Candidates
+from bbkb.objectives.parameters import Choice, Ordered, Range, Space
+from bbkb.objectives.sampling import make_candidates
+from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
     ExistingTaken,
@@ -24,13 +24,13 @@ from orchestrator.campaign.events import (
     TrialFailed,
     TrialSucceeded,
 )
-from orchestrator.cli.main import app
-from orchestrator.errors import UserError
-from orchestrator.session.build import build
-from orchestrator.session.known_results import existing
-from orchestrator.session.open import create_run
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store import runs
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.known_results import existing
+from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store import runs
 from tests.orchestrator.campaign.short_logs import dispatch, opening
 
 SPACE: Space = {

@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from bbkb import Constraint, Objective, Range
-from orchestrator.api import Result, tune
-from orchestrator.campaign.events import ModelRefreshed, TrialStopped
-from orchestrator.campaign.stops import StopCause
-from orchestrator.cli.main import app
-from orchestrator.store.runs import open_run
-from orchestrator.store.verify import verify
+from bbkb.orchestrator.api import Result, tune
+from bbkb.orchestrator.campaign.events import ModelRefreshed, TrialStopped
+from bbkb.orchestrator.campaign.stops import StopCause
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.store.verify import verify
 
 STEPS = 16
 SPACE = {"lr": Range(0.0, 1.0), "width": Range(1.0, 20.0)}

@@ -11,19 +11,19 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.bandit.sparse.state import SparseState
-from orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event
-from orchestrator.cli.main import app
-from orchestrator.errors import UserError
-from orchestrator.history.fold import fold
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run, open_session
-from orchestrator.session.problem import Problem, Progress, advance, begin_progress
-from orchestrator.session.replaying import replay_until
-from orchestrator.settings.loading import from_mapping, load
-from orchestrator.settings.model import Settings
-from orchestrator.store.runs import Run
-from orchestrator.store.verify import verify
+from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run, open_session
+from bbkb.orchestrator.session.problem import Problem, Progress, advance, begin_progress
+from bbkb.orchestrator.session.replaying import replay_until
+from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.verify import verify
 
 OBJECTIVE = "def f(x, n, m, s=0.5):\n    return (x - 0.3)**2 + (n/1000 - 0.7)**2 + (s - 0.55)**2 + 0.1 * (m != 'b')\n"
 SPACE = {

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import Event, SessionClosed, TrialFailed, TrialSucceeded
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import Status, status_of
-from orchestrator.session import notify
-from orchestrator.session.notify import notifications
-from orchestrator.settings.sections import NotifySettings
-from orchestrator.store.runs import Run
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import Event, SessionClosed, TrialFailed, TrialSucceeded
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import Status, status_of
+from bbkb.orchestrator.session import notify
+from bbkb.orchestrator.session.notify import notifications
+from bbkb.orchestrator.settings.sections import NotifySettings
+from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.quick import tune_here
 
 CLOSED = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budget spent")

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.events import TrialFailed, TrialSucceeded
-from orchestrator.session.outcome_events import event_of
-from orchestrator.session.reports import RecordedReports
+from bbkb.orchestrator.campaign.events import TrialFailed, TrialSucceeded
+from bbkb.orchestrator.session.outcome_events import event_of
+from bbkb.orchestrator.session.reports import RecordedReports
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 from tests.present import of_type
-from workers.messages import Success
+from bbkb.workers.messages import Success
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bbkb import CampaignError, Optimizer, Range, Result, load, strategy
-from orchestrator.bandit.strategies.uniform import Uniform
-from orchestrator.cli.main import app
-from orchestrator.cli.plan import first_arms
-from orchestrator.session.build import build
-from orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.cli.plan import first_arms
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.settings.loading import from_mapping
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 

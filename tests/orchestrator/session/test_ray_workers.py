@@ -3,13 +3,13 @@ placement."""
 
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.session.ray_workers import first_workers, placement_of
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
-from workers.executor import ExecutorError
-from workers.messages import Share
-from workers.on_ray.places import NamedNode, check_fits
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.session.ray_workers import first_workers, placement_of
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.workers.executor import ExecutorError
+from bbkb.workers.messages import Share
+from bbkb.workers.on_ray.places import NamedNode, check_fits
 
 
 def settings_of(**workers: object) -> Settings:

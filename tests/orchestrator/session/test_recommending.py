@@ -9,24 +9,24 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from objectives.goals import Direction
-from objectives.objective import Report
-from objectives.parameters import Choice, Range
-from orchestrator.api import Result, tune
-from orchestrator.api.arguments import Space
-from orchestrator.bandit.strategy import Recommends
-from orchestrator.campaign.event_json import event_of
-from orchestrator.campaign.events import ModelRefreshed, Recommendation
-from orchestrator.cli.main import app
-from orchestrator.display.live import render
-from orchestrator.history.comparing import side_by_side
-from orchestrator.report.page import render as page
-from orchestrator.report.summary import model_facts, recommended_parameters
-from orchestrator.session.build import build
-from orchestrator.session.problem import advance, begin_progress
-from orchestrator.settings.loading import load
-from orchestrator.store.runs import open_run
-from orchestrator.wording import short_text
+from bbkb.objectives.goals import Direction
+from bbkb.objectives.objective import Report
+from bbkb.objectives.parameters import Choice, Range
+from bbkb.orchestrator.api import Result, tune
+from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.bandit.strategy import Recommends
+from bbkb.orchestrator.campaign.event_json import event_of
+from bbkb.orchestrator.campaign.events import ModelRefreshed, Recommendation
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.display.live import render
+from bbkb.orchestrator.history.comparing import side_by_side
+from bbkb.orchestrator.report.page import render as page
+from bbkb.orchestrator.report.summary import model_facts, recommended_parameters
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.problem import advance, begin_progress
+from bbkb.orchestrator.settings.loading import load
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.wording import short_text
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
 from tests.present import of_type, present

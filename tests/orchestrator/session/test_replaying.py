@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ModelRefreshed
-from orchestrator.cli.main import app
-from orchestrator.errors import UserError
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run, open_session
-from orchestrator.session.replaying import replay_until
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store.runs import Run
+from bbkb.orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ModelRefreshed
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run, open_session
+from bbkb.orchestrator.session.replaying import replay_until
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store.runs import Run
 from tests.present import of_type
 
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.transitions import apply
-from orchestrator.session.reports import RecordedReports
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.session.reports import RecordedReports
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
-from workers.messages import IntermediateValue, Reported, Success
+from bbkb.workers.messages import IntermediateValue, Reported, Success
 
 
 def values_of(attempt: int, *steps: int) -> list[IntermediateValue]:

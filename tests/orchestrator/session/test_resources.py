@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import UserError
-from orchestrator.session.build import build, build_new
-from orchestrator.session.executors import unenforced_limits
-from orchestrator.session.resources import Resources, missing_program
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.session.build import build, build_new
+from bbkb.orchestrator.session.executors import unenforced_limits
+from bbkb.orchestrator.session.resources import Resources, missing_program
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
 from tests.present import present
-from workers.messages import Share
+from bbkb.workers.messages import Share
 
 SPACE = {
     "model": {"choices": ["tree", "network"]},

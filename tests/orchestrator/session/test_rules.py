@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.campaign.event_json import body_of, event_of
-from orchestrator.campaign.events import SessionOpened
-from orchestrator.campaign.rules import Rules
-from orchestrator.session.rules import goals_of, rules_of
-from orchestrator.settings.loading import from_mapping, load
-from orchestrator.store.versions import rules_of_version_2, upcast
+from bbkb.orchestrator.campaign.event_json import body_of, event_of
+from bbkb.orchestrator.campaign.events import SessionOpened
+from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.session.rules import goals_of, rules_of
+from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.store.versions import rules_of_version_2, upcast
 
 CONFIGS = sorted(set(Path("configs").glob("*.yaml")) - {Path("configs/population.yaml")})  # it needs a newer log
 SMALL: dict[str, Any] = {

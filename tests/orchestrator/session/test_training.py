@@ -10,16 +10,16 @@ import pytest
 import yaml
 
 from bbkb import Campaign, Range, tune
-from objectives.problems.training.cnn import ConvolutionalNetwork, ConvolutionalTraining
-from objectives.problems.training.images import Rows
-from orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
-from orchestrator.errors import UserError
-from orchestrator.session.build import build, build_new
-from orchestrator.session.training import remark_on_reports, with_training
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.resumed import with_recorded
-from orchestrator.settings.stopping_sections import ModelStoppingSettings
-from orchestrator.store.runs import open_run
+from bbkb.objectives.problems.training.cnn import ConvolutionalNetwork, ConvolutionalTraining
+from bbkb.objectives.problems.training.images import Rows
+from bbkb.orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.session.build import build, build_new
+from bbkb.orchestrator.session.training import remark_on_reports, with_training
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.resumed import with_recorded
+from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
+from bbkb.orchestrator.store.runs import open_run
 from tests.orchestrator.quick import tune_here
 
 MODULE = """

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.settings.loading import load
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.loading import load
 from tests.orchestrator.settings.small import ErrorLines
 
 

@@ -8,9 +8,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.errors import ConfigError
-from orchestrator.settings import file as campaign_file
-from orchestrator.settings.file import Document, check_texts, read, with_overrides, write
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings import file as campaign_file
+from bbkb.orchestrator.settings.file import Document, check_texts, read, with_overrides, write
 
 
 def _file(folder: Path, text: str | bytes) -> Path:

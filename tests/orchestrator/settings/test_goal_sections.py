@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from orchestrator.errors import ConfigError
-from orchestrator.settings.goal_sections import check_goals
-from orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.goal_sections import check_goals
+from bbkb.orchestrator.settings.loading import from_mapping
 from tests.orchestrator.settings.small import SMALL
 
 

@@ -10,13 +10,13 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
-from orchestrator.api import Campaign, Result
-from orchestrator.errors import ConfigError, UserError
-from orchestrator.interop.optuna_study import to_optuna
-from orchestrator.settings.imported import GivenResults
-from orchestrator.settings.known_results import of_kind
-from orchestrator.settings.loading import from_mapping, load
-from orchestrator.settings.resumed import with_recorded
+from bbkb.orchestrator.api import Campaign, Result
+from bbkb.orchestrator.errors import ConfigError, UserError
+from bbkb.orchestrator.interop.optuna_study import to_optuna
+from bbkb.orchestrator.settings.imported import GivenResults
+from bbkb.orchestrator.settings.known_results import of_kind
+from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.resumed import with_recorded
 from tests.histories import history_of
 from tests.present import present
 

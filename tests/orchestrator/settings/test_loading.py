@@ -1,15 +1,15 @@
-"""`orchestrator.settings.loading`: relative paths, and the files of older runs."""
+"""`bbkb.orchestrator.settings.loading`: relative paths, and the files of older runs."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from objectives.command import ShellCommand
-from objectives.external import PythonCallable
-from orchestrator.bandit.start.warm_start import DataStart, warm_start_of
-from orchestrator.errors import ConfigError
-from orchestrator.settings.loading import from_mapping, load
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.external import PythonCallable
+from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.loading import from_mapping, load
 
 
 def test_relative_paths_refer_to_the_folder_of_the_campaign_file(tmp_path: Path) -> None:

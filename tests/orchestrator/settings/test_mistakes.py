@@ -7,9 +7,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from objectives.keywords import suggestion
-from orchestrator.settings.file import Document, Keys
-from orchestrator.settings.mistakes import (
+from bbkb.objectives.keywords import suggestion
+from bbkb.orchestrator.settings.file import Document, Keys
+from bbkb.orchestrator.settings.mistakes import (
     Refusal,
     config_error,
     describe,

@@ -5,12 +5,12 @@ from typing import get_args
 
 import pytest
 
-from objectives.objective import ObjectiveError
-from orchestrator.errors import ConfigError, UserError
-from orchestrator.settings.file import write
-from orchestrator.settings.loading import from_mapping, load, naming_places
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.orchestrator.errors import ConfigError, UserError
+from bbkb.orchestrator.settings.file import write
+from bbkb.orchestrator.settings.loading import from_mapping, load, naming_places
 from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines, cases
-from workers.executor import ExecutorName
+from bbkb.workers.executor import ExecutorName
 
 EXECUTORS = " or ".join(", ".join(map(repr, get_args(ExecutorName))).rsplit(", ", 1))
 

@@ -11,15 +11,15 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.parameters import Choice, Constant, Ordered, Range
-from objectives.problems.synthetic import Branin
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.settings.file import write
-from orchestrator.settings.loading import from_mapping, load
-from orchestrator.settings.model import Settings
-from orchestrator.settings.stopping_sections import ModelStoppingSettings
+from bbkb.objectives.parameters import Choice, Constant, Ordered, Range
+from bbkb.objectives.problems.synthetic import Branin
+from bbkb.orchestrator.bandit.model.model import Model
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.settings.file import write
+from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
 from tests.examples import examples
 from tests.orchestrator.settings.small import HEAD, SMALL
 

@@ -6,9 +6,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.bandit.kernels import Kernel
-from orchestrator.settings.mistakes import describe
-from orchestrator.settings.options import alternatives, build, dump
+from bbkb.orchestrator.bandit.kernels import Kernel
+from bbkb.orchestrator.settings.mistakes import describe
+from bbkb.orchestrator.settings.options import alternatives, build, dump
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.resumed import with_recorded
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.resumed import with_recorded
 
 
 def test_resume_keeps_the_recorded_retries_unless_settings_give_them() -> None:

@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.settings.file import read
-from orchestrator.settings.loading import load
-from orchestrator.settings.schema import schema
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.settings.file import read
+from bbkb.orchestrator.settings.loading import load
+from bbkb.orchestrator.settings.schema import schema
 from tests.orchestrator.settings.small import SMALL
 
 CONFIGS = sorted(Path(__file__).parents[3].joinpath("configs").glob("*.yaml"))

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from orchestrator.campaign.stop_when import StopWhen
-from orchestrator.cli.plan import _facts
-from orchestrator.session.rules import rules_of
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.sections import Name, name_from, without_implied
+from bbkb.orchestrator.campaign.stop_when import StopWhen
+from bbkb.orchestrator.cli.plan import _facts
+from bbkb.orchestrator.session.rules import rules_of
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.sections import Name, name_from, without_implied
 from tests.orchestrator.settings.small import SMALL
 
 NAMES: TypeAdapter[str] = TypeAdapter(Name)

@@ -8,15 +8,15 @@ import ConfigSpace
 import pytest
 
 from bbkb import Campaign, Optimizer
-from objectives.configspace_file import plain
-from objectives.objective import ObjectiveError
-from objectives.parameters import Choice, Range
-from objectives.sampling import make_candidates
-from objectives.space import SearchSpace
-from orchestrator.settings.loading import from_mapping, load
-from orchestrator.settings.model import Settings
-from orchestrator.settings.schema import schema
-from orchestrator.settings.spaces import build_forbid, build_space, dump_space
+from bbkb.objectives.configspace_file import plain
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Range
+from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.schema import schema
+from bbkb.orchestrator.settings.spaces import build_forbid, build_space, dump_space
 from tests.orchestrator.settings.small import ErrorLines, cases
 
 HEAD = "name: x\nobjective: {command: echo 1, direction: maximize}\nbudget: {evaluations: 5}\n"

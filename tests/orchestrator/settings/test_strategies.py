@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import ValidationError
 
-from orchestrator.bandit.model.fitting import FIRST_FIT
-from orchestrator.bandit.model.model import model_of
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategies.uniform import Uniform
-from orchestrator.bandit.strategy import never_waits, refresh_growth
-from orchestrator.settings.mistakes import describe
-from orchestrator.settings.strategies import build_strategy, dump_strategy
+from bbkb.orchestrator.bandit.model.fitting import FIRST_FIT
+from bbkb.orchestrator.bandit.model.model import model_of
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.bandit.strategy import never_waits, refresh_growth
+from bbkb.orchestrator.settings.mistakes import describe
+from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 
 
 @pytest.mark.parametrize("name", STRATEGIES)

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.model import Settings
 
-FILE = Path(__file__).parents[3] / "orchestrator" / "settings" / "typed_sections.py"
+FILE = Path(__file__).parents[3] / "bbkb" / "orchestrator" / "settings" / "typed_sections.py"
 HEAD = '''"""The sections of a campaign file as typed dictionaries, so that editors complete `settings=`.
 
 Written by `python -m tests.orchestrator.settings.typed_sections_source` from the models in
-`orchestrator.settings`; a test compares the two. `space` and `known_results` are arguments.
+`bbkb.orchestrator.settings`; a test compares the two. `space` and `known_results` are arguments.
 """
 
 from collections.abc import Mapping, Sequence

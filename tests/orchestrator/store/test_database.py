@@ -4,8 +4,8 @@ import pytest
 import sqlalchemy as sa
 from psycopg import errors
 
-from orchestrator.errors import StoreError
-from orchestrator.store.database import translate_errors
+from bbkb.orchestrator.errors import StoreError
+from bbkb.orchestrator.store.database import translate_errors
 
 URL = "postgresql://u@db/x"
 IDLE = errors.IdleInTransactionSessionTimeout("due to idle-in-transaction timeout")

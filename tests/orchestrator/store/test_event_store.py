@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import Event, SessionClosed
-from orchestrator.errors import FencedError, HeldError, RunError, StoreError
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.store import Holding
-from orchestrator.store.verify import verify
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import Event, SessionClosed
+from bbkb.orchestrator.errors import FencedError, HeldError, RunError, StoreError
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.store import Holding
+from bbkb.orchestrator.store.verify import verify
 from tests.orchestrator.store.raw import change
 
 

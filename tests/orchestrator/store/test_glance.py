@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.transitions import apply
-from orchestrator.history.overview import overview_of, read_overview
-from orchestrator.store import snapshots
-from orchestrator.store.glance import glance
-from orchestrator.store.notes import new_note
-from orchestrator.store.runs import Run
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.history.overview import overview_of, read_overview
+from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.glance import glance
+from bbkb.orchestrator.store.notes import new_note
+from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 EVENTS = SyntheticLog(trials=30, failure_share=0.3, sessions=2).events()

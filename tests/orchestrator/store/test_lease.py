@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from orchestrator.campaign.endings import StopReason
-from orchestrator.campaign.events import StopRequested
-from orchestrator.errors import FencedError, HeldError, RunError
-from orchestrator.store.event_store import EventStore, Writer
-from orchestrator.store.lease import ORPHAN_SECONDS, PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
-from orchestrator.store.store import Holding
+from bbkb.orchestrator.campaign.endings import StopReason
+from bbkb.orchestrator.campaign.events import StopRequested
+from bbkb.orchestrator.errors import FencedError, HeldError, RunError
+from bbkb.orchestrator.store.event_store import EventStore, Writer
+from bbkb.orchestrator.store.lease import ORPHAN_SECONDS, PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
+from bbkb.orchestrator.store.store import Holding
 from tests.present import present
 from tests.waiting import wait_until
 
@@ -37,7 +37,7 @@ def store(database_url: str, campaign: str) -> Iterator[EventStore]:
 def child() -> Iterator[tuple[subprocess.Popen[str], Identity]]:
     """A process that does nothing, and its identity."""
     code = (
-        "from orchestrator.store.lease import Identity; "
+        "from bbkb.orchestrator.store.lease import Identity; "
         "print(Identity.of_this_process().to_text(), flush=True); input()"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.events import Event
-from orchestrator.cli.commands import results
-from orchestrator.cli.commands.results import _read_runs
-from orchestrator.errors import RunError
-from orchestrator.serve import campaigns, sources
-from orchestrator.serve.sources import Sources
-from orchestrator.store import limited
-from orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.campaign.events import Event
+from bbkb.orchestrator.cli.commands import results
+from bbkb.orchestrator.cli.commands.results import _read_runs
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.serve import campaigns, sources
+from bbkb.orchestrator.serve.sources import Sources
+from bbkb.orchestrator.store import limited
+from bbkb.orchestrator.store.event_store import EventStore
 from tests.orchestrator.serve.conftest import running_server
 from tests.orchestrator.serve.test_app import updates
 from tests.orchestrator.store.raw import change

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from orchestrator.campaign.endings import StopReason
-from orchestrator.campaign.events import SessionClosed, StopRequested
-from orchestrator.cli.main import app
-from orchestrator.errors import StoreError
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.runs import open_run
-from orchestrator.store.verify import verify
-from orchestrator.store.versions import EVENT_VERSION, TABLES_VERSION
+from bbkb.orchestrator.campaign.endings import StopReason
+from bbkb.orchestrator.campaign.events import SessionClosed, StopRequested
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import StoreError
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.store.verify import verify
+from bbkb.orchestrator.store.versions import EVENT_VERSION, TABLES_VERSION
 from tests.orchestrator.store.raw import change
 
 RECORDED = sorted(path for path in (Path(__file__).parent / "recorded").iterdir() if path.is_dir())
@@ -72,7 +72,7 @@ def test_tables_of_a_newer_version_are_rejected_with_remedy(recorded_run: Path) 
 def test_event_of_a_newer_version_is_rejected_with_remedy(tmp_path: Path) -> None:
     store = EventStore(f"sqlite:///{tmp_path / 'c.sqlite'}")
     store.create("c", [StopRequested(time=0.0, reason=StopReason.INTERRUPTED)])
-    import orchestrator.store.rows as rows
+    import bbkb.orchestrator.store.rows as rows
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rows, "EVENT_VERSION", EVENT_VERSION + 1)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.errors import RunError, UserError
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.notes import new_note
+from bbkb.orchestrator.errors import RunError, UserError
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.notes import new_note
 from tests.orchestrator.campaign.short_logs import created, settings_of
 from tests.orchestrator.store.raw import change
 

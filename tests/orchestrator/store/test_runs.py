@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.errors import RunError
-from orchestrator.session.build import Parts, build
-from orchestrator.session.open import first_events
-from orchestrator.settings.loading import from_mapping
-from orchestrator.settings.model import Settings
-from orchestrator.store import runs
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.session.build import Parts, build
+from bbkb.orchestrator.session.open import first_events
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store import runs
 from tests.present import present
 
 

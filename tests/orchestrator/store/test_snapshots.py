@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.clock import Clock
-from orchestrator.campaign.events import CampaignCreated, Event
-from orchestrator.campaign.state import CampaignState, Session
-from orchestrator.campaign.transitions import apply
-from orchestrator.errors import StoreError
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run, open_session
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store import runs, snapshots
+from bbkb.orchestrator.campaign.clock import Clock
+from bbkb.orchestrator.campaign.events import CampaignCreated, Event
+from bbkb.orchestrator.campaign.state import CampaignState, Session
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.errors import StoreError
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run, open_session
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store import runs, snapshots
 from tests.orchestrator.store.raw import change
 from tests.orchestrator.synthetic_log import SyntheticLog
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli.commands.results import _read_runs
-from orchestrator.errors import RunError
-from orchestrator.serve.sources import Sources
-from orchestrator.store import runs, trusted
+from bbkb.orchestrator.cli.commands.results import _read_runs
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.serve.sources import Sources
+from bbkb.orchestrator.store import runs, trusted
 
 FOREIGN = 65_534  # nobody
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from objectives.objective import Candidates, Evaluation, Parameters, Report
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.campaign.endings import SessionOutcome
-from orchestrator.campaign.events import (
+from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
     ModelRefreshed,
@@ -29,23 +29,23 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import Status
-from orchestrator.campaign.transitions import apply
-from orchestrator.errors import RunError
-from orchestrator.session.driver import Driver
-from orchestrator.session.problem import Problem, replay
-from orchestrator.store import audit as audit_module
-from orchestrator.store.audit import Audit
-from orchestrator.store.books import PendingAttempt
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.rows import encode
-from orchestrator.store.verify import LogComparison, compare, verify
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.session.problem import Problem, replay
+from bbkb.orchestrator.store import audit as audit_module
+from bbkb.orchestrator.store.audit import Audit
+from bbkb.orchestrator.store.books import PendingAttempt
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.rows import encode
+from bbkb.orchestrator.store.verify import LogComparison, compare, verify
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
 from tests.orchestrator.store.raw import change
-from workers.messages import FailureKind
-from workers.simulated import DurationModel, Failures, SimulatedExecutor
+from bbkb.workers.messages import FailureKind
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 EVALUATIONS = 14
 

@@ -21,16 +21,16 @@ import ray
 from ray.cluster_utils import Cluster
 from ray.util.placement_group import placement_group_table
 
-from objectives.command import ShellCommand
-from objectives.external import PythonCallable
-from objectives.objective import Objective
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.external import PythonCallable
+from bbkb.objectives.objective import Objective
 from tests.waiting import is_alive
-from workers.gangs.ranks import RankCrew
-from workers.gangs.trainers import TrainerCrew
-from workers.messages import Attempt, Limits, Outcome, Share
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.ledger import HeldAttempt, Ledger
-from workers.on_ray.places import Placement
+from bbkb.workers.gangs.ranks import RankCrew
+from bbkb.workers.gangs.trainers import TrainerCrew
+from bbkb.workers.messages import Attempt, Limits, Outcome, Share
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.ledger import HeldAttempt, Ledger
+from bbkb.workers.on_ray.places import Placement
 
 HERE = Path(__file__).parent
 NODE: dict[str, Any] = {"num_cpus": 4, "object_store_memory": 80 * 2**20}

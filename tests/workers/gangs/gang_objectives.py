@@ -11,7 +11,7 @@ from typing import Any
 import numpy
 
 from bbkb import Machine
-from objectives.objective import EvaluationStopped, Report
+from bbkb.objectives.objective import EvaluationStopped, Report
 
 LONG_SECONDS = 300.0
 

@@ -1,4 +1,4 @@
-"""Tests of `workers.gangs.causes`: the cause of an exception of a function that starts trainers."""
+"""Tests of `bbkb.workers.gangs.causes`: the cause of an exception of a function that starts trainers."""
 
 from typing import Any
 
@@ -13,8 +13,8 @@ from ray.exceptions import (
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
 from tests.workers.on_ray.test_failures import actor_died
-from workers.gangs.causes import kind_of_trainers_error
-from workers.messages import FailureKind
+from bbkb.workers.gangs.causes import kind_of_trainers_error
+from bbkb.workers.messages import FailureKind
 
 
 def raised_from(cause: BaseException) -> BaseException:

@@ -5,14 +5,14 @@ import sys
 
 import pytest
 
-from objectives.command import ShellCommand
-from objectives.external import PythonCallable
-from objectives.with_metrics import WithMetrics
-from workers.executor import ExecutorError
-from workers.gangs.trainers import TrainerCrew
-from workers.on_ray.crews import refuse_trainers
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.external import PythonCallable
+from bbkb.objectives.with_metrics import WithMetrics
+from bbkb.workers.executor import ExecutorError
+from bbkb.workers.gangs.trainers import TrainerCrew
+from bbkb.workers.on_ray.crews import refuse_trainers
 
-CHECK = "workers.gangs.trainer_check"
+CHECK = "bbkb.workers.gangs.trainer_check"
 VARIABLE = "RAY_TRAIN_CALLBACKS"
 
 

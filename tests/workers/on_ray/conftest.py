@@ -3,7 +3,7 @@
 import pytest
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_list
 
-from workers.on_ray.sharing import SHARES
+from bbkb.workers.on_ray.sharing import SHARES
 
 
 @pytest.fixture

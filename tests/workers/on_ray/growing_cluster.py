@@ -20,7 +20,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from orchestrator.campaign.events import (
+from bbkb.orchestrator.campaign.events import (
     Event,
     PlacesChanged,
     SessionClosed,
@@ -28,10 +28,10 @@ from orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run, open_session
-from orchestrator.settings.loading import from_mapping
-from orchestrator.store.runs import Run
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run, open_session
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.store.runs import Run
 
 SMALL, LARGE, LEFT = 2, 6, 3  # slots at the beginning, after the growth, and at the end
 SECONDS = 1.0  # of an evaluation

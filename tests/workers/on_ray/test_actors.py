@@ -17,17 +17,17 @@ from ray import cloudpickle
 from ray.exceptions import ActorUnavailableError
 from ray.experimental.internal_kv import _internal_kv_list
 
-from objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.objective import Evaluation, Parameters, Report
 from tests.present import of_type
 from tests.waiting import drain, wait_until
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
-from workers.on_ray import actors as ray_actors
-from workers.on_ray import durations, in_flight
-from workers.on_ray import executor as ray_executor
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.failures import fetch
-from workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
-from workers.on_ray.places import Kind, Placement
+from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from bbkb.workers.on_ray import actors as ray_actors
+from bbkb.workers.on_ray import durations, in_flight
+from bbkb.workers.on_ray import executor as ray_executor
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.failures import fetch
+from bbkb.workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
+from bbkb.workers.on_ray.places import Kind, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

@@ -10,13 +10,13 @@ import pytest
 import ray
 from ray import cloudpickle
 
-from objectives.objective import Evaluation, Parameters, Report
+from bbkb.objectives.objective import Evaluation, Parameters, Report
 from tests.waiting import wait_until
-from workers.messages import Attempt, Success
-from workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.ledger import NAMESPACE
-from workers.on_ray.places import Placement
+from bbkb.workers.messages import Attempt, Success
+from bbkb.workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.ledger import NAMESPACE
+from bbkb.workers.on_ray.places import Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

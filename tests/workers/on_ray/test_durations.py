@@ -2,8 +2,8 @@
 
 import pytest
 
-from workers.messages import Success
-from workers.on_ray.durations import MANY, MEASURED, Durations
+from bbkb.workers.messages import Success
+from bbkb.workers.on_ray.durations import MANY, MEASURED, Durations
 
 
 def success(seconds: float) -> Success:

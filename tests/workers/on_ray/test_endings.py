@@ -7,13 +7,13 @@ import pytest
 from ray import cloudpickle
 from ray.exceptions import WorkerCrashedError
 
-from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Attempt, Failure, FailureKind
-from workers.on_ray.endings import Again, Ended, Endings
-from workers.on_ray.in_flight import RunningAttempt
-from workers.on_ray.objective import put_objective
-from workers.on_ray.places import Placement
-from workers.on_ray.tasks import RayTasks
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers.messages import Attempt, Failure, FailureKind
+from bbkb.workers.on_ray.endings import Again, Ended, Endings
+from bbkb.workers.on_ray.in_flight import RunningAttempt
+from bbkb.workers.on_ray.objective import put_objective
+from bbkb.workers.on_ray.places import Placement
+from bbkb.workers.on_ray.tasks import RayTasks
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

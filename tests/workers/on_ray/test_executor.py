@@ -1,4 +1,4 @@
-"""`workers.on_ray.executor`: Evaluates on a Ray cluster: an attempt is a Ray task, or a call of a
+"""`bbkb.workers.on_ray.executor`: Evaluates on a Ray cluster: an attempt is a Ray task, or a call of a
 worker actor that outlives this process.
 """
 
@@ -16,14 +16,14 @@ import pytest
 import ray
 from ray import cloudpickle
 
-from objectives.objective import Evaluation, Objective, Parameters, Report
+from bbkb.objectives.objective import Evaluation, Objective, Parameters, Report
 from tests.waiting import drain, wait_until
-from workers.executor import ExecutorError
-from workers.limits import grace_seconds
-from workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
-from workers.on_ray import sharing, watch
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Capacity, Placement
+from bbkb.workers.executor import ExecutorError
+from bbkb.workers.limits import grace_seconds
+from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from bbkb.workers.on_ray import sharing, watch
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.places import Capacity, Placement
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

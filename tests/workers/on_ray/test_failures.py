@@ -1,4 +1,4 @@
-"""Tests of `workers.on_ray.failures`: the classification of Ray's exceptions."""
+"""Tests of `bbkb.workers.on_ray.failures`: the classification of Ray's exceptions."""
 
 import pytest
 from ray.exceptions import (
@@ -14,9 +14,9 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from workers.evaluate import MESSAGE_CHARACTERS
-from workers.messages import FailureKind
-from workers.on_ray.failures import describe_error, is_process_death, kind_of
+from bbkb.workers.evaluate import MESSAGE_CHARACTERS
+from bbkb.workers.messages import FailureKind
+from bbkb.workers.on_ray.failures import describe_error, is_process_death, kind_of
 
 
 def actor_died(words: str) -> ActorDiedError:

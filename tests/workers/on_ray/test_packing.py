@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
-from workers.on_ray.packing import Need, Node, fits, slots_on
+from bbkb.workers.on_ray.packing import Need, Node, fits, slots_on
 
 REFUSED_SECONDS = 2.0  # without an answer, after which Ray has no room for a group
 AMOUNTS = st.sampled_from([0.0, 0.3, 0.4, 0.5, 0.7, 1.0, 2.0])

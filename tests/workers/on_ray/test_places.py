@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from tests.processes import SOON, run_python
-from workers.executor import ExecutorError
-from workers.messages import Limits, Share
-from workers.on_ray.packing import Need
-from workers.on_ray.places import Capacity, NamedNode, Placement, check_fits
+from bbkb.workers.executor import ExecutorError
+from bbkb.workers.messages import Limits, Share
+from bbkb.workers.on_ray.packing import Need
+from bbkb.workers.on_ray.places import Capacity, NamedNode, Placement, check_fits
 
 LOSES_NODES = """
 import sys, time
 import ray
 from ray import cloudpickle
 from ray.cluster_utils import Cluster
-from objectives.objective import Evaluation
-from workers.messages import Limits, Attempt
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placement
+from bbkb.objectives.objective import Evaluation
+from bbkb.workers.messages import Limits, Attempt
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.places import Placement
 
 class Slow:
     def evaluate(self, parameters, seed, report):

@@ -1,4 +1,4 @@
-"""`workers.on_ray.reports`: Carries intermediate values from workers to the coordinator, and its
+"""`bbkb.workers.on_ray.reports`: Carries intermediate values from workers to the coordinator, and its
 answers back, over Ray's key-value store.
 """
 
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import ray
 
-from workers.messages import IntermediateValue, Reported
-from workers.on_ray import reports
-from workers.on_ray.reports import BUFFERED, ReportReceiver, ReportSender
+from bbkb.workers.messages import IntermediateValue, Reported
+from bbkb.workers.on_ray import reports
+from bbkb.workers.on_ray.reports import BUFFERED, ReportReceiver, ReportSender
 
 
 class Store:

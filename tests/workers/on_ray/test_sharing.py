@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from ray import cloudpickle
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
-from objectives.objective import Evaluation, Parameters, Report
-from workers.messages import Attempt, Share, Success
-from workers.on_ray import sharing
-from workers.on_ray.executor import RayExecutor
-from workers.on_ray.places import Placement
-from workers.on_ray.sharing import LOST_SECONDS, Sharing, Turns, fair_parts, slots_of
+from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers.messages import Attempt, Share, Success
+from bbkb.workers.on_ray import sharing
+from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.places import Placement
+from bbkb.workers.on_ray.sharing import LOST_SECONDS, Sharing, Turns, fair_parts, slots_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

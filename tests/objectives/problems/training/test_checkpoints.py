@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.datasets import DataSource
-from objectives.machines import RANK_VARIABLES
-from objectives.objective import Evaluation, EvaluationStopped, Objective, Report, TrainsInSteps
-from objectives.problems.cells import CONVOLUTION, POOLING
-from objectives.problems.training.cnn import ConvolutionalNetwork
-from objectives.problems.training.nas_cell import CELL, CellNetwork
-from objectives.problems.training.softmax import SoftmaxRegression
-from workers.messages import Reported
-from workers.reporting import Reports
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.machines import RANK_VARIABLES
+from bbkb.objectives.objective import Evaluation, EvaluationStopped, Objective, Report, TrainsInSteps
+from bbkb.objectives.problems.cells import CONVOLUTION, POOLING
+from bbkb.objectives.problems.training.cnn import ConvolutionalNetwork
+from bbkb.objectives.problems.training.nas_cell import CELL, CellNetwork
+from bbkb.objectives.problems.training.softmax import SoftmaxRegression
+from bbkb.workers.messages import Reported
+from bbkb.workers.reporting import Reports
 
 EPOCHS = 5
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError, Report
-from objectives.problems.training.cnn import (
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.objectives.problems.training.cnn import (
     ConvolutionalNetwork,
     ConvolutionalParameters,
     ConvolutionalTraining,
     build_network,
 )
-from objectives.problems.training.images import Rows
-from objectives.sampling import make_candidates
+from bbkb.objectives.problems.training.images import Rows
+from bbkb.objectives.sampling import make_candidates
 
 HAS_TORCH = find_spec("torch") is not None
 REMEDY = 'PyTorch.*pip install "torch>=2.4,<3"'
@@ -40,7 +40,7 @@ def with_torch(test: Callable[..., None]) -> Callable[..., None]:
 @pytest.fixture
 def pretend_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make PyTorch look installed, which is all that loading checks."""
-    monkeypatch.setattr("objectives.problems.training.torch_training.find_spec", lambda name: object())
+    monkeypatch.setattr("bbkb.objectives.problems.training.torch_training.find_spec", lambda name: object())
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_space_equals_that_of_the_paper() -> None:
 def test_missing_torch_is_reported_with_the_remedy_before_the_campaign_and_on_a_worker(
     monkeypatch: pytest.MonkeyPatch, silent: Report
 ) -> None:
-    monkeypatch.setattr("objectives.problems.training.torch_training.find_spec", lambda name: None)
+    monkeypatch.setattr("bbkb.objectives.problems.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=REMEDY):
         ConvolutionalNetwork(dataset="digits").load(DataSource())
     with pytest.raises(ObjectiveError, match=REMEDY):
@@ -238,7 +238,7 @@ def test_evaluation_uses_the_allowed_number_of_threads(monkeypatch: pytest.Monke
         used.append(torch.get_num_threads())
         return build_network(*arguments, **named)
 
-    monkeypatch.setattr("objectives.problems.training.cnn.build_network", note_threads)
+    monkeypatch.setattr("bbkb.objectives.problems.training.cnn.build_network", note_threads)
     for threads in (1, 2):
         blank_training(ConvolutionalNetwork(threads=threads)).evaluate(GOOD, 0, silent)
     assert used == [1, 2]

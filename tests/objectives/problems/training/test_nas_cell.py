@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError, Report
-from objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING
-from objectives.problems.training.nas_cell import CELL, CellNetwork
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING
+from bbkb.objectives.problems.training.nas_cell import CELL, CellNetwork
 
 CHAIN = f"0-1 1-2 2-3 {CONVOLUTION} {CONVOLUTION}"
 
@@ -21,7 +21,7 @@ def load_training(**options: Any) -> Any:
 
 
 def test_missing_torch_is_reported_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectives.problems.training.torch_training.find_spec", lambda name: None)
+    monkeypatch.setattr("bbkb.objectives.problems.training.torch_training.find_spec", lambda name: None)
     with pytest.raises(ObjectiveError, match=r"nas_cell needs PyTorch.*pip install"):
         CellNetwork(dataset="digits").load(DataSource())
 
@@ -53,7 +53,7 @@ def test_options_select_a_wider_space_and_other_features() -> None:
 
 
 def test_candidates_of_a_wide_space_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("objectives.problems.training.nas_cell.MOST_CELLS", 100)
+    monkeypatch.setattr("bbkb.objectives.problems.training.nas_cell.MOST_CELLS", 100)
     first, second = (load_training(vertices=5).candidates() for _ in range(2))
     assert len(first) == 100
     np.testing.assert_array_equal(first.columns[CELL], second.columns[CELL])
@@ -80,8 +80,8 @@ def test_number_of_weights_equals_a_count_by_hand() -> None:
     """A chain of a 3×3 convolution and a pooling, one stack of one cell with four channels, ten
     classes."""
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
-    from objectives.problems.cells import Cell
-    from objectives.problems.training.cell_network import build_cell_network
+    from bbkb.objectives.problems.cells import Cell
+    from bbkb.objectives.problems.training.cell_network import build_cell_network
 
     network = build_cell_network(
         Cell.parse(f"0-1 1-2 2-3 {CONVOLUTION} {POOLING}"), 8, 10, channels=4, stacks=1, cells=1
@@ -93,8 +93,8 @@ def test_number_of_weights_equals_a_count_by_hand() -> None:
 
 def test_cell_of_every_kind_scores_small_and_large_images() -> None:
     torch = pytest.importorskip("torch", reason="the objective nas_cell needs PyTorch")
-    from objectives.problems.cells import Cell
-    from objectives.problems.training.cell_network import build_cell_network, vertex_channels
+    from bbkb.objectives.problems.cells import Cell
+    from bbkb.objectives.problems.training.cell_network import build_cell_network, vertex_channels
 
     texts = ("0-1", "0-1 0-2 1-2 maxpool3x3", f"0-1 0-2 0-3 1-2 1-4 2-4 3-4 0-4 {' '.join(OPERATIONS)}")
     for text in texts:

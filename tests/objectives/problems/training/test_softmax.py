@@ -1,4 +1,4 @@
-"""`objectives.problems.training.softmax`: Multinomial logistic regression on handwritten digits, trained by
+"""`bbkb.objectives.problems.training.softmax`: Multinomial logistic regression on handwritten digits, trained by
 mini-batch SGD: the papers' tuning problem.
 """
 
@@ -13,10 +13,10 @@ from hypothesis.extra import numpy as arrays
 from scipy.optimize import check_grad
 from sklearn.model_selection import train_test_split
 
-from objectives.datasets import DataSource
-from objectives.objective import ObjectiveError, Report
-from objectives.problems.training.images import Rows, stratified_rows
-from objectives.problems.training.softmax import (
+from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.objectives.problems.training.images import Rows, stratified_rows
+from bbkb.objectives.problems.training.softmax import (
     SoftmaxParameters,
     SoftmaxRegression,
     Weights,
@@ -24,7 +24,7 @@ from objectives.problems.training.softmax import (
     measure,
     train_epoch,
 )
-from orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.arrays import Floats
 
 GOOD = {"learning_rate": 0.3, "batch_size": 32, "dropout": 0.1, "l2": 1e-5}
 
@@ -146,7 +146,7 @@ def test_measuring_in_blocks_equals_measuring_at_once(monkeypatch: pytest.Monkey
     rng = np.random.default_rng(0)
     weights = Weights(rng.standard_normal((64, 10)).astype(np.float32), np.zeros(10, np.float32))
     whole = measure(weights, digits.train)
-    monkeypatch.setattr("objectives.problems.training.softmax.BLOCK", 100)
+    monkeypatch.setattr("bbkb.objectives.problems.training.softmax.BLOCK", 100)
     assert measure(weights, digits.train) == pytest.approx(whole, rel=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.exact.incremental`: The exact Gaussian process, updated for each pull: O(p²
+"""`bbkb.orchestrator.bandit.exact.incremental`: The exact Gaussian process, updated for each pull: O(p²
 + pA) per pull instead of O(p³ + p²A).
 """
 
@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.exact.incremental import ExactPosterior, downdate
-from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior, downdate
+from bbkb.orchestrator.bandit.exact.state import ExactState
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import initial_state
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
 

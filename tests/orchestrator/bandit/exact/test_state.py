@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from orchestrator.bandit.exact.incremental import ExactPosterior
-from orchestrator.bandit.exact.state import ExactState
-from orchestrator.bandit.exact.strategy import next_pull
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.strategy import Choose, Observation, Pick
+from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior
+from bbkb.orchestrator.bandit.exact.state import ExactState
+from bbkb.orchestrator.bandit.exact.strategy import next_pull
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import initial_state
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.curves import Curves, CurveValues
-from orchestrator.bandit.kernels import Matern52
-from orchestrator.bandit.model.curve_fitting import (
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.curves import Curves, CurveValues
+from bbkb.orchestrator.bandit.kernels import Matern52
+from bbkb.orchestrator.bandit.model.curve_fitting import (
     MOST_VALUES,
     CurveFitInput,
     CurveObjective,
@@ -16,8 +16,8 @@ from orchestrator.bandit.model.curve_fitting import (
     fit_curves,
     prior_numbers,
 )
-from orchestrator.bandit.model.curve_numbers import CurveNumbers
-from orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
+from bbkb.orchestrator.bandit.results import TrialCurve
 
 SPAN = (1.0, 32.0)
 NONE = np.empty(0, np.intp), np.empty(0), np.empty(0)

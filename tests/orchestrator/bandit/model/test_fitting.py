@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.model.fitting`: Kernel and noise fitted to scores: the maximum a posteriori
+"""`bbkb.orchestrator.bandit.model.fitting`: Kernel and noise fitted to scores: the maximum a posteriori
 estimate of lengthscales and noise variance.
 """
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import Arms, Layout
-from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.model.fitting import (
+from bbkb.orchestrator.bandit.arms import Arms, Layout
+from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.model.fitting import (
     LENGTHSCALES,
     MOST_ARMS,
     NOISES,
@@ -25,8 +25,8 @@ from orchestrator.bandit.model.fitting import (
     local_noise,
     prior,
 )
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.model.outputs import Outputs, scores_of
+from bbkb.orchestrator.bandit.model.model import Model
+from bbkb.orchestrator.bandit.model.outputs import Outputs, scores_of
 
 FAMILIES: list[AnyKernel] = [RBF(), Matern32(), Matern52()]
 

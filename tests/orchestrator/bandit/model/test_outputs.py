@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.model.outputs`: Scores, to which the model is fitted instead of the raw
+"""`bbkb.orchestrator.bandit.model.outputs`: Scores, to which the model is fitted instead of the raw
 rewards.
 """
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.model.outputs import Outputs, Scale, is_outlier, mean_rewards, score_pulls, scores_of
-from orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, is_outlier, mean_rewards, score_pulls, scores_of
+from bbkb.orchestrator.bandit.pulls import Pulls
 
 ROBUST = [Outputs.HALF_RANK, Outputs.RANK, Outputs.STANDARDIZE]
 MAPS: Any = [lambda r: 100 * r, lambda r: 0.01 * r, lambda r: r + 1000, lambda r: -1000 + 500 * r]

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.curves import Curves
-from orchestrator.bandit.model.reliability import TYPICAL_LINK, TYPICAL_TRIALS, reliability, reliability_and_cautious
-from orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.curves import Curves
+from bbkb.orchestrator.bandit.model.reliability import TYPICAL_LINK, TYPICAL_TRIALS, reliability, reliability_and_cautious
+from bbkb.orchestrator.bandit.results import TrialCurve
 
 STEPS = (4, 7, 13, 26, 51)
 

@@ -9,15 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.exact.improvement import log_improvement
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.papers.compressed import Compressed, EntropyTest
-from orchestrator.bandit.papers.compressed_ei import CompressedEI
-from orchestrator.bandit.papers.compressed_mpi import CompressedMPI
-from orchestrator.bandit.papers.compressed_ucb import CompressedUCB
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.improvement import log_improvement
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.papers.compressed import Compressed, EntropyTest
+from bbkb.orchestrator.bandit.papers.compressed_ei import CompressedEI
+from bbkb.orchestrator.bandit.papers.compressed_mpi import CompressedMPI
+from bbkb.orchestrator.bandit.papers.compressed_ucb import CompressedUCB
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick, Wait
 
 ARMS = np.random.default_rng(0).random((30, 2))
 ACQUISITIONS = [CompressedUCB, CompressedEI, CompressedMPI]

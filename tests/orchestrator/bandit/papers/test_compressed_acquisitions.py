@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.papers.compressed import Compressed
-from orchestrator.bandit.papers.compressed_ei import CompressedEI
-from orchestrator.bandit.papers.compressed_mpi import CompressedMPI
-from orchestrator.bandit.papers.compressed_ucb import CompressedUCB
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.papers.compressed import Compressed
+from bbkb.orchestrator.bandit.papers.compressed_ei import CompressedEI
+from bbkb.orchestrator.bandit.papers.compressed_mpi import CompressedMPI
+from bbkb.orchestrator.bandit.papers.compressed_ucb import CompressedUCB
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((30, 2))

@@ -8,10 +8,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.papers.epsilon_greedy import EpsilonGreedy
-from orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.papers.epsilon_greedy import EpsilonGreedy
+from bbkb.orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.sequential_runs import value
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.confidence import rkhs_width
-from orchestrator.bandit.kernels import RBF, AnyKernel
-from orchestrator.bandit.papers.boxes import Box
-from orchestrator.bandit.papers.gp_threds import GPThreDS, Search
-from orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, ThresholdState
-from orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.confidence import rkhs_width
+from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel
+from bbkb.orchestrator.bandit.papers.boxes import Box
+from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS, Search
+from bbkb.orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, ThresholdState
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 
 SEARCHES = pytest.mark.parametrize("search", ["direct", "random_walk"])

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.papers.igp_ucb import IGPUCB, InformationSchedule, farthest_first
-from orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.papers.igp_ucb import IGPUCB, InformationSchedule, farthest_first
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
 

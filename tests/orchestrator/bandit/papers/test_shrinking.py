@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from orchestrator.bandit.papers.boxes import Box
-from orchestrator.bandit.papers.gp_threds import GPThreDS
-from orchestrator.bandit.papers.shrinking import Epoch, Visit
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.papers.boxes import Box
+from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS
+from bbkb.orchestrator.bandit.papers.shrinking import Epoch, Visit
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.strategy import Observation
 
 ROOT = Box.unit(1)
 

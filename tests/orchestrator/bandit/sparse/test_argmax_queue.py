@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.argmax_queue`: The argmax of scores that never increase, found by
+"""`bbkb.orchestrator.bandit.sparse.argmax_queue`: The argmax of scores that never increase, found by
 evaluating few of them (lazy greedy, Minoux 1978).
 """
 
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.sparse import argmax_queue
-from orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray
+from bbkb.orchestrator.bandit.sparse import argmax_queue
+from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray
 from tests.orchestrator.bandit.eager import EagerQueue
 
 NONE = np.empty(0, np.intp)

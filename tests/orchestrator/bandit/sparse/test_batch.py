@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.batch`: The posterior within a batch: pulls without rewards as rank-
+"""`bbkb.orchestrator.bandit.sparse.batch`: The posterior within a batch: pulls without rewards as rank-
 one updates (BBKB Algorithm 1, line 8).
 """
 
@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.batch import FOLD, BatchPosterior
-from orchestrator.bandit.sparse.posterior import SparsePosterior
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.batch import FOLD, BatchPosterior
+from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from tests.orchestrator.bandit.conftest import Problem, batch_with_all_arms
 
 SEEDS = st.integers(0, 10**6)

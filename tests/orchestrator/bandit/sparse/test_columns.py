@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.columns`: Kernel columns k(·, x_s) over all arms, kept between refits
+"""`bbkb.orchestrator.bandit.sparse.columns`: Kernel columns k(·, x_s) over all arms, kept between refits
 within bounded memory.
 """
 
@@ -7,9 +7,9 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.kernels import AnyKernel, Matern52
-from orchestrator.bandit.sparse.columns import WIDTH, KernelColumns, Points
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.kernels import AnyKernel, Matern52
+from bbkb.orchestrator.bandit.sparse.columns import WIDTH, KernelColumns, Points
 
 FEATURES = np.random.default_rng(0).normal(size=(50, 3))
 KERNEL = Matern52(0.8)

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.conditioning`: The exact posterior variances given pulls without
+"""`bbkb.orchestrator.bandit.sparse.conditioning`: The exact posterior variances given pulls without
 rewards: every pull is an inducing point.
 """
 
@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.kernels import Matern52
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.conditioning import ConditionedPosterior
-from orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.kernels import Matern52
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from tests.orchestrator.bandit.conftest import Problem
 
 seeds = st.integers(0, 1000)

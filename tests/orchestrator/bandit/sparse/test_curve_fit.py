@@ -4,15 +4,15 @@ all trials."""
 import numpy as np
 import pytest
 
-from orchestrator.bandit.curves import Curves, CurveValues, pair_numbers
-from orchestrator.bandit.kernels import Matern52
-from orchestrator.bandit.model.curve_kernel import CurveKernel, log_times, own_covariance
-from orchestrator.bandit.model.curve_numbers import CurveNumbers
-from orchestrator.bandit.model.model import Mean
-from orchestrator.bandit.model.outputs import Outputs, Scale
-from orchestrator.bandit.results import TrialCurve
-from orchestrator.bandit.sparse.curve_fit import CurveEvidence, fit_evidence, pair_variances, predict, predict_unlearned
-from orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.curves import Curves, CurveValues, pair_numbers
+from bbkb.orchestrator.bandit.kernels import Matern52
+from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, log_times, own_covariance
+from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
+from bbkb.orchestrator.bandit.model.model import Mean
+from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale
+from bbkb.orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, fit_evidence, pair_variances, predict, predict_unlearned
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 
 NUMBERS = CurveNumbers(1.2, 0.5, 0.3, 0.2, 0.01, 0.6, 0.4, 1.0, 27.0)
 ARMS = 40

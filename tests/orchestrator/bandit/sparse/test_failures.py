@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.goals import SINGLE, Goals
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.goals import SINGLE, Goals
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import arms_of
 
 POINTS = np.random.default_rng(5).random((300, 2))

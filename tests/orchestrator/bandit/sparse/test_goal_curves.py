@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.ask_tell.strategy import named_strategy
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.goals import Goals
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
-from orchestrator.bandit.sparse.state import SparseState
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.ask_tell.strategy import named_strategy
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.goals import Goals
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
+from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 
 LAST = 16

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.goal_queue`: Picking arms for several objectives and constraints, on
+"""`bbkb.orchestrator.bandit.sparse.goal_queue`: Picking arms for several objectives and constraints, on
 one dictionary.
 """
 
@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.goals import Goals
-from orchestrator.bandit.model.model import Model
-from orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
-from orchestrator.bandit.sparse.goal_queue import GoalQueue, floors_and_limits, leaders, potentials
-from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.goals import Goals
+from bbkb.orchestrator.bandit.model.model import Model
+from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
+from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue, floors_and_limits, leaders, potentials
+from bbkb.orchestrator.bandit.sparse.picking import Picking
+from bbkb.orchestrator.bandit.sparse.scalarization import INFEASIBLE, Scalarizing, direction
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.examples import examples
 from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.divided import Divided

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.posterior`: The sparse posterior over all arms (BKB's; DTC on the 1/λ
+"""`bbkb.orchestrator.bandit.sparse.posterior`: The sparse posterior over all arms (BKB's; DTC on the 1/λ
 scale), fitted from counts.
 """
 
@@ -12,13 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.linalg import cho_factor, cho_solve
 
-from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse import blocks as blocks_module
-from orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
-from orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse import blocks as blocks_module
+from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
 from tests.orchestrator.bandit.divided import Divided

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.state`: The state of a strategy with a sparse posterior; the
+"""`bbkb.orchestrator.bandit.sparse.state`: The state of a strategy with a sparse posterior; the
 posterior is derived from it once, when it is needed.
 """
 
@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.observations import arms_and_rewards, check_arms
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import SparseState, initial_state
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import SparseState, initial_state
+from bbkb.orchestrator.bandit.strategy import Observation
 
 
 def state(initial: tuple[int, ...] = (3, 1, 3)) -> SparseState:

@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.termination`: Rules for the end of a batch: bounds on the drift of
+"""`bbkb.orchestrator.bandit.sparse.termination`: Rules for the end of a batch: bounds on the drift of
 the posterior before it is fitted again.
 """
 
@@ -12,13 +12,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.kernels import RBF, Matern32
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.batch import BatchPosterior
-from orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.sparse.termination import (
+from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.kernels import RBF, Matern32
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
+from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from bbkb.orchestrator.bandit.sparse.termination import (
     GlobalDrift,
     LocalDrift,
     ProductDrift,

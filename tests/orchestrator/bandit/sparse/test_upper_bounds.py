@@ -1,4 +1,4 @@
-"""`orchestrator.bandit.sparse.upper_bounds`: Upper bounds on every arm from an earlier posterior:
+"""`bbkb.orchestrator.bandit.sparse.upper_bounds`: Upper bounds on every arm from an earlier posterior:
 after a refit most arms need no new moments.
 """
 
@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse import upper_bounds
-from orchestrator.bandit.sparse.blocks import Block
-from orchestrator.bandit.sparse.certificate import RATIO
-from orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from orchestrator.bandit.sparse.upper_bounds import Screen
+from bbkb.orchestrator.bandit.arrays import Indices
+from bbkb.orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse import upper_bounds
+from bbkb.orchestrator.bandit.sparse.blocks import Block
+from bbkb.orchestrator.bandit.sparse.certificate import RATIO
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from bbkb.orchestrator.bandit.sparse.upper_bounds import Screen
 from tests.examples import examples
 from tests.orchestrator.bandit.decisions import array
 

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats, Indices
-from orchestrator.bandit.model.outputs import mean_rewards
-from orchestrator.bandit.sparse.state import SparseState
-from orchestrator.bandit.sparse.verification import (
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.model.outputs import mean_rewards
+from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.sparse.verification import (
     OWN_PULLS,
     RECOMMENDED_OWN_PULLS,
     WIDTH,
@@ -21,10 +21,10 @@ from orchestrator.bandit.sparse.verification import (
     is_verification_due,
     may_verify,
 )
-from orchestrator.bandit.start.coverage import is_coverage_due
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import COVERAGE, VERIFY, with_preset
-from orchestrator.bandit.strategy import Choose, Observation, Pick
+from bbkb.orchestrator.bandit.start.coverage import is_coverage_due
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import COVERAGE, VERIFY, with_preset
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
 from tests.orchestrator.bandit.decisions import arms_of, choice
 
 GRID = np.stack(np.meshgrid(np.linspace(0, 1, 20), np.linspace(0, 1, 20)), axis=-1).reshape(-1, 2)

@@ -1,8 +1,8 @@
 """Candidates of a space with a choice on which other parameters depend."""
 
-from objectives.parameters import Choice, Range, Space
-from objectives.sampling import make_candidates
-from orchestrator.bandit.arms import Arms
+from bbkb.objectives.parameters import Choice, Range, Space
+from bbkb.objectives.sampling import make_candidates
+from bbkb.orchestrator.bandit.arms import Arms
 
 SPACE: Space = {
     "kind": Choice(("a", "b", "c")),

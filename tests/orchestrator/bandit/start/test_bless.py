@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.kernels import RBF, AnyKernel, Kernel
-from orchestrator.bandit.start.bless import WeightedDictionary, bless, leverage_scores
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Kernel
+from bbkb.orchestrator.bandit.start.bless import WeightedDictionary, bless, leverage_scores
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
 

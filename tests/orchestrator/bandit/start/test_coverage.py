@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from objectives.parameters import Choice, Range, Space
-from objectives.sampling import make_candidates
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.state import LEAST_RISE, Peak
-from orchestrator.bandit.start.coverage import (
+from bbkb.objectives.parameters import Choice, Range, Space
+from bbkb.objectives.sampling import make_candidates
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.state import LEAST_RISE, Peak
+from bbkb.orchestrator.bandit.start.coverage import (
     EACH,
     MOST_FAILED,
     NO_LEVEL,
@@ -21,9 +21,9 @@ from orchestrator.bandit.start.coverage import (
     Levels,
     is_coverage_due,
 )
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Choose, Observation, Pick
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.start.conditional_space import ARMS, CANDIDATES, KINDS, WAYS
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.start.warm_start import DataStart, RandomStart, SpreadStart, UncertaintyStart, begin_sparse
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import initial_state
+from bbkb.orchestrator.bandit.start.warm_start import DataStart, RandomStart, SpreadStart, UncertaintyStart, begin_sparse
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array
 

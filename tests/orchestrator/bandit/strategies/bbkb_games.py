@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_diabetes
 
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import value
 

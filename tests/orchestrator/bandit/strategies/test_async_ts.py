@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.async_ts import AsyncTS
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.async_ts import AsyncTS
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.sequential_runs import value
 

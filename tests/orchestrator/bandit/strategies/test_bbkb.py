@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.sparse.knowledge import Knowledge
-from orchestrator.bandit.sparse.picking import Picking
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
+from bbkb.orchestrator.bandit.sparse.picking import Picking
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.strategies.bbkb_games import GRID, SMOOTH, batches, play
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bandit.kernels import Matern52
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.termination import Termination
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.kernels import Matern52
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.termination import Termination
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import arms_of, array
 from tests.orchestrator.bandit.sequential_runs import value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, SMOOTH

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from orchestrator.bandit.arrays import Indices
-from orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from orchestrator.bandit.sparse import argmax_queue, certificate, upper_bounds
-from orchestrator.bandit.sparse.batch import BatchPosterior
-from orchestrator.bandit.sparse.blocks import Block
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.sparse.termination import Termination
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.bandit.arrays import Indices
+from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.sparse import argmax_queue, certificate, upper_bounds
+from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
+from bbkb.orchestrator.bandit.sparse.blocks import Block
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import initial_state
+from bbkb.orchestrator.bandit.sparse.termination import Termination
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.divided import Divided
 from tests.orchestrator.bandit.eager import eager

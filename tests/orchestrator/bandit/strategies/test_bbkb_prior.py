@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.sparse.state import LEAST_PRIOR, PRIOR_RESULTS
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from orchestrator.bandit.confidence import Schedule
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.sparse.dictionary import Resampling
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.confidence import Schedule
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.sparse.dictionary import Resampling
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 from tests.orchestrator.bandit.sequential_runs import value

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.ask_tell.strategy import named_strategy
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
-from orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials
-from orchestrator.bandit.sparse.state import SparseState
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategy import Choose, Observation
+from bbkb.orchestrator.ask_tell.strategy import named_strategy
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
+from bbkb.orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials
+from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.present import present
 

@@ -8,13 +8,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.start.warm_start import DataStart
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Observation, Strategy, begin
+from bbkb.orchestrator.bandit.arms import as_arms
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.start.warm_start import DataStart
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Strategy, begin
 from tests.orchestrator.bandit.decisions import choice
 
 ARMS = np.random.default_rng(0).random((150, 2))

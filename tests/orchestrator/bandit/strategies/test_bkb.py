@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.sparse.dictionary import Resampling
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.bkb import BKB
-from orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.bandit.arms import as_arms
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.sparse.dictionary import Resampling
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.bkb import BKB
+from bbkb.orchestrator.bandit.strategy import Observation
 from tests.examples import examples
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 from tests.orchestrator.bandit.strategies import bbkb_games

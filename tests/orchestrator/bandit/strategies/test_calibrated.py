@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.model.outputs import Outputs, score_pulls
-from orchestrator.bandit.sparse import argmax_queue
-from orchestrator.bandit.sparse.verification import PLAUSIBLE_PART
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
-from orchestrator.public import strategies
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.model.outputs import Outputs, score_pulls
+from bbkb.orchestrator.bandit.sparse import argmax_queue
+from bbkb.orchestrator.bandit.sparse.verification import PLAUSIBLE_PART
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
+from bbkb import strategies
 from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
 
@@ -105,7 +105,7 @@ def test_fit_is_recorded_and_not_repeated_by_a_restore(name: str, monkeypatch: p
     def refuse(*_: Any) -> None:
         raise AssertionError("a restore must not fit")
 
-    monkeypatch.setattr("orchestrator.bandit.model.model.fit", refuse)
+    monkeypatch.setattr("bbkb.orchestrator.bandit.model.model.fit", refuse)
     state = strategy.init(Arms.of(FEATURES), np.random.default_rng(1))
     for number, observations in enumerate(batches, 1):
         state = strategy.restore(state, observations, record[number])

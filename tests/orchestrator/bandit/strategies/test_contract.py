@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Observation, Sequential, Strategy, Wait
+from bbkb.orchestrator.bandit.arms import as_arms
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Sequential, Strategy, Wait
 from tests.orchestrator.bandit.decisions import arms_of
 
 ARMS = np.random.default_rng(0).random((40, 2))

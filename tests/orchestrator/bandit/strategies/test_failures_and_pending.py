@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
+from bbkb.orchestrator.bandit.arms import as_arms
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Strategy, Wait
 from tests.orchestrator.bandit.decisions import arms_of, choice
 
 ARMS = np.random.default_rng(0).random((40, 2))

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.exact.strategy import ExactStrategy
-from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.papers.igp_ucb import IGPUCB
-from orchestrator.bandit.start.warm_start import UncertaintyStart
-from orchestrator.bandit.strategies.bkb import BKB
-from orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
-from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
-from orchestrator.bandit.strategy import AnyStrategy, Observation, Pick
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.strategy import ExactStrategy
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.papers.igp_ucb import IGPUCB
+from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart
+from bbkb.orchestrator.bandit.strategies.bkb import BKB
+from bbkb.orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
+from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB
+from bbkb.orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation, Pick
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially, value
 

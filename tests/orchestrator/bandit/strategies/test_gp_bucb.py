@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.arms import as_arms
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.gp_bucb import GPBUCB
-from orchestrator.bandit.strategies.gp_ucb import GPUCB
-from orchestrator.bandit.strategy import Observation, Wait
+from bbkb.orchestrator.bandit.arms import as_arms
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import initial_state
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart, UncertaintyStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.gp_bucb import GPBUCB
+from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB
+from bbkb.orchestrator.bandit.strategy import Observation, Wait
 from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.sequential_runs import play
 

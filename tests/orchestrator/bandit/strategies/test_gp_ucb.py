@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, Matern32
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.start.warm_start import UncertaintyStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.gp_ucb import GPUCB
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF, Matern32
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import initial_state
+from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.exact.exact import exact_posterior
-from orchestrator.bandit.kernels import RBF, Matern52
-from orchestrator.bandit.pulls import Pulls
-from orchestrator.bandit.sparse.dictionary import Resampling
-from orchestrator.bandit.sparse.posterior import SparseModel
-from orchestrator.bandit.sparse.state import initial_state
-from orchestrator.bandit.sparse.termination import Termination
-from orchestrator.bandit.start.warm_start import RandomStart
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.gp_bucb import GPBUCB
+from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.kernels import RBF, Matern52
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.dictionary import Resampling
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.state import initial_state
+from bbkb.orchestrator.bandit.sparse.termination import Termination
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.gp_bucb import GPBUCB
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import play
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.strategies.bbkb import BBKB
-from orchestrator.bandit.strategies.presets import with_preset
-from orchestrator.bandit.strategy import Observation, Pick
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import Observation, Pick
 from tests.orchestrator.bandit.decisions import choice
 
 CHOOSER = BBKB(**with_preset(BBKB, {}))

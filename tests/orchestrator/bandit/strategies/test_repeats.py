@@ -7,11 +7,11 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from orchestrator.bandit.arms import Arms
-from orchestrator.bandit.arrays import Floats
-from orchestrator.bandit.strategies import STRATEGIES
-from orchestrator.bandit.strategies.presets import VERIFY, with_preset
-from orchestrator.bandit.strategy import Choose, Observation, Pick, StrategyState
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.presets import VERIFY, with_preset
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick, StrategyState
 from tests.examples import spread
 
 CALIBRATED = sorted(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 
 
 def test_strategies_name_their_classes() -> None:
@@ -22,7 +22,7 @@ def test_strategies_have_no_other_name() -> None:
 def test_settings_of_the_default_strategy_import_no_other_strategy() -> None:
     script = """
 import sys
-from orchestrator.settings.strategies import build_strategy, dump_strategy
+from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 dump_strategy(build_strategy("bbkb"))
 print([name for name in sys.modules if name.endswith((".papers", ".problems", ".interop"))])
 """

@@ -1,9 +1,9 @@
-"""`orchestrator.bandit.strategies.uniform`: The uniform policy: every pull an arm at random."""
+"""`bbkb.orchestrator.bandit.strategies.uniform`: The uniform policy: every pull an arm at random."""
 
 import numpy as np
 
-from orchestrator.bandit.strategies.uniform import MOST_PENDING, Uniform
-from orchestrator.bandit.strategy import Choose, Observation, Wait
+from bbkb.orchestrator.bandit.strategies.uniform import MOST_PENDING, Uniform
+from bbkb.orchestrator.bandit.strategy import Choose, Observation, Wait
 from tests.orchestrator.bandit.decisions import arms_of
 
 ARMS = np.zeros((10, 1))

@@ -4,10 +4,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
-from orchestrator.campaign.rules import Rules
-from orchestrator.campaign.trainings.contest import Standing, is_among_best
-from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
+from bbkb.orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
+from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.trainings.contest import Standing, is_among_best
+from bbkb.orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 
 NUMBERS = st.sampled_from([None, -2.0, -1.0, 0.0, 1.0, 2.0])
 STANDINGS = st.lists(

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, Stop, Tell
-from orchestrator.campaign.endings import StopReason
-from orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived
-from orchestrator.campaign.policy import decide
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.stops import StopCause, stop_cause
-from orchestrator.campaign.trainings.end_of_budget import Enough
-from orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, Stop, Tell
+from bbkb.orchestrator.campaign.endings import StopReason
+from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
+from bbkb.orchestrator.campaign.trainings.end_of_budget import Enough
+from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
 from tests.present import of_type
-from workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind
 
 
 def reserved(state: CampaignState) -> tuple[int, ...] | None:

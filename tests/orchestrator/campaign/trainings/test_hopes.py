@@ -1,9 +1,9 @@
 """Which unfinished trials may improve the results of several objectives and constraints."""
 
-from orchestrator.campaign.front import Front
-from orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
-from orchestrator.campaign.trainings.hopes import Hopes
-from orchestrator.campaign.trainings.reports import Band, Forecast, forecast_of
+from bbkb.orchestrator.campaign.front import Front
+from bbkb.orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
+from bbkb.orchestrator.campaign.trainings.hopes import Hopes
+from bbkb.orchestrator.campaign.trainings.reports import Band, Forecast, forecast_of
 
 PAIR = CampaignGoals(
     (ObjectiveGoal(metric="gain"), ObjectiveGoal(metric="cost", is_maximized=False, reference=10.0)),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.bandit.strategy import Observation
-from orchestrator.campaign.events import TrialStopped
-from orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
+from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.campaign.events import TrialStopped
+from bbkb.orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 
 ASHA = StoppingRule.asha(3.0, 1)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.campaign.trainings.steps import Steps
+from bbkb.orchestrator.campaign.trainings.steps import Steps
 
 
 def test_steps_count_reports_that_arrive_with_the_result() -> None:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from orchestrator.cli.main import app
-from orchestrator.errors import UserError
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import UserError
 
 CAMPAIGN = """
 name: sine

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.trainings.reports import StepReport
-from orchestrator.cli.commands import status
-from orchestrator.store import snapshots
-from orchestrator.store.event_store import EventStore
-from orchestrator.store.lease import Identity
-from orchestrator.store.runs import Run
+from bbkb.orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.trainings.reports import StepReport
+from bbkb.orchestrator.cli.commands import status
+from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.lease import Identity
+from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.campaign.short_logs import batch, created, dispatch, session, settings_of
 
 HOUR = 3600.0

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from orchestrator.api import Result, load
-from orchestrator.errors import UserError
-from orchestrator.report.page import render
+from bbkb.orchestrator.api import Result, load
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.report.page import render
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.api import Result
-from orchestrator.errors import RunError
+from bbkb.orchestrator.api import Result
+from bbkb.orchestrator.errors import RunError
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from objectives.parameters import Choice, Range
-from orchestrator.api import Result
-from orchestrator.api.arguments import Space
-from orchestrator.cli.commands.results import BestFormat, _format
-from orchestrator.errors import UserError
-from orchestrator.report.comparison import best_courses, best_steps
+from bbkb.objectives.parameters import Choice, Range
+from bbkb.orchestrator.api import Result
+from bbkb.orchestrator.api.arguments import Space
+from bbkb.orchestrator.cli.commands.results import BestFormat, _format
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.report.comparison import best_courses, best_steps
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
 

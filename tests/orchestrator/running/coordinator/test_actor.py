@@ -16,22 +16,22 @@ from pathlib import Path
 import pytest
 import ray
 
-from orchestrator.campaign.endings import SessionOutcome, StopReason
-from orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
-from orchestrator.campaign.rules import Rules
-from orchestrator.errors import BbkbError, CampaignError, RunError
-from orchestrator.running.coordinator.actor import NAMESPACE
-from orchestrator.running.coordinator.remote import RemoteSession
-from orchestrator.running.coordinator.starting import (
+from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
+from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.errors import BbkbError, CampaignError, RunError
+from bbkb.orchestrator.running.coordinator.actor import NAMESPACE
+from bbkb.orchestrator.running.coordinator.remote import RemoteSession
+from bbkb.orchestrator.running.coordinator.starting import (
     SESSIONS_WITHOUT_PROGRESS,
     check_progress,
     ending_since,
     has_stop_request,
 )
-from orchestrator.session.build import build
-from orchestrator.session.open import create_run
-from orchestrator.settings.loading import load
-from orchestrator.store.runs import Run, open_run
+from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.settings.loading import load
+from bbkb.orchestrator.store.runs import Run, open_run
 from tests.present import present
 from tests.waiting import is_alive, wait_until
 
@@ -266,7 +266,7 @@ def test_campaign_continues_when_its_driver_is_killed(
 ) -> None:
     write_campaign(tmp_path, 12, 0.5, kind)
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "orchestrator", "run", "campaign.yaml", "--address", ray_cluster]
+    command = [sys.executable, "-m", "bbkb", "run", "campaign.yaml", "--address", ray_cluster]
     with (tmp_path / "said").open("wb") as output:
         driver = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=output, stderr=output)
     try:

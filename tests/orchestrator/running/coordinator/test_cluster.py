@@ -1,4 +1,4 @@
-"""`orchestrator.running.coordinator.cluster`: Finds a Ray cluster or starts one on this machine, and keeps
+"""`bbkb.orchestrator.running.coordinator.cluster`: Finds a Ray cluster or starts one on this machine, and keeps
 Ray's own output away from the user.
 """
 
@@ -16,11 +16,11 @@ import pytest
 import ray
 
 import workers
-from orchestrator.api import Campaign
-from orchestrator.errors import UserError
-from orchestrator.running.coordinator import cluster, environment
-from orchestrator.running.coordinator.cluster import connect, disconnect
-from orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores
+from bbkb.orchestrator.api import Campaign
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.running.coordinator import cluster, environment
+from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
+from bbkb.orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores
 from tests.orchestrator.quick import bbkb
 
 REPOSITORY = Path(__file__).parents[4]
@@ -29,7 +29,7 @@ STARTS = """
 import os
 import time
 import ray
-from orchestrator.running.coordinator.cluster import connect, disconnect
+from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
 
 @ray.remote(max_retries=0, num_cpus=0)
 def crash():
@@ -64,7 +64,7 @@ TELLS_SETTINGS = """
 import os
 import ray
 from ray._raylet import Config
-from orchestrator.running.coordinator.cluster import connect, disconnect
+from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
 
 cluster = connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)
 
@@ -83,7 +83,7 @@ disconnect(cluster)
 JOINS = """
 import sys
 import ray
-from orchestrator.running.coordinator.cluster import connect, disconnect
+from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
 
 cluster = connect(None, workers=100, cpus=1.0, gpus=0.0, dashboard=True)
 print(cluster.is_ours, cluster.is_connected_here, cluster.address == sys.argv[1])
@@ -335,14 +335,6 @@ def test_dashboard_that_does_not_start_is_a_warning() -> None:
         time.sleep(0.01)
     dashboard.end()
     assert news == ["warning: the Ray dashboard did not start; the campaign runs without it"]
-
-
-def test_workers_need_no_hook_in_the_folder_of_this_installation(monkeypatch: pytest.MonkeyPatch) -> None:
-    # with one, Ray would start a new process for each worker, beside those that it has ready
-    monkeypatch.chdir(Path(workers.__file__).parents[1])
-    monkeypatch.setattr(sys, "argv", ["bbkb"])
-    monkeypatch.setenv("PYTHONPATH", "")
-    assert cluster._runtime_env() is None
 
 
 @pytest.mark.parametrize(("said", "used"), [("", str(4 * cores())), ("1", "1")])

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.running.coordinator.environment import _token_file
-from orchestrator.store.lease import Identity
+from bbkb.orchestrator.running.coordinator.environment import _token_file
+from bbkb.orchestrator.store.lease import Identity
 from tests.waiting import wait_until
 
 MAKE = """
 import os, signal
-from orchestrator.running.coordinator.environment import require_token
+from bbkb.orchestrator.running.coordinator.environment import require_token
 print(require_token(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from orchestrator.cli.main import app
-from orchestrator.errors import UserError
+from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.errors import UserError
 
 
 def refusal(tmp_path: Path, *command: str, **workers: object) -> str:
@@ -60,6 +60,6 @@ def test_ray_train_without_the_replaced_parts_is_rejected_before_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refusal(tmp_path, "validate", ray_train=True) == ""
-    monkeypatch.delitem(sys.modules, "workers.gangs.trainer_check")
+    monkeypatch.delitem(sys.modules, "bbkb.workers.gangs.trainer_check")
     monkeypatch.setitem(sys.modules, "ray.train.v2._internal.execution.worker_group", None)
     assert "workers.ray_train needs the Ray Train of Ray 2.60, got" in refusal(tmp_path, "validate", ray_train=True)

@@ -6,12 +6,12 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.campaign.clock import LABELS
-from orchestrator.campaign.state import CampaignState
-from orchestrator.campaign.status import Status, status_of
-from orchestrator.campaign.transitions import apply
-from orchestrator.running.coordinator.metrics import DESCRIPTIONS, totals_of
-from orchestrator.session.recorder import Span
+from bbkb.orchestrator.campaign.clock import LABELS
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import Status, status_of
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.running.coordinator.metrics import DESCRIPTIONS, totals_of
+from bbkb.orchestrator.session.recorder import Span
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 LOGS = st.builds(SyntheticLog, trials=st.integers(0, 30), workers=st.integers(1, 5), seed=st.integers(0, 5))

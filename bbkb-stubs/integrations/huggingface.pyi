@@ -1,1 +1,0 @@
-from orchestrator.public.integrations.huggingface import TrialCallback as TrialCallback

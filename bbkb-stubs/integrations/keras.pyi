@@ -1,1 +1,0 @@
-from orchestrator.public.integrations.keras import TrialCallback as TrialCallback

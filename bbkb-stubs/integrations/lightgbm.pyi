@@ -1,1 +1,0 @@
-from orchestrator.public.integrations.lightgbm import TrialCallback as TrialCallback

@@ -1,1 +1,0 @@
-from orchestrator.public.integrations.lightning import TrialCallback as TrialCallback

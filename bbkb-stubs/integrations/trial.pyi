@@ -1,1 +1,0 @@
-from orchestrator.public.integrations.trial import Trial as Trial

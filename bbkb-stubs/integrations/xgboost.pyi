@@ -1,1 +1,0 @@
-from orchestrator.public.integrations.xgboost import TrialCallback as TrialCallback

@@ -1,1 +1,0 @@
-from orchestrator.public.strategies import *

@@ -1,0 +1,177 @@
+"""Evaluates clauses in a space: which parameters exist in a configuration, and which configurations
+are forbidden.
+
+Configurations are rows of codes (A, P), with one column for each parameter in the space's order
+(`bbkb.objectives.coding`). `mistakes` finds values that a parameter cannot have, names that are not
+parameters, and cycles of conditions.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bbkb.objectives import coding
+from bbkb.objectives.coding import Codes
+from bbkb.objectives.conditions import Clause, Operand, names_in, operands
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.parameters import Constant, Parameter, Space, conditions
+
+Mask = NDArray[np.bool_]
+
+_COMPARE: Mapping[str, Callable[[Codes, Codes], Mask]] = {
+    "above": np.greater,
+    "below": np.less,
+    "at_least": np.greater_equal,
+    "at_most": np.less_equal,
+    "equals": np.equal,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """A mistake in a space."""
+
+    keys: tuple[str | int, ...]  # the path in the campaign file, from `space` or `forbid`
+    rule: str  # a predicate or a sentence
+
+
+def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
+    """Return all mistakes in `space` and in `forbid`."""
+    problems = [
+        Mistake(("space", name, "when", *keys), rule)
+        for name, parameter in space.items()
+        for clause in conditions(parameter)
+        for keys, rule in _wrong(space, clause)
+    ]
+    problems += [
+        Mistake(("space", name, "prior"), rule) for name, parameter in space.items() for rule in _wrong_prior(parameter)
+    ]
+    for number, clause in enumerate(forbid):
+        problems += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
+    if problems:
+        return problems
+    free = set(order_parameters(space))
+    circle = [name for name in space if name not in free]
+    if circle:
+        names = ", ".join(circle)
+        problems.append(
+            Mistake(("space", circle[0], "when"), f"must not depend on itself, these form a cycle: {names}")
+        )
+    return problems
+
+
+def _wrong_prior(parameter: Parameter) -> Iterator[str]:
+    if isinstance(parameter, Constant) or parameter.prior is None:
+        return
+    try:
+        coding.code_of(parameter, parameter.prior)
+    except ValueError as error:
+        yield str(error)
+
+
+def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:
+    for operand in operands(clause):
+        names = [operand.name, *([] if operand.other is None else [operand.other])]
+        unknown = [name for name in names if name not in space]
+        if unknown:
+            rule = f"must name a parameter of the space ({', '.join(space)}), got {unknown[0]!r}"
+            yield (operand.name,), rule + did_you_mean(unknown[0], space)
+        elif operand.operator == "in":
+            yield from (((operand.name,), rule) for rule in _wrong_values(space[operand.name], operand))
+        else:
+            rule = f"is compared by {operand.operator}, but"
+            texts = [name for name in names if not _is_numeric(space[name])]
+            yield from (((operand.name,), f"{rule} {name} has no numeric values") for name in texts)
+
+
+def _wrong_values(parameter: Parameter, operand: Operand) -> Iterator[str]:
+    if coding.is_real(parameter):
+        yield "is a range of real numbers, which no value matches; compare it by above, below, at_least or at_most"
+        return
+    for value in operand.bound if isinstance(operand.bound, tuple) else ():
+        try:
+            coding.code_of(parameter, value)
+        except ValueError as error:
+            yield f"{error}{did_you_mean(str(value), [str(level) for level in parameter.levels])}"
+
+
+def _is_numeric(parameter: Parameter) -> bool:
+    listed = parameter.levels
+    return all(isinstance(level, int | float) and not isinstance(level, bool) for level in listed)
+
+
+def order_parameters(space: Space) -> list[str]:
+    """Return the parameters in an order in which each one follows the parameters in its conditions;
+    otherwise, the space's order is kept.
+
+    Parameters in a cycle are omitted. All conditions must name parameters of the space.
+    """
+    names = list(space)
+    index_of = {name: index for index, name in enumerate(space)}
+    sorter: TopologicalSorter[int] = TopologicalSorter()
+    for index, parameter in enumerate(space.values()):
+        sorter.add(index, *(index_of[needed] for needed in names_in(conditions(parameter))))
+    with suppress(CycleError):
+        sorter.prepare()
+    ready = sorted(sorter.get_ready())  # ascending, which makes it a heap
+    ordered: list[str] = []
+    while ready:
+        first = heapq.heappop(ready)  # the smallest index, to keep the space's order
+        ordered.append(names[first])
+        sorter.done(first)
+        for index in sorter.get_ready():
+            heapq.heappush(ready, index)
+    return ordered
+
+
+def holds(space: Space, clauses: Sequence[Clause], codes: Codes) -> Mask:
+    """Return a mask (A,) of the configurations `codes` (A, P) in which any of `clauses` holds."""
+    column = {name: index for index, name in enumerate(space)}
+    matching = np.zeros(len(codes), dtype=bool)
+    for clause in clauses:
+        every = np.ones(len(codes), dtype=bool)
+        for operand in operands(clause):
+            every &= _passes(space, operand, codes, column)
+        matching |= every
+    return matching
+
+
+def _passes(space: Space, operand: Operand, codes: Codes, column: Mapping[str, int]) -> Mask:
+    mine = codes[:, column[operand.name]]
+    if isinstance(operand.bound, tuple):
+        allowed = [coding.code_of(space[operand.name], value) for value in operand.bound]
+        return np.isin(mine, allowed)
+    if isinstance(operand.bound, str):
+        bound = _numbers(space[operand.bound], codes[:, column[operand.bound]])
+    else:
+        bound = np.full(len(codes), float(operand.bound))
+    return _COMPARE[operand.operator](_numbers(space[operand.name], mine), bound)  # NaN is false
+
+
+def _numbers(parameter: Parameter, codes: Codes) -> Codes:
+    """Return the values of the codes as floats; NaN remains NaN."""
+    exists = ~np.isnan(codes)
+    numbers = np.full(len(codes), np.nan)
+    numbers[exists] = coding.values(parameter, codes[exists]).astype(np.float64)
+    return numbers
+
+
+def without_inactive(space: Space, order: Sequence[str], codes: Codes) -> Codes:
+    """Return `codes` (A, P) with NaN for parameters whose conditions do not hold."""
+    column = {name: index for index, name in enumerate(space)}
+    pruned = codes.copy()
+    for name in order:
+        clauses = conditions(space[name])
+        if clauses:
+            pruned[~holds(space, clauses, pruned), column[name]] = np.nan
+    return pruned
+
+
+def is_conditional(parameter: Parameter) -> bool:
+    """Return whether a parameter may not exist."""
+    return parameter.when is not None

@@ -1,0 +1,304 @@
+"""The kinds of parameters in a search space.
+
+They are plain frozen dataclasses, so that importing them costs the workers nothing. They follow
+pydantic's conventions for standard dataclasses (a mapping in a campaign file becomes one of them,
+and unknown keys are rejected) without importing pydantic. Each kind has `when`, the conditions
+under which the parameter exists (`bbkb.objectives.conditions`), None for always; its `levels`, the
+values that it lists; and its `wording`. A new kind that lists its values is a class here, a member
+of `OneFeature`, and a key in `bbkb.orchestrator.settings.spaces.PARAMETERS`.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from numbers import Real
+from typing import Annotated, Literal, get_args
+
+from typing_extensions import Doc
+
+from bbkb.objectives.conditions import Clause, Scalar, When, clauses_of
+from bbkb.objectives.keywords import checks_arguments
+
+WhenOption = Annotated[
+    When | None, Doc("The conditions under which the parameter exists, such as {model: svm}; None: always.")
+]
+Confidence = Literal["low", "medium", "high"]
+PriorOption = Annotated[
+    Scalar, Doc("The value that you expect to be good: the search begins near it; None: no expectation.")
+]
+ConfidenceOption = Annotated[
+    Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, if there is a prior.")
+]
+_SHOWN = 8  # the number of values of a parameter that its wording lists
+_WHOLE = 1e-9  # the largest relative distance of a number of steps from a whole number
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Numbers from `low` to `high`, including both.
+
+    Raises ValueError unless low < high and both and their difference are finite, low > 0 for `log`,
+    all are whole for `integer`, and high − low is a whole number of steps.
+    """
+
+    low: Annotated[float, Doc("The smallest value.")]
+    high: Annotated[float, Doc("The largest value, included.")]
+    log: Annotated[bool, Doc("Whether values are spread evenly in their logarithm; `low` is then > 0.")] = False
+    integer: Annotated[bool, Doc("Whether values are whole numbers.")] = False
+    step: Annotated[
+        float | None, Doc("Leaves only low, low + step, low + 2 step, …; None: every number, or every whole one.")
+    ] = None
+    when: WhenOption = None
+    prior: PriorOption = None
+    confidence: ConfidenceOption = None
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high") if self.step is None else ("low", "high", "step"):
+            object.__setattr__(self, name, _number(name, getattr(self, name)))
+        for name in ("log", "integer"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        self._check_bounds()
+        if self.step is not None:
+            self._check_step(self.step)
+        _set_options(self)
+
+    def _check_bounds(self) -> None:
+        bounds = f"low={self.low}, high={self.high}"
+        if not (math.isfinite(self.low) and math.isfinite(self.high)):
+            raise ValueError(f"low and high must be finite, got {bounds}")
+        if self.low >= self.high:
+            remedy = "swap the two" if self.low > self.high else "write a fixed value as {constant: value}"
+            raise ValueError(f"low must be < high, got {bounds}; {remedy}")
+        if not math.isfinite(self.high - self.low):
+            raise ValueError(f"high - low must be a finite number, got {bounds}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"low must be > 0 on a log scale, got {self.low}; raise it or drop `log`")
+        if self.integer and not (float(self.low).is_integer() and float(self.high).is_integer()):
+            raise ValueError(f"low and high of integers must be whole, got {bounds}")
+
+    def _check_step(self, step: float) -> None:
+        if not (math.isfinite(step) and step > 0):
+            raise ValueError(f"step must be finite and > 0, got {step}")
+        if self.integer and not float(step).is_integer():
+            raise ValueError(f"step must be whole for integers, got {step}")
+        steps = (self.high - self.low) / step
+        if round(steps) < 1 or abs(steps - round(steps)) > _WHOLE * max(1.0, steps):
+            below = self.low + math.floor(steps) * step
+            raise ValueError(
+                f"high must be low plus a whole number of steps, got low={self.low}, high={self.high}, step={step}; "
+                f"the nearest are {below:.12g} and {below + step:.12g}"
+            )
+
+    @property
+    def stride(self) -> float | None:
+        """The distance between neighboring values; None for real numbers."""
+        return (self.step or 1.0) if self.integer else self.step
+
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """An empty tuple: a range does not list its values."""
+        return ()
+
+    @property
+    def wording(self) -> str:
+        """The values as text for a message, such as `real numbers from 0 to 1`."""
+        kind = "integers" if self.integer else "real numbers"
+        step = f" in steps of {self.step:g}" if self.step is not None else ""
+        log = ", logarithmic" if self.log else ""
+        return f"{kind} from {self.low:.12g} to {self.high:.12g}{step}{log}{_rule_of(self)}"
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of `choices`, which have no order: all different choices are equally far apart.
+
+    Raises ValueError if there are no choices, two are equal, one is infinite or NaN, or `weights`
+    is not one positive number per choice.
+    """
+
+    choices: Annotated[
+        tuple[Scalar, ...], Doc("The values, which have no order: all different values are equally far apart.")
+    ]
+    weights: Annotated[
+        tuple[float, ...] | None,
+        Doc("The relative frequency of each value in the initial design; None: equal frequencies."),
+    ] = None
+    when: WhenOption = None
+    prior: PriorOption = None
+    confidence: ConfidenceOption = None
+
+    def __post_init__(self) -> None:
+        _set_values(self, "choices")
+        if self.weights is not None:
+            numbers = tuple(_number("weights", weight) for weight in _as_tuple("weights", self.weights))
+            object.__setattr__(self, "weights", numbers)
+            if len(numbers) != len(self.choices):
+                counts = f"{len(numbers)} for {len(self.choices)} choices"
+                raise ValueError(f"weights must be one number a choice, got {counts}")
+            for weight in numbers:
+                if not (math.isfinite(weight) and weight > 0):
+                    raise ValueError(f"weights must be finite and > 0, got {weight}")
+        _set_options(self)
+
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """The listed values."""
+        return self.choices
+
+    @property
+    def wording(self) -> str:
+        """The values as text for a message, such as `one of relu, tanh`."""
+        weights = "" if self.weights is None else f", drawn with weights {_list_values(self.weights)}"
+        return f"one of {_list_values(self.choices)}{weights}{_rule_of(self)}"
+
+
+@checks_arguments
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """One of the sorted values `ordered`. Neighboring values are similar and equally far apart.
+
+    Raises ValueError if there are no values, two are equal, or one is infinite or NaN.
+    """
+
+    ordered: Annotated[tuple[Scalar, ...], Doc("The values, in order. Neighbors are similar and equally far apart.")]
+    when: WhenOption = None
+    prior: PriorOption = None
+    confidence: ConfidenceOption = None
+
+    def __post_init__(self) -> None:
+        _set_values(self, "ordered")
+        _set_options(self)
+
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """The listed values."""
+        return self.ordered
+
+    @property
+    def wording(self) -> str:
+        """The values as text for a message, such as `one of relu, tanh`."""
+        return f"one of {_list_values(self.ordered)}, in this order{_rule_of(self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Always `constant`, a value that is passed to the objective but unknown to the model. Raises
+    ValueError if it is infinite or NaN."""
+
+    constant: Annotated[Scalar, Doc("The value, which is passed to the objective but unknown to the model.")]
+    when: WhenOption = None
+
+    def __post_init__(self) -> None:
+        _check_finite("constant", self.levels)
+        _set_options(self)
+
+    @property
+    def levels(self) -> tuple[Scalar, ...]:
+        """The only value."""
+        return (self.constant,)
+
+    @property
+    def wording(self) -> str:
+        """The values as text for a message, such as `one of relu, tanh`."""
+        return f"always {self.constant}"
+
+
+OneFeature = Range | Ordered | Constant  # the kinds that a model treats as one number
+Parameter = Choice | OneFeature
+Space = Mapping[str, Parameter]
+
+
+def conditions(parameter: Parameter) -> tuple[Clause, ...]:
+    """Return the clauses of `when`. The parameter exists if one holds or there are none."""
+    return () if parameter.when is None else clauses_of(parameter.when)
+
+
+def has_prior(space: Space) -> bool:
+    """Return whether any of the parameters has a value that is expected to be good."""
+    return any(not isinstance(parameter, Constant) and parameter.prior is not None for parameter in space.values())
+
+
+def _rule_of(parameter: Range | Choice | Ordered) -> str:
+    if parameter.prior is None:
+        return ""
+    return f", {parameter.prior} expected with {parameter.confidence} confidence"
+
+
+def _set_prior(parameter: Range | Choice | Ordered) -> None:
+    """Check `prior` and `confidence`. The space checks whether the value is possible."""
+    plain = getattr(parameter.prior, "item", lambda: parameter.prior)()
+    object.__setattr__(parameter, "prior", plain)
+    if plain is None and parameter.confidence is not None:
+        raise ValueError(f"confidence needs prior, the value that is expected to be good, got {parameter.confidence!r}")
+    if plain is not None:
+        object.__setattr__(parameter, "confidence", parameter.confidence or "medium")
+    if parameter.confidence not in (None, *get_args(Confidence)):
+        raise ValueError(f"confidence must be low, medium or high, got {parameter.confidence!r}")
+
+
+def _list_values(values: Sequence[object]) -> str:
+    ending = f", … ({len(values)} in all)" if len(values) > _SHOWN else ""
+    return ", ".join(map(str, values[:_SHOWN])) + ending
+
+
+def _set_options(parameter: Parameter) -> None:
+    """Check the options that kinds share: `when`, and the prior."""
+    if parameter.when is not None:
+        try:
+            object.__setattr__(parameter, "when", clauses_of(parameter.when))
+        except ValueError as error:
+            raise ValueError(f"when: {error}") from None
+        if None in parameter.levels:
+            raise ValueError("its parameter must not have the value null, which means that it does not exist")
+    if not isinstance(parameter, Constant):
+        _set_prior(parameter)
+
+
+def _number(name: str, value: object) -> float:
+    """Return a Python or NumPy number as a Python number. Raises ValueError for anything else."""
+    plain = getattr(value, "item", lambda: value)() if isinstance(value, Real) else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    try:
+        float(plain)
+    except OverflowError:
+        raise ValueError(f"{name} must be a finite number, got {value!r}") from None
+    return plain
+
+
+def _as_tuple(name: str, values: object) -> tuple[Scalar, ...]:
+    """Return a parameter's values, NumPy's as Python's. Raises ValueError unless they are plain."""
+    is_single = getattr(values, "ndim", 1) == 0  # 0-dimensional NumPy arrays have `__iter__`
+    if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+        raise ValueError(f"{name} must be a list of values, got {values!r}")
+    listed = tuple(value.item() if getattr(value, "ndim", 1) == 0 else value for value in values)
+    for value in listed:
+        if not isinstance(value, str | int | float | bool | None):
+            remedy = "name each one, and let the objective look up the name"
+            raise ValueError(f"{name} must hold texts, numbers, True, False or None, got {value!r}; {remedy}")
+    return listed
+
+
+def _check_finite(name: str, levels: Iterable[Scalar]) -> None:
+    """Raise ValueError for NaN, which equals no value, and for infinite numbers, which JSON lacks."""
+    for level in levels:
+        if isinstance(level, float) and not math.isfinite(level):
+            raise ValueError(f"{name} must not be infinite or NaN, got {level}; write the text {str(level)!r}")
+
+
+def _set_values(parameter: Choice | Ordered, name: str) -> None:
+    """Check the values, which are the field `name`."""
+    levels = _as_tuple(name, getattr(parameter, name))
+    object.__setattr__(parameter, name, levels)
+    if not levels:
+        raise ValueError(f"{name} must hold at least one value, got none")
+    _check_finite(name, levels)
+    previous: set[Scalar] = set()
+    for level in levels:
+        # compared by equality: 1, 1.0 and True count as one value, as they do for most objectives
+        if level in previous:
+            raise ValueError(f"{name} must differ from each other, got {level!r} twice")
+        previous.add(level)

@@ -1,0 +1,305 @@
+"""A search space: parameters, their conditions, and forbidden combinations.
+
+A sampler draws a position in the unit interval for each parameter. Positions become codes, and
+codes become values and features (`bbkb.objectives.coding`). Parameters whose conditions do not hold are
+removed, as are forbidden and repeated configurations (`bbkb.objectives.constraints`).
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bbkb.objectives import coding, priors
+from bbkb.objectives.coding import Codes
+from bbkb.objectives.conditions import Clause, Scalar, clauses_of, names_in, wording
+from bbkb.objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
+from bbkb.objectives.objective import Candidates, ObjectiveError
+from bbkb.objectives.parameters import Constant, Range, Space, conditions
+
+Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one parameter
+
+# A finite space with at most this many configurations is enumerated if no size is given
+LARGEST_WHOLE_SET = 100_000
+LARGEST_SIZE = 10_000_000
+LARGEST_CELLS = 500_000_000  # the number of entries in the matrix of features: 4 GB
+LARGEST_INTEGER = 2**53  # larger integers have no exact float64 feature
+
+LEAST_DRAWS = 4096
+# The largest number of intermediate arms of an enumeration, in multiples of the largest result
+_SLACK = 4
+
+
+class _MissingError(ObjectiveError):
+    """A configuration lacks a parameter."""
+
+
+@dataclass(frozen=True)
+class SearchSpace:
+    """Parameters by name, and forbidden clauses (`bbkb.objectives.conditions`).
+
+    Raises ObjectiveError if conditions or forbidden clauses do not match the parameters, or if no
+    parameter varies.
+    """
+
+    parameters: Space
+    forbid: tuple[Clause, ...] = ()
+
+    def __post_init__(self) -> None:
+        try:
+            forbid = clauses_of(self.forbid) if self.forbid else ()
+        except ValueError as error:
+            raise ObjectiveError(f"forbid: {error}") from error
+        object.__setattr__(self, "forbid", forbid)
+        for mistake in mistakes(self.parameters, forbid):
+            raise ObjectiveError(f"{'.'.join(map(str, mistake.keys))} {mistake.rule}")
+        _check_varies(self.parameters)
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The parameters, each after the parameters in its conditions."""
+        return order_parameters(self.parameters)
+
+    @cached_property
+    def is_finite(self) -> bool:
+        """Whether no parameter is a range of real numbers."""
+        return not any(map(coding.is_real, self.parameters.values()))
+
+    @cached_property
+    def width(self) -> int:
+        """The number of features."""
+        return sum(map(coding.width, self.parameters.values()))
+
+    @property
+    def conditional(self) -> frozenset[str]:
+        """The parameters that do not exist in every configuration."""
+        return frozenset(name for name, parameter in self.parameters.items() if is_conditional(parameter))
+
+    def is_allowed(self, codes: Codes) -> Mask:
+        """Return a mask (A,) of the configurations `codes` (A, P) that no clause forbids."""
+        return ~holds(self.parameters, self.forbid, codes)
+
+    def existing(self, codes: Codes) -> Codes:
+        """Return `codes` (A, P) with NaN for parameters whose conditions do not hold."""
+        return without_inactive(self.parameters, self.order, codes)
+
+    def count(self, most: int) -> int | None:
+        """Return the number of configurations; None if it exceeds `most` or is infinite."""
+        codes = enumerate_space(self, dict.fromkeys(self.parameters, math.inf), most)
+        return None if codes is None else len(codes)
+
+    def candidates(self, codes: Codes) -> Candidates:
+        """Return arms of these configurations (A, P), which must be allowed and distinct."""
+        return self.candidates_of(self.columns_of(codes))
+
+    def candidate(self, configuration: Mapping[str, object]) -> Candidates:
+        """Return the arm of a user's configuration, with exactly the given numbers.
+
+        Raises the errors of `code_of`.
+        """
+        columns = self.columns_of(self.code_of(configuration))
+        self.put(columns, 0, configuration)
+        return self.candidates_of(columns)
+
+    def columns_of(self, codes: Codes) -> dict[str, Column]:
+        """Return the values (A,) of each parameter in these configurations (A, P)."""
+        return {
+            name: coding.values(parameter, codes[:, index])
+            for index, (name, parameter) in enumerate(self.parameters.items())
+        }
+
+    def put(self, columns: Mapping[str, Column], row: int, configuration: Mapping[str, object]) -> None:
+        """Restore the exact real numbers of a configuration, because codes have rounding errors."""
+        for name, parameter in self.parameters.items():
+            value = configuration.get(name)
+            if coding.is_real(parameter) and isinstance(value, int | float):
+                columns[name][row] = float(value)
+
+    def candidates_of(self, columns: Mapping[str, Column]) -> Candidates:
+        """Return arms with these values (A,), None if inactive. Equal values give equal bits."""
+        widths = [coding.width(parameter) for parameter in self.parameters.values()]
+        codes = self.encode(columns)
+        features = np.empty((len(codes), self.width))
+        for column, parameter, end, width in zip(
+            codes.T, self.parameters.values(), np.cumsum(widths), widths, strict=True
+        ):
+            features[:, end - width : end] = coding.features(parameter, column)
+        numbers = np.repeat(np.cumsum([width > 0 for width in widths]) - 1, widths)
+        density = priors.log_density(self.parameters, codes)
+        return Candidates(features, columns, numbers, self.is_finite, self.conditional, log_prior=density)
+
+    def rebuild(self, columns: Mapping[str, Sequence[Scalar]]) -> Candidates:
+        """Rebuild the arms, bit for bit, from the values of each parameter in JSON."""
+        return self.candidates_of({name: self._column(name, columns[name]) for name in self.parameters})
+
+    def _column(self, name: str, values: Sequence[Scalar]) -> Column:
+        column = np.array(values, dtype=object)
+        parameter = self.parameters[name]
+        if coding.is_real(parameter):
+            return column if None in values else column.astype(np.float64)
+        # through codes, which restore the column's type
+        return coding.values(parameter, coding.encode(parameter, column))
+
+    def encode(self, columns: Mapping[str, Column]) -> Codes:
+        """Return the codes (A, P) of the values (A,) of each parameter."""
+        return np.stack(
+            [coding.encode(parameter, columns[name]) for name, parameter in self.parameters.items()], axis=1
+        )
+
+    def code_of(self, configuration: object) -> Codes:
+        """Return the codes (1, P) of a user's configuration.
+
+        It may omit constants and inactive parameters. Raises ObjectiveError if a parameter is
+        unknown, missing or has an invalid value, or if the configuration is forbidden.
+        """
+        if not isinstance(configuration, Mapping):
+            names = ", ".join(self.parameters)
+            raise ObjectiveError(f"a configuration must be a mapping of the parameters {names}, got {configuration!r}")
+        for name in configuration:
+            if name not in self.parameters:
+                raise ObjectiveError(f"{name} is not a parameter of the space, which has {', '.join(self.parameters)}")
+        codes = np.full((1, len(self.parameters)), np.nan)
+        column = {name: index for index, name in enumerate(self.parameters)}
+        for name in self.order:
+            codes[0, column[name]] = self._given_code(name, configuration, codes)
+        if not self.is_allowed(codes)[0]:
+            broken = next(clause for clause in self.forbid if holds(self.parameters, [clause], codes)[0])
+            raise ObjectiveError(f"the configuration is forbidden by the clause: {wording([broken])}")
+        return codes
+
+    def _given_code(self, name: str, configuration: Mapping[Any, object], codes: Codes) -> float:
+        """Return the code of a parameter; `codes` (1, P) has those of its conditions."""
+        parameter = self.parameters[name]
+        clauses = conditions(parameter)
+        if clauses and not holds(self.parameters, clauses, codes)[0]:
+            if configuration.get(name) is not None:
+                raise ObjectiveError(
+                    f"{name} must be left out: it exists only when {wording(clauses)}, got {configuration[name]!r}"
+                )
+            return math.nan
+        if name in configuration:
+            return self._code(name, configuration[name])
+        if isinstance(parameter, Constant):
+            return 0.0
+        raise _MissingError(f"{name} is missing")
+
+    def complete(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
+        """Draw the missing parameters of a configuration such that it is allowed.
+
+        They are drawn like those of candidates. Raises ObjectiveError like `code_of`, and if no
+        allowed configuration with the given values was found.
+        """
+        try:
+            self.code_of(configuration)
+        except _MissingError:
+            pass
+        else:
+            return configuration
+        numbers = {name: index for index, name in enumerate(self.parameters)}
+        positions = rng.random((LEAST_DRAWS, len(numbers)))
+        columns = draw_codes(self.parameters, dict(zip(numbers, positions.T, strict=True)), LEAST_DRAWS)
+        named = [name for name, value in configuration.items() if value is not None]
+        for name in named:
+            columns[:, numbers[name]] = self._code(name, configuration[name])
+        codes = self.existing(columns)
+        fits = self.is_allowed(codes) & ~np.isnan(codes[:, [numbers[name] for name in named]]).any(axis=1)
+        left_out = [numbers[name] for name, value in configuration.items() if value is None]
+        fits &= np.isnan(codes[:, left_out]).all(axis=1)
+        if not fits.any():
+            raise ObjectiveError(
+                "hardly any allowed configuration has these values: a search found none; give all of them"
+            )
+        values = self.columns_of(codes[[int(np.argmax(fits))]])
+        drawn_values = {name: column[0] for name, column in values.items() if column[0] is not None}
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in drawn_values.items()}
+        return {**plain, **{name: configuration[name] for name in named}}
+
+    def _code(self, name: str, value: object) -> float:
+        try:
+            return coding.code_of(self.parameters[name], value)
+        except ValueError as error:
+            raise ObjectiveError(f"{name} {error}") from error
+
+
+def enumerate_space(space: SearchSpace, levels: Mapping[str, float], most: int) -> Codes | None:
+    """Return all allowed configurations (A, P). The last parameter of `space.order` varies fastest.
+
+    The memory is at most a few times that of the result. None if there are more than about `most`.
+    `levels`: the largest number of values of each parameter.
+    """
+    due = {clause: set(names_in([space.forbid[clause]])) for clause in range(len(space.forbid))}
+    rows = np.full((1, len(space.parameters)), np.nan)
+    defined = set[str]()
+    for name in space.order:
+        clauses = conditions(space.parameters[name])
+        exists = holds(space.parameters, clauses, rows) if clauses else np.ones(len(rows), bool)
+        # a parameter that never exists adds no row, no matter how many values it has
+        number = min(coding.count(space.parameters[name]), levels[name]) if exists.any() else 1
+        count = len(rows) + exists.sum() * (number - 1.0)
+        if count > _SLACK * most:
+            return None  # before the rows are computed
+        check_cells(int(count) * rows.shape[1])
+        rows = _expand(space, name, exists, int(number), rows)
+        defined.add(name)
+        complete = [clause for clause, names in due.items() if names <= defined]
+        rows = rows[~holds(space.parameters, [space.forbid[clause] for clause in complete], rows)]
+        due = {clause: names for clause, names in due.items() if clause not in complete}
+    return rows if len(rows) <= most else None
+
+
+def _expand(space: SearchSpace, name: str, exists: Mask, number: int, rows: Codes) -> Codes:
+    """Repeat each of `rows` (A, P) in which `name` `exists` (A,) for all levels of `name`."""
+    codes = coding.spread_codes(space.parameters[name], number)
+    times = np.where(exists, len(codes), 1)
+    larger = np.repeat(rows, times, axis=0)
+    within = np.arange(len(larger)) - np.repeat(np.cumsum(times) - times, times)
+    has = np.repeat(exists, times)
+    larger[has, list(space.parameters).index(name)] = codes[within[has]]
+    return larger
+
+
+def first_occurrences(rows: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the ascending indices of `rows` (A, d) that equal no earlier row; NaN equals NaN."""
+    first = np.zeros(min(1, len(rows)), dtype=np.intp)
+    group = np.zeros(len(rows), dtype=np.intp)
+    for column in rows.T:
+        values = np.unique(column)
+        if len(values) == len(rows):  # all differ, the usual case with a real range
+            return np.arange(len(rows))
+        rank = values.searchsorted(column)
+        _, first, group = np.unique(group * len(values) + rank, return_index=True, return_inverse=True)
+        if len(first) == len(rows):  # all differ already
+            break
+    return np.sort(first)
+
+
+def draw_codes(parameters: Space, positions: Mapping[str, NDArray[np.float64]], size: int) -> Codes:
+    """Return codes (size, P) of points at `positions` (size,) of the parameters that vary,
+    including inactive ones."""
+    columns = [coding.draw(parameter, positions.get(name, np.zeros(size))) for name, parameter in parameters.items()]
+    return np.stack(columns, axis=1)
+
+
+def _check_varies(space: Space) -> None:
+    if all(coding.count(parameter) == 1 for parameter in space.values()):
+        raise ObjectiveError("space must hold a parameter that varies; add a range ({low: …, high: …}) or choices")
+    for name, parameter in space.items():
+        if not isinstance(parameter, Range):
+            continue
+        if parameter.integer and max(-parameter.low, parameter.high) > LARGEST_INTEGER:
+            raise ObjectiveError(f"space.{name} must stay within ±2^53 for integers, got {parameter}")
+        if parameter.stride is not None and coding.count(parameter) > LARGEST_INTEGER:
+            raise ObjectiveError(f"space.{name}.step must leave at most 2^53 values, got {parameter.step}; drop it")
+
+
+def check_cells(cells: int) -> None:
+    """Raise ObjectiveError if a matrix of features would have more than `LARGEST_CELLS` entries."""
+    if cells > LARGEST_CELLS:
+        raise ObjectiveError(
+            f"candidates.size must be smaller: this many candidates take {8e-9 * cells:.3g} GB, "
+            f"at most {8e-9 * LARGEST_CELLS:.3g} are allowed"
+        )

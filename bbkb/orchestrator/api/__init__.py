@@ -1,0 +1,14 @@
+"""Campaigns in Python: `tune`, `Campaign`, `Result` and `load`, for scripts, notebooks and Ray
+jobs.
+
+A campaign started here has the same settings, log, store, resume and report as one from a file.
+Terminal output is in `bbkb.orchestrator.cli`; ask and tell without a campaign is in
+`bbkb.orchestrator.ask_tell`.
+"""
+
+from bbkb.orchestrator.api.campaign import Campaign, tune
+from bbkb.orchestrator.api.result import Result, load
+from bbkb.orchestrator.api.submitted import Submitted
+from bbkb.orchestrator.campaign.trial_result import TrialResult
+
+__all__ = ["Campaign", "Result", "Submitted", "TrialResult", "load", "tune"]

@@ -1,0 +1,284 @@
+"""Campaigns in Python: they accept the settings of a campaign file, and any function as the
+objective."""
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bbkb.objectives.errors import warn_user
+from bbkb.objectives.goals import Direction
+from bbkb.objectives.keywords import checks_arguments
+from bbkb.orchestrator.api.arguments import (
+    Constraints,
+    EarlyStopping,
+    Executor,
+    Function,
+    FurtherSettings,
+    KnownResults,
+    Objectives,
+    Space,
+    Strategy,
+    settings_of,
+)
+from bbkb.orchestrator.api.following import OnResult, delivering
+from bbkb.orchestrator.api.result import Result, result_of
+from bbkb.orchestrator.api.resuming import Resume, find_run, prepare_resume
+from bbkb.orchestrator.api.submitted import Submitted
+from bbkb.orchestrator.ask_tell.checks import check_list
+from bbkb.orchestrator.bandit.options import excerpt
+from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.display.console import SafeConsole
+from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.report import write_report
+from bbkb.orchestrator.running.coordinator.fitting import check_room
+from bbkb.orchestrator.running.launch import launch
+from bbkb.orchestrator.running.ray_start import check_address, is_connected, join
+from bbkb.orchestrator.session.build import Parts, build_new
+from bbkb.orchestrator.session.executors import unenforced_limits
+from bbkb.orchestrator.session.known_results import existing, with_best_of
+from bbkb.orchestrator.session.open import create_run
+from bbkb.orchestrator.settings.loading import load as load_settings
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store.runs import Run, make_folder
+from bbkb.orchestrator.wording import plural
+
+if TYPE_CHECKING:  # it imports Ray
+    from bbkb.orchestrator.running.coordinator.cluster import Cluster
+
+
+class Campaign:
+    """One campaign, ready to run.
+
+    Arguments: see `tune`, which creates a campaign, runs it, and lists the errors.
+    """
+
+    @checks_arguments
+    def __init__(
+        self,
+        objective: Function | Mapping[str, object],
+        space: Space,
+        *,
+        evaluations: int | None = None,
+        direction: Direction | None = None,
+        executor: Executor | None = None,
+        workers: int | None = None,
+        hours: float | None = None,
+        steps: int | None = None,
+        early_stopping: EarlyStopping | None = None,
+        strategy: Strategy | None = None,
+        seed: int | None = None,
+        objectives: Objectives = (),
+        constraints: Constraints = (),
+        known_results: KnownResults = (),
+        name: str | None = None,
+        run: str | None = None,
+        settings: FurtherSettings | None = None,
+    ) -> None:
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "objective", "settings")}
+        self.settings: Settings = settings_of(objective, settings, **arguments)
+
+    @classmethod
+    @checks_arguments
+    def from_file(cls, path: str | Path, overrides: Sequence[str] = ()) -> "Campaign":
+        """Return the campaign of a file.
+
+        Args:
+            path: the campaign file.
+            overrides: assignments that replace keys of the file, such as "budget.evaluations=50".
+
+        Raises:
+            ValueError: if an argument has a wrong type.
+            ConfigError: if the file is invalid; the message names file and line.
+        """
+        if not isinstance(path, str | Path):
+            raise ValueError(f"path must be the path of a campaign file, got {excerpt(path)}")
+        campaign = cls.__new__(cls)
+        campaign.settings = load_settings(path, check_list(overrides, "overrides", '["budget.evaluations=50"]'))
+        return campaign
+
+    @checks_arguments
+    def run(
+        self,
+        *,
+        address: str | None = None,
+        progress: bool = True,
+        on_result: OnResult | None = None,
+        resume: Resume = False,
+    ) -> Result:
+        """Run the campaign to its end and return the result.
+
+        Arguments: see `tune`.
+
+        Raises:
+            UserError: for mistakes that `bbkb run` reports with exit code 2.
+            ObjectiveError: if the objective cannot be built.
+            CampaignError: if the campaign fails.
+
+        The first interrupt stops the campaign cleanly: the outcome of the result is "interrupted",
+        and `resume` continues the campaign.
+
+        `resume` keeps finished trials. Only budget, workers, computing and log may differ from the
+        recorded settings. With `resume=True`, the argument `run` names the run. If the run has
+        already finished, its result is returned immediately.
+        """
+        if on_result is not None and not callable(on_result):
+            raise ValueError(f"on_result must be a function of one result, got {excerpt(on_result)}")
+        check_address(self.settings, address)
+        begun = find_run(self.settings, resume)
+        console = SafeConsole(quiet=not progress)
+        if begun is None:
+            ray = join(self.settings, address, functools.partial(say, console))
+            return _session(*self._create(address), console, address, on_result, ray)
+        prepared = prepare_resume(begun, self.settings, functools.partial(say, console))
+        if isinstance(prepared, Close):
+            return result_of(begun)
+        make_folder(begun.folder)
+        return _session(begun, *prepared, console, address, on_result)
+
+    def submit(self, address: str | None = None) -> Submitted:
+        """Start the campaign on a Ray cluster and return immediately. The campaign outlives this
+        program.
+
+        Args:
+            address: the Ray cluster to join; None: RAY_ADDRESS.
+
+        Raises:
+            UserError: if there is no cluster to join, or the campaign's executor is not Ray.
+        """
+        # imported here so that campaigns without Ray do not load it
+        from bbkb.orchestrator.running.coordinator.cluster import connect
+        from bbkb.orchestrator.running.coordinator.remote import RemoteSession
+
+        if not self.settings.workers.traits.on_ray:
+            raise UserError(
+                f"submit needs workers.executor ray, got {self.settings.workers.executor}; call run instead"
+            )
+        if address is None and "RAY_ADDRESS" not in os.environ:
+            raise UserError(
+                "submit needs a running Ray cluster: give address=, or set RAY_ADDRESS; or call run instead"
+            )
+        workers = self.settings.workers
+        connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
+        run, settings, _ = self._create(address)
+        return Submitted(run, RemoteSession.start(run, settings, is_detached=True))
+
+    def _create(self, address: str | None) -> tuple[Run, Settings, Parts]:
+        """Create the run and its first events. Return the run, its settings and the built parts."""
+        settings = with_best_of(self.settings)
+        parts = build_new(settings)
+        check_room(settings, parts.problem.resources, address, or_here=not is_connected())
+        if remark := unenforced_limits(settings):
+            warn_user(remark)
+        return create_run(settings, parts, existing(settings, parts.problem.candidates)), settings, parts
+
+    def __repr__(self) -> str:
+        settings = self.settings
+        goals = ", ".join(f"{goal.metric} {goal.direction}d" for goal in settings.objectives)
+        goals = goals or f"{settings.objective.direction}d"
+        budget = plural(settings.budget.evaluations, "evaluation")
+        workers = plural(settings.workers.count, "worker")
+        return f"<Campaign {settings.name}, {goals}: {budget} on {workers}>"
+
+
+@checks_arguments
+def tune(
+    objective: Function | Mapping[str, object],
+    space: Space,
+    *,
+    evaluations: int | None = None,
+    direction: Direction | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    hours: float | None = None,
+    steps: int | None = None,
+    early_stopping: EarlyStopping | None = None,
+    strategy: Strategy | None = None,
+    seed: int | None = None,
+    objectives: Objectives = (),
+    constraints: Constraints = (),
+    known_results: KnownResults = (),
+    name: str | None = None,
+    run: str | None = None,
+    settings: FurtherSettings | None = None,
+    address: str | None = None,
+    progress: bool = True,
+    on_result: OnResult | None = None,
+    resume: Resume = False,
+) -> Result:
+    """Run a campaign and return its result: `Campaign(...).run(...)`.
+
+    Args:
+        objective: a function that is called with the parameters as keyword arguments (and with
+            `seed` and `report` if its signature has them) and returns a number or a mapping with
+            `value`; lambdas and closures are allowed. Or the campaign file's section `objective` as
+            a mapping.
+        space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
+        evaluations: the number of trials; may be omitted if `steps` is given.
+        direction: "maximize" or "minimize". A function needs it, unless `objectives` are given,
+            which have their own directions.
+        executor: "ray" evaluates in parallel on this machine or a cluster; "inline" evaluates in
+            this process, one trial at a time. None: "ray". The guide to campaign files lists all
+            executors.
+        workers: the number of concurrent evaluations; None: the number of this machine's cores.
+        hours: the time limit in hours, after which no trial starts.
+        steps: the total number of steps, such as epochs, that the trials may report.
+        early_stopping: "model", "median" or "asha"; or the section of a campaign file as a mapping.
+            Requires an objective that reports intermediate values.
+        strategy: its name, a mapping with its name and options, `module:Name`, or a class or an
+            object of your own; None: "bbkb".
+        seed: the seed of all random numbers, >= 0; None: 0.
+        objectives: several objectives: [Objective("accuracy"), Objective("seconds", "minimize")].
+            The function then returns a mapping with these metrics.
+        constraints: bounds on metrics: [Constraint("memory_gb", at_most=4)].
+        known_results: results that already exist and cost no budget: [{"table": "results.csv"}],
+            [{"run": "runs/a"}], or other sources of the campaign file's section `known_results`.
+        name: the beginning of the name of the run's folder; None: the function's name.
+        run: the name of the run's folder; None: `name` followed by the time.
+        settings: further sections of a campaign file: {"workers": {"retries": 0}, "log": {"level":
+            "debug"}}. An editor completes the keys of this mapping.
+        address: the Ray cluster to join; None: RAY_ADDRESS. Without either, a local Ray is started,
+            which later campaigns of this process also use.
+        progress: whether a terminal or a notebook displays the progress.
+        on_result: called once for each trial that has ended, in this process, shortly after its
+            result was stored. `tune` returns after the last call; Ctrl-C ends a wait for it.
+        resume: the folder of a run to continue. True continues the run that `run` names, or starts
+            it if it does not exist.
+
+    Raises:
+        ValueError: if an argument has a wrong type, or a function is given without a direction.
+        ConfigError: if a setting is wrong.
+        ObjectiveError: if the function cannot be pickled or cannot be called with the parameters.
+        RunError: if the function cannot be written into the folder `runs`.
+
+    >>> from bbkb import Range, tune
+    >>> result = tune(lambda x: (x - 0.3) ** 2, {"x": Range(0.0, 1.0)}, evaluations=20, direction="minimize",
+    ...               executor="inline", progress=False)  # doctest: +SKIP
+    """
+    arguments = locals()
+    how_to_run = {name: arguments.pop(name) for name in ("address", "progress", "on_result", "resume")}
+    return Campaign(**arguments).run(**how_to_run)
+
+
+def _session(
+    run: Run,
+    settings: Settings,
+    parts: Parts,
+    console: SafeConsole,
+    address: str | None,
+    on_result: OnResult | None,
+    ray: "Future[Cluster] | None" = None,
+) -> Result:
+    """Return the result of a run after one session, with its report written."""
+    try:
+        with delivering(run, on_result):
+            launch(run, settings, console, address, parts, ray, keeps_ray=True)
+    finally:
+        history = read_history(run)
+        result = Result(run, history)
+        write_report(history, run.report_file, run.folder.name)
+    return result

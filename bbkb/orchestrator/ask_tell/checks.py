@@ -1,0 +1,192 @@
+"""Checks the arguments of `Optimizer` and `tune`: lists, mappings, indices, rewards and values.
+
+Every function raises ValueError with the rule, the value and the remedy.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bbkb.objectives.goals import as_section
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.parameters import Parameter
+from bbkb.orchestrator.ask_tell.memory import ArmResult
+from bbkb.orchestrator.bandit.options import excerpt
+
+
+def check_limit(limit: object, what: str = "limit") -> int:
+    """Check a number of pulls or candidates, which must be at least 1. Messages call it `what`."""
+    if isinstance(limit, bool) or not isinstance(limit, int | np.integer):
+        raise ValueError(f"{what} must be a whole number >= 1, got {excerpt(limit)}")
+    number = int(limit)
+    if number < 1:
+        raise ValueError(f"{what} must be >= 1, got {number}")
+    return number
+
+
+def check_list(values: object, what: str, example: str) -> list[Any]:
+    """Return `values` as a list. Strings, mappings and single values are rejected. `example`: an
+    example in the message."""
+    is_single = getattr(values, "ndim", 1) == 0  # 0-dimensional NumPy arrays have `__iter__`
+    if is_single or isinstance(values, str | bytes | Mapping | Set) or not isinstance(values, Iterable):
+        raise ValueError(f"{what} must be a list such as {example}, got {excerpt(values)}")
+    return list(values)
+
+
+def check_mapping(values: object, what: str, example: str) -> Mapping[str, Any]:
+    """Return `values`, a mapping with string keys. `example`: an example in the message."""
+    if not isinstance(values, Mapping) or not all(isinstance(key, str) for key in values):
+        raise ValueError(f"{what} must be a mapping such as {example}, got {excerpt(values)}")
+    return values
+
+
+def check_mappings(values: object, what: str, example: str) -> list[Mapping[str, Any]]:
+    """Return `values`, a list of mappings with string keys. `example`: an example in the
+    message."""
+    return [
+        check_mapping(mapping, f"each of {what}", example.strip("[]")) for mapping in check_list(values, what, example)
+    ]
+
+
+def check_goals(goals: object, what: str, example: str) -> list[Mapping[str, Any]]:
+    """Return the mappings of a campaign file for `goals`: `Objective`, `Constraint` or mappings.
+    `example`: an example in the message."""
+    return check_mappings([as_section(goal) for goal in check_list(goals, what, example)], what, example)
+
+
+def check_objective(objective: object) -> None:
+    """Check that `objective` is a function or the section `objective` of a campaign file."""
+    if callable(objective) or isinstance(objective, Mapping):
+        return
+    reference = objective if isinstance(objective, str) else "train:objective"
+    remedy = f"a function of a module is named by {{'callable': {reference!r}}}"
+    raise ValueError(f"objective must be a function or a mapping, got {excerpt(objective)}; {remedy}")
+
+
+def check_space(space: object, for_a_table: str) -> Mapping[str, Parameter | Mapping[str, object]]:
+    """Return `space`, parameters by name: objects, or mappings as in a campaign file.
+    `for_a_table`: the remedy in the message if the candidates are the rows of a table."""
+    if not isinstance(space, Mapping):
+        raise ValueError(
+            f"space must be a mapping such as {{'x': Range(0, 1)}}, got {excerpt(space)}; for a table of candidates "
+            f"{for_a_table}"
+        )
+    parameters = check_mapping(space, "space", "{'x': Range(0, 1)}")
+    for name, parameter in parameters.items():
+        if not isinstance(parameter, Mapping | Parameter):
+            raise ValueError(
+                f"space[{name!r}] must be Range, Choice, Ordered or a mapping, such as Range(0, 1) or "
+                f"Choice([…]), got {excerpt(parameter)}"
+            )
+    return parameters
+
+
+def check_direction(direction: object, is_needed: bool = False) -> None:
+    """Raise ValueError for a wrong direction, and for None if a direction `is_needed`."""
+    if direction is None and is_needed:
+        raise ValueError(
+            'direction is missing: write direction="minimize" for a loss, direction="maximize" for an accuracy'
+        )
+    if direction not in ("minimize", "maximize", None):
+        meant = did_you_mean(str(direction), ("minimize", "maximize"))
+        raise ValueError(f'direction must be "minimize" or "maximize", got {excerpt(direction)}{meant}')
+
+
+def check_seed(seed: object) -> int:
+    """Return a seed, a whole number >= 0. Raises ValueError for anything else."""
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number >= 0, got {excerpt(seed)}")
+    return int(seed)
+
+
+def check_results(indices: ArrayLike, rewards: ArrayLike, size: int) -> list[ArmResult]:
+    """Return results of the candidates `indices` (n,) below `size`."""
+    arms = check_indices(indices, size)
+    if isinstance(rewards, Mapping | str | bytes):
+        raise ValueError(f"rewards must be numbers (n,) in the order of the indices, got a {type(rewards).__name__}")
+    array = np.atleast_1d(np.asarray(rewards, object))
+    if array.ndim != 1:
+        raise ValueError(f"rewards must be (n,), one number for each index, got shape {array.shape}")
+    if len(array) != len(arms):
+        raise ValueError(f"there must be one reward for each index, got {len(array)} rewards for {len(arms)} indices")
+    return [ArmResult(arm, _number(value, "a reward")) for arm, value in zip(arms, array, strict=True)]
+
+
+def check_metrics(values: object, names: Sequence[str], count: int) -> list[dict[str, float]]:
+    """Return the metrics `names` (m,) of `count` results, which are mappings or rows; with one
+    name, also numbers. A single number need not be in a list."""
+    is_number = len(names) == 1 and isinstance(values, int | float | None)
+    rows = [values] if is_number else check_list(values, "values", f"[{{{names[0]!r}: 0.5}}]")
+    if len(rows) != count:
+        raise ValueError(f"there must be one value for each configuration, got {len(rows)} for {count}")
+    return [_metrics(row, names) for row in rows]
+
+
+def _metrics(row: object, names: Sequence[str]) -> dict[str, float]:
+    """Return a result's metrics: `names` of a mapping, or all numbers of a sequence."""
+    if isinstance(row, Mapping):
+        return {name: _number(row.get(name), f"the metric {name}") for name in names}
+    if len(names) == 1:
+        return {names[0]: _number(row, "a value")}
+    numbers = list(np.atleast_1d(np.asarray(row)))
+    if len(numbers) != len(names):
+        raise ValueError(f"a result must have {len(names)} numbers, {', '.join(names)}, got {len(numbers)}")
+    return {name: _number(number, f"the metric {name}") for name, number in zip(names, numbers, strict=True)}
+
+
+def check_numbers(values: ArrayLike, what: str) -> NDArray[np.float64]:
+    """Return `values` (n,), or a single value, as floats. Messages call them `what`."""
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "iufO":
+            raise TypeError
+        return array.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{what} must be numbers (n,), got {excerpt(values)}") from None
+
+
+def check_report(value: object, names: Sequence[str]) -> tuple[float, Mapping[str, float]]:
+    """Return the value of a report and its further metrics among `names`; the first one is that of
+    the value. A number is the value alone."""
+    if not isinstance(value, Mapping):
+        return float(check_numbers(value, "value").reshape(())), {}  # type: ignore[arg-type]
+    if names[0] not in value:
+        raise ValueError(f"a report must have the metric {names[0]}, got {excerpt(value)}")
+    numbers = {name: float(check_numbers(value[name], name).reshape(())) for name in names if name in value}
+    return numbers.pop(names[0]), numbers
+
+
+def check_existing(existing: object, size: int) -> list[ArmResult]:
+    """Return existing results: indices (n,) and rewards (n,), n ≥ 1, without failures."""
+    if not isinstance(existing, tuple | list) or len(existing) != 2:
+        shown = f"{len(existing)} items" if isinstance(existing, tuple | list) else f"a {type(existing).__name__}"
+        raise ValueError(f"existing must be a pair (indices, rewards), got {shown}")
+    indices, rewards = existing
+    results = check_results(indices, rewards, size)
+    if not results:
+        raise ValueError("existing results must be at least one; otherwise leave out `existing`")
+    return results
+
+
+def check_indices(indices: ArrayLike, size: int) -> list[int]:
+    """Return indices (n,) of candidates, each at least 0 and below `size`."""
+    array = np.atleast_1d(np.asarray(indices))
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
+        raise ValueError(f"indices must be integers (n,), got shape {array.shape} of {array.dtype}")
+    for arm in array.tolist():
+        if not 0 <= arm < size:
+            raise ValueError(f"an index must be >= 0 and < {size}, the number of candidates; got {arm}")
+    return [int(arm) for arm in array]
+
+
+def _number(value: Any, what: str) -> float:
+    """Return a finite number. Messages call it `what`."""
+    if not (np.iscomplexobj(value) or isinstance(value, str | bytes) or np.ndim(value)):
+        with contextlib.suppress(TypeError, ValueError, OverflowError):
+            if math.isfinite(number := float(value)):
+                return number
+    raise ValueError(f"{what} must be a finite number, got {excerpt(value)}; call fail for a failed evaluation")

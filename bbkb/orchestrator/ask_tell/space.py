@@ -1,0 +1,396 @@
+"""`Optimizer`: ask and tell for configurations of a search space, without a campaign.
+
+This module checks the arguments and converts configurations and values;
+`bbkb.orchestrator.ask_tell.search` runs the search. `ask` returns each configuration as an `OpenTrial`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.goals import Constraint, Direction, Objective
+from bbkb.objectives.keywords import checks_arguments
+from bbkb.objectives.objective import Candidates
+from bbkb.orchestrator.ask_tell.base import AskTell, exclusive
+from bbkb.orchestrator.ask_tell.checks import (
+    check_direction,
+    check_limit,
+    check_metrics,
+    check_numbers,
+    check_report,
+    check_seed,
+)
+from bbkb.orchestrator.ask_tell.memory import ArmResult
+from bbkb.orchestrator.ask_tell.saving import Kind
+from bbkb.orchestrator.ask_tell.setup import (
+    SearchSetup,
+    Space,
+    StepsSetup,
+    build_goals,
+    build_search_space,
+    check_configurations,
+    complete_enqueue,
+)
+from bbkb.orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
+from bbkb.orchestrator.bandit.strategy import never_waits
+from bbkb.orchestrator.campaign.trial_result import Trials
+
+Value = float | Mapping[str, float]  # several metrics by name
+Configurations = Sequence[Mapping[str, Scalar]] | Mapping[str, Scalar]
+Values = Sequence[Value | Sequence[float]] | ArrayLike
+
+
+class Optimizer(AskTell):
+    """Finds the best configuration of a search space: `ask` proposes trials, `tell` takes results.
+
+    The candidates are all configurations of a finite space of at most 100 000. Otherwise, they are
+    1024 Sobol points at first, and more are appended around the best ones as results arrive.
+    Several threads may use one optimizer. `CandidateOptimizer(array)` is the equivalent for
+    candidates that are the rows of an array.
+
+    Args:
+        space: parameters by name: `Range`, `Choice`, `Ordered`, or mappings as in a campaign file.
+        direction: "minimize" or "maximize" the values. Required, unless `objectives` are given,
+            each of which has a direction.
+        objectives: several objectives, [Objective("accuracy"), Objective("seconds", "minimize")].
+            Values are then mappings of metrics, or numbers in the order of `metrics`.
+        constraints: bounds on metrics, [Constraint("memory_gb", at_most=4)].
+        strategy: an object with options, such as `BBKB(coverage=0.1)` from `bbkb.strategies`; or a
+            name: bbkb, uniform, gp_ucb, …, which `bbkb strategies` lists; or `module:Name` or a
+            class of your own.
+        seed: a whole number, >= 0; the same calls with the same seed return the same results.
+        forbid: excluded combinations of values, such as [{"model": "svm", "kernel": "poly"}].
+        enqueue: configurations that `ask` returns first; omitted parameters are drawn.
+        candidate_limit: the largest number of candidates. Beyond it, the worst ones that `ask` has
+            never returned are retired.
+        steps: the step at which a training ends. `report` then returns whether a training
+            continues, and `ask` returns stopped trainings again if they are promising. None:
+            trainings are never stopped.
+        first_trials: the number of trainings that are stopped after about an eighth of `steps`
+            before the best ones continue.
+        checkpoints: whether a training that `ask` returns again continues after its last step. If
+            False, it restarts from step 1, so trainings are stopped less often.
+
+    Raises:
+        ObjectiveError: if the space is invalid.
+        ValueError: if an argument is invalid.
+
+    >>> from bbkb import Optimizer, Range
+    >>> optimizer = Optimizer(space={"x": Range(0.0, 1.0), "n": Range(1, 9, integer=True)}, direction="minimize")
+    >>> for _ in range(40):
+    ...     configurations = optimizer.ask(2)
+    ...     optimizer.tell(configurations, [(c["x"] - 0.3) ** 2 + (c["n"] - 4) ** 2 for c in configurations])
+    >>> best = optimizer.best.parameters
+    >>> print(f"x = {best['x']:.1f}, n = {best['n']}")
+    x = 0.3, n = 4
+    """
+
+    KIND: ClassVar[Kind] = "space"
+    SETUP = SearchSetup
+    _setup: SearchSetup
+
+    @checks_arguments
+    def __init__(
+        self,
+        space: Space,
+        direction: Direction | None = None,
+        *,
+        objectives: Sequence[Objective | Mapping[str, object]] = (),
+        constraints: Sequence[Constraint | Mapping[str, object]] = (),
+        strategy: StrategyChoice = "bbkb",
+        seed: int = 0,
+        forbid: Sequence[Mapping[str, object]] = (),
+        enqueue: Sequence[Mapping[str, Scalar]] = (),
+        candidate_limit: int = 20_000,
+        steps: int | None = None,
+        first_trials: int = 0,
+        checkpoints: bool = True,
+    ) -> None:
+        instance = named_strategy(strategy)
+        full = build_search_space(space, forbid, instance)
+        check_direction(direction)
+        setup = SearchSetup(
+            space=full,
+            goals=build_goals(objectives, constraints, direction, instance),
+            strategy=instance,
+            seed=check_seed(seed),
+            enqueue=complete_enqueue(full, enqueue, check_seed(seed)),
+            candidate_limit=check_limit(candidate_limit, "candidate_limit"),
+            training=StepsSetup(
+                steps=None if steps is None else check_limit(steps, "steps"),
+                first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
+                checkpoints=checkpoints,
+            ),
+        )
+        check_direction(direction, is_needed=not objectives)
+        setup.training.check(instance)
+        super().__init__(setup, setup.search())
+        self._search.enqueue(self._search.arms_of(setup.enqueue))
+
+    @exclusive
+    def ask(self, limit: int | None = None) -> "list[OpenTrial]":
+        """Choose the configurations to evaluate next. They are pending until `tell` receives their
+        values.
+
+        Each one is a dictionary of parameters with methods that report its evaluation. The list is
+        empty if `tell` must first receive values of pending configurations, or if no candidate is
+        left.
+
+        Args:
+            limit: the largest number of configurations, >= 1; None: the strategy's own batch, and 1
+                for strategies without batches.
+        """
+        if limit is None:
+            limit = 1 if never_waits(self._setup.strategy) else len(self.candidates)
+        return self._trials(self._search.ask(check_limit(limit)))
+
+    @exclusive
+    def mark_pending(self, configurations: Configurations) -> None:
+        """Mark configurations that `ask` did not return as pending, until `tell` gets their values.
+
+        Args:
+            configurations: parameters by name, a mapping for each evaluation; or a single one.
+
+        Raises:
+            ObjectiveError: if one does not belong to the space.
+        """
+        self._search.mark_pending(self._search.arms_of(check_configurations(configurations)))
+
+    @exclusive
+    def tell(self, configurations: Configurations, values: Values | Value) -> None:
+        """Report results. Order and batching do not matter. Configurations that `ask` did not
+        return are accepted.
+
+        Args:
+            configurations: parameters by name, a mapping for each result (n,); or a single one.
+            values: one for each configuration (n,). With several objectives or constraints, each
+                value is a mapping of metrics, or `values` is an array (n, m) with the `metrics` in
+                order. For a single configuration, its value or its mapping.
+
+        Raises:
+            ObjectiveError: if a configuration does not belong to the space. Nothing is learned
+                then.
+            ValueError: if a value is not a finite number, or the numbers of configurations and
+                values differ. No result is then recorded.
+        """
+        told = check_configurations(configurations)
+        is_alone = isinstance(configurations, Mapping)
+        is_listed = isinstance(values, list | tuple) and len(values) == 1
+        rows = [values] if is_alone and not is_listed else values
+        self._tell(told, check_metrics(rows, self.metrics, len(told)))
+
+    @exclusive
+    def fail(self, configurations: Configurations) -> None:
+        """Report that evaluations failed. `ask` does not return these configurations again.
+
+        Args:
+            configurations: parameters by name, a mapping for each evaluation; or a single one.
+
+        Raises:
+            ObjectiveError: if one does not belong to the space.
+        """
+        failed = check_configurations(configurations)
+        self._tell(failed, [None] * len(failed))
+
+    @exclusive
+    def report(self, configuration: Mapping[str, Scalar], value: Value, step: int) -> bool:
+        """Report a value of a training before its end, and return whether the training continues.
+
+        The model learns the values of all trainings. With `steps`, a training is stopped in three
+        cases: after ½, ¼, … of them, but not before step 3 (without `checkpoints`: if it is worse
+        than the median of others at its step); if the model expects a final value worse than the
+        best value; and at its short end as one of the `first_trials`. After the first 60 trainings,
+        one in twenty continues nevertheless, so that a wrong belief is noticed. A stopped training
+        is paused: keep its checkpoint, because `ask` returns its configuration again if it is the
+        most promising. After its last step, pass its final value to `tell`.
+
+        Args:
+            configuration: a configuration returned by `ask`, or any other of the space; at most one
+                training of each at a time.
+            value: the value at the step, on the scale of `tell`; NaN or infinite if the training
+                diverges. With several objectives or constraints, a mapping of metrics: the first
+                objective's, and those of the others that are known before the end.
+            step: the step, counted from 1; a step that was already reported has no effect.
+
+        Returns:
+            False if this training should be stopped now. Always True without `steps`.
+
+        Raises:
+            ObjectiveError: if the configuration does not belong to the space.
+            ValueError: if `step` is not a whole number >= 1, or `value` is not a number.
+        """
+        number, metrics = check_report(value, self.metrics)
+        return self._search.report(self._arm(configuration), check_limit(step, "step"), number, metrics)
+
+    @exclusive
+    def stop(self, configuration: Mapping[str, Scalar]) -> None:
+        """End a training permanently before its last step. The model keeps the reported values, and
+        `ask` does not return the training again. A training without reports counts as failed.
+
+        Args:
+            configuration: the configuration of a running or paused training.
+
+        Raises:
+            ObjectiveError: if the configuration does not belong to the space.
+        """
+        self._search.stop(self._arm(configuration))
+
+    @exclusive
+    def last_step(self, configuration: Mapping[str, Scalar]) -> int:
+        """Return the largest step that an unfinished training has reported, after which it
+        continues; 0 for a new training.
+
+        Args:
+            configuration: parameters by name.
+
+        Raises:
+            ObjectiveError: if the configuration does not belong to the space.
+        """
+        return self._search.campaign.last_step(self._arm(configuration))
+
+    @property
+    @exclusive
+    def paused(self) -> "list[OpenTrial]":
+        """The stopped trainings that `ask` may return again, the longest trained first."""
+        return self._trials(self._search.campaign.paused)
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics of the objectives, then those of the constraints, each once."""
+        goals = self._setup.goals
+        return (goals.objectives[0].metric, *goals.further_metrics)
+
+    @property
+    @exclusive
+    def pending(self) -> "list[OpenTrial]":
+        """The configurations, returned by `ask`, that have no value yet, in order."""
+        return self._trials(self._search.campaign.pending)
+
+    @property
+    @exclusive
+    def candidates(self) -> Candidates:
+        """The current candidates."""
+        return self._search.candidates
+
+    @exclusive
+    def scores(self, values: ArrayLike) -> NDArray[np.float64]:
+        """Transform values (n,) as for the model: to scores relative to the results so far under a
+        calibrated model; otherwise unchanged. Values that are minimized are multiplied by −1 first.
+
+        Args:
+            values: numbers (n,).
+
+        Raises:
+            ValueError: before the first result, and if they are not numbers.
+        """
+        return self._results.scores(self._search.campaign.rules.sign * check_numbers(values, "values"))
+
+    @property
+    @exclusive
+    def front(self) -> Trials:
+        """The configurations that satisfy all constraints and that no other one dominates, with the
+        mean values of objectives and constraints as `metrics`, the best first objective first."""
+        return self._results.front
+
+    def _arm(self, configuration: Mapping[str, Scalar]) -> int:
+        return self._search.arms_of(check_configurations(configuration))[0]
+
+    def _trials(self, arms: Sequence[int]) -> "list[OpenTrial]":
+        return [OpenTrial(self.candidates.parameters(arm), self) for arm in arms]
+
+    def _tell(
+        self,
+        configurations: Sequence[Mapping[str, Scalar]],
+        metrics_of: Sequence[Mapping[str, float] | None],
+    ) -> None:
+        """Record the metrics of each configuration; None for a failed one."""
+        first, *further = self.metrics
+        arms = self._search.arms_of(configurations)
+        self._search.tell(
+            [
+                ArmResult(arm, None)
+                if metrics is None
+                else ArmResult(arm, metrics[first], {name: metrics[name] for name in further})
+                for arm, metrics in zip(arms, metrics_of, strict=True)
+            ]
+        )
+
+    __getstate__ = AskTell._saved
+    __setstate__ = AskTell._restore
+
+
+class OpenTrial(dict[str, Scalar]):
+    """The parameters by name, with the methods that report their evaluation.
+
+    A copy or a pickle of it is a plain dictionary, which the methods of `Optimizer` also accept.
+
+    Args:
+        parameters: the parameters by name.
+        optimizer: the optimizer whose `ask` returned the trial.
+
+    >>> from bbkb import Optimizer, Range
+    >>> optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize")
+    >>> (trial,) = optimizer.ask()
+    >>> trial.tell((trial["x"] - 0.3) ** 2)
+    """
+
+    def __init__(self, parameters: Mapping[str, Scalar], optimizer: Optimizer) -> None:
+        super().__init__(parameters)
+        self._optimizer = optimizer
+
+    @property
+    def parameters(self) -> dict[str, Scalar]:
+        """The parameters by name, as a plain dictionary."""
+        return dict(self)
+
+    @property
+    def last_step(self) -> int:
+        """The largest step that the training has reported, after which it continues; 0 for a new
+        training."""
+        return self._optimizer.last_step(self)
+
+    def report(self, value: Value, step: int) -> bool:
+        """Report a value of the training before its end, as `Optimizer.report` does.
+
+        Args:
+            value: the value at the step, on the scale of `tell`; or a mapping of metrics.
+            step: the step, counted from 1.
+
+        Returns:
+            False if this training should be stopped now.
+        """
+        return self._optimizer.report(self, value, step)
+
+    def tell(self, value: Value) -> None:
+        """Report the result, as `Optimizer.tell` does.
+
+        Args:
+            value: a number, or a mapping of metrics if there are several objectives or constraints.
+        """
+        self._optimizer.tell(self, value)
+
+    def fail(self) -> None:
+        """Report that the evaluation failed. `ask` does not return these parameters again."""
+        self._optimizer.fail(self)
+
+    def stop(self) -> None:
+        """End the training permanently before its last step; see `Optimizer.stop`."""
+        self._optimizer.stop(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+def ask_after(optimizer: Optimizer, skip: int) -> "list[OpenTrial]":
+    """Return one trial, like `ask(1)`; empty if there is none.
+
+    Args:
+        optimizer: the optimizer of the calling process.
+        skip: the number of trials to choose first and leave out, because other processes with the
+            same results choose them at the same time.
+    """
+    with optimizer._lock:
+        return optimizer._trials(optimizer._search.ask(1, skip))

@@ -1,0 +1,305 @@
+"""The argmax of scores that never increase, found by evaluating only a few of them (lazy greedy,
+Minoux 1978).
+
+Every arm has an upper bound on its score, which remains valid as scores decrease. Arms are
+evaluated in the order of their bounds until the best evaluated score exceeds the bound of every
+other arm. Ties go to the lowest index. Scores that differ from the best by at most `ScoredArms.tie`
+count as ties.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from bbkb.orchestrator.bandit.arrays import Flags, Floats, Indices
+
+FIRST_NEAR = 1024  # the smallest number of arms to take at a time, because each call has a cost
+FIRST_LOOK = 32  # the smallest number of arms to evaluate in one call
+MOST_NUMBERS = 2**22  # the number of floats stored for the evaluated arms: 32 MiB
+SHARE = 8  # the reciprocal of the largest share of `ScoredArms.most` that enters in one call
+SAMPLE = 4096  # the number of bounds from which a quantile is estimated
+# arms are taken down to a threshold below the best score, at this share of the distance by which
+# bounds exceed the best score
+MARGIN = 0.25
+NOTHING = np.empty(0, np.intp)
+_LOWEST = float(np.finfo(np.float64).min)  # −∞ is reserved for excluded arms
+
+
+@dataclass(frozen=True, eq=False)
+class BoundedSet:
+    """Arms with upper bounds on their scores."""
+
+    arms: Indices = field(default_factory=lambda: NOTHING)  # (n,), distinct
+    bounds: Floats = field(default_factory=lambda: np.empty(0))  # (n,)
+    # (n,), whether `tighten` has already lowered the bound
+    is_tight: Flags = field(default_factory=lambda: np.empty(0, np.bool_))
+
+    @cached_property
+    def top(self) -> float:
+        """The largest bound; −∞ if there is no arm."""
+        return float(self.bounds.max(initial=-np.inf))
+
+    def join(self, arms: Indices, bounds: Floats, is_tight: bool) -> "BoundedSet":
+        """Return the union with `arms` (n,)."""
+        flags = np.full(len(arms), is_tight)
+        return BoundedSet(
+            np.concatenate((self.arms, arms)),
+            np.concatenate((self.bounds, bounds)),
+            np.concatenate((self.is_tight, flags)),
+        )
+
+    def tighten(self, best: float, bounds_of: Callable[[Indices], Floats]) -> "BoundedSet":
+        """Return the same arms, with loose bounds of at least `best` lowered by `bounds_of`."""
+        loose = np.flatnonzero(~self.is_tight & (self.bounds >= best))
+        if not len(loose):
+            return self
+        bounds = self.bounds.copy()
+        is_tight = self.is_tight.copy()
+        bounds[loose] = np.minimum(bounds[loose], bounds_of(self.arms[loose]))
+        is_tight[loose] = True
+        return BoundedSet(self.arms, bounds, is_tight)
+
+    def split(self, count: int) -> tuple[Indices, "BoundedSet"]:
+        """Return the `count` arms with the largest bounds, and the other arms."""
+        taken = largest(self.bounds, count)
+        is_rest = np.ones(len(self.arms), np.bool_)
+        is_rest[taken] = False
+        return self.arms[taken], self.where(is_rest)
+
+    def where(self, is_member: Flags) -> "BoundedSet":
+        """Return the arms for which `is_member` (n,) is True."""
+        return BoundedSet(self.arms[is_member], self.bounds[is_member], self.is_tight[is_member])
+
+
+class ScoredArms(Protocol):
+    """The evaluated arms, with their current scores."""
+
+    @property
+    def arms(self) -> Indices:
+        """The evaluated arms (n,)."""
+
+    @property
+    def tie(self) -> float:
+        """The largest difference at which scores of about 1 count as equal; 0 if a score always has
+        the same bits."""
+
+    def scores(self) -> Floats:
+        """Return the current scores (n,); at the positions `stale`, upper bounds on the scores."""
+
+    @property
+    def stale(self) -> Indices:
+        """The positions of the arms with outdated scores (k,)."""
+
+    def refresh(self, positions: Indices) -> None:
+        """Update the scores at these positions."""
+
+    @property
+    def most(self) -> int:
+        """The largest number of evaluated arms to store, unless more are equally good."""
+
+    def enter(self, arms: Indices) -> None:
+        """Evaluate `arms`, which must be distinct and not evaluated yet."""
+
+    def leave(self, positions: Indices) -> Indices:
+        """Remove the arms at these positions unless needed. Return the removed positions (k,)."""
+
+    def tighten(self, arms: Indices) -> Floats:
+        """Return better bounds (n,) for `arms` (n,), at a fraction of an evaluation's cost."""
+
+
+def most_arms(numbers: int) -> int:
+    """Return `ScoredArms.most` if this many `numbers` are stored for each evaluated arm."""
+    return MOST_NUMBERS // numbers
+
+
+@dataclass(frozen=True)
+class TakenArms:
+    """Arms that were taken because of their bounds."""
+
+    arms: Indices  # (n,), the arms' positions
+    bounds: Floats  # (n,), all at least `threshold`
+    top: float  # the largest bound of the remaining arms, which is below `threshold`
+    threshold: float  # the smallest of the taken bounds
+
+
+def take(bounds: Floats, below: float, best: float, least: int) -> TakenArms:
+    """Take arms with `bounds` (A,) less than `below`: those with bounds of at least `best` and some
+    more, or about `least` arms if `best` is −∞.
+
+    More arms are taken because scores decrease, so that the next ones will be needed soon. An arm
+    with the bound −∞ is never taken. To continue, pass the threshold as `below`.
+    """
+    untaken = bounds if below == np.inf else np.where(bounds < below, bounds, -np.inf)
+    top = float(untaken.max(initial=-np.inf))
+    threshold = best - MARGIN * (top - best) if best > -np.inf else _quantile(untaken, least)
+    threshold = max(threshold, _LOWEST)
+    arms = np.flatnonzero(untaken >= threshold)
+    return TakenArms(arms, bounds[arms], float(untaken.max(initial=-np.inf, where=untaken < threshold)), threshold)
+
+
+class RemainingInArray:
+    """The arms that were not taken yet, with their `bounds` (A,)."""
+
+    def __init__(self, bounds: Floats) -> None:
+        self._bounds = bounds
+        self._below = np.inf
+        self.top = float(bounds.max(initial=-np.inf))  # the largest bound
+
+    def take(self, best: float, least: int) -> tuple[Indices, Floats]:
+        """See `take`. Returns arms (n,) and bounds (n,)."""
+        taken = take(self._bounds, self._below, best, least)
+        self._below = taken.threshold
+        self.top = taken.top
+        return taken.arms, taken.bounds
+
+
+class RemainingArms(Protocol):
+    """The arms that were not taken yet, in one array (`RemainingInArray`) or in several blocks."""
+
+    @property
+    def top(self) -> float:
+        """The largest bound."""
+
+    def take(self, best: float, least: int) -> tuple[Indices, Floats]:
+        """See `RemainingInArray.take`."""
+
+
+class ArgmaxQueue(Protocol):
+    """Arms sorted by a score that never increases."""
+
+    def top(self) -> int:
+        """Return the arm with the largest current score, with the lowest index among equals; −1 if
+        no arm is left."""
+
+    def block(self, arm: int) -> None:
+        """Exclude `arm`, which was evaluated, from further results."""
+
+
+class LazyQueue:
+    """Evaluates the arms whose bounds reach the largest score, and never returns `blocked` arms.
+
+    There are three groups: evaluated arms; `near` arms, which have the next largest bounds; and
+    remaining arms, of which only the largest bound is used. If more than `ScoredArms.most` arms are
+    evaluated, those with the smallest scores become near arms again, because a current score is an
+    upper bound on later scores.
+    """
+
+    def __init__(self, remaining: RemainingArms, scored: ScoredArms, blocked: Indices = NOTHING) -> None:
+        self._scored = scored
+        self._remaining = remaining
+        # the scores of evaluated arms remain known
+        self._excluded = np.intersect1d(scored.arms, blocked)
+        self._pending = scored.arms  # arms that were evaluated before
+        self._near = BoundedSet()
+
+    def top(self) -> int:
+        """See `ArgmaxQueue`."""
+        while True:
+            arm, best = _best(self._scored, self._excluded)
+            # an unevaluated arm with an equal score may have a lower index
+            if best <= self._remaining.top > -np.inf:
+                self._take_remaining(best)
+                self._look_at_more(best)
+            elif best <= self._near.top > -np.inf:
+                self._look_at_more(best)
+            else:
+                return arm
+
+    def block(self, arm: int) -> None:
+        """See `ArgmaxQueue`."""
+        self._excluded = np.append(self._excluded, arm)
+
+    def _take_remaining(self, best: float) -> None:
+        """Move the remaining arms with bounds of at least `best` to the near arms."""
+        arms, bounds = self._remaining.take(best, FIRST_NEAR)
+        if len(self._pending):
+            is_new = np.isin(arms, self._pending, invert=True)
+            arms = arms[is_new]
+            bounds = bounds[is_new]
+        self._near = self._near.join(arms, bounds, is_tight=False)
+
+    def _look_at_more(self, best: float) -> None:
+        """Tighten near bounds of at least `best`. Then evaluate the arms whose bounds are still
+        that large, and as many again.
+
+        Each call evaluates at least as many arms as were evaluated before, so that the number of
+        calls grows logarithmically, but never more at a time than fit into memory.
+        """
+        near = self._near.tighten(best, self._scored.tighten)
+        reaching = int(np.count_nonzero(near.bounds >= best)) if best > -np.inf else 0
+        count = max(2 * reaching, len(self._scored.arms), FIRST_LOOK)
+        arms, self._near = near.split(min(count, max(self._scored.most // SHARE, 1)))
+        self._scored.enter(arms)
+        if len(self._scored.arms) > self._scored.most:
+            self._send_back()
+
+    def _send_back(self) -> None:
+        """Move the arms with the smallest scores back to the near arms, until half of
+        `ScoredArms.most` are left.
+
+        The best arms and their equals remain, so each iteration of `top` evaluates new arms.
+        """
+        scores = _scores(self._scored, self._excluded)
+        best = least_equal(float(scores.max()), self._scored.tie)
+        leaving = largest(-scores, len(scores) - self._scored.most // 2)
+        arms = self._scored.arms.copy()  # `leave` may move the arms
+        dropped = self._scored.leave(leaving[scores[leaving] < best])
+        self._near = self._near.join(arms[dropped], scores[dropped], is_tight=True)
+
+
+def _quantile(bounds: Floats, count: int) -> float:
+    """Return a value reached by about the `count` largest bounds, estimated from a sample."""
+    sample = bounds[:: max(1, len(bounds) // SAMPLE)]
+    rank = min(len(sample), max(1, count * len(sample) // len(bounds)))
+    return float(np.partition(sample, len(sample) - rank)[len(sample) - rank])
+
+
+def largest(bounds: Floats, count: int) -> Indices:
+    """Return the positions of the `count` largest bounds, excluding bounds of −∞."""
+    order = np.argpartition(-bounds, count)[:count] if count < len(bounds) else np.arange(len(bounds))
+    return order[bounds[order] > -np.inf]
+
+
+def _best(scored: ScoredArms, blocked: Indices) -> tuple[int, float]:
+    """Refresh the scores that may be the largest, and return the `argmax` of the arms that are not
+    `blocked`."""
+    scores = _scores(scored, blocked)
+    count = FIRST_LOOK
+    while len(stale := scored.stale):
+        is_fresh = np.ones(len(scores), np.bool_)
+        is_fresh[stale] = False
+        best = float(scores.max(initial=-np.inf, where=is_fresh))
+        reaching = stale[scores[stale] >= max(least_equal(best, scored.tie), _LOWEST)]
+        if not len(reaching):
+            break
+        scored.refresh(reaching[largest(scores[reaching], count)] if len(reaching) > count else reaching)
+        scores = _scores(scored, blocked)
+        count = 2 * count
+    return argmax(scored.arms, scores, scored.tie)
+
+
+def argmax(arms: Indices, scores: Floats, tie: float) -> tuple[int, float]:
+    """Return the arm with the largest of `scores` (n,), with the lowest index among equals, and the
+    smallest score that counts as equal to it; (−1, −∞) if no score is above −∞."""
+    best = float(scores.max(initial=-np.inf))
+    if best == -np.inf:
+        return -1, best
+    least = least_equal(best, tie)
+    equal = (scores >= least).nonzero()[0]
+    return int(arms[equal].min()) if len(equal) > 1 else arms.item(equal[0]), least
+
+
+def _scores(scored: ScoredArms, blocked: Indices) -> Floats:
+    """Return the scores of the evaluated arms, with −∞ for `blocked` arms."""
+    scores = scored.scores()
+    if len(blocked):
+        scores[np.isin(scored.arms, blocked)] = -np.inf
+    return scores
+
+
+def least_equal(score: float, tie: float) -> float:
+    """Return the smallest score that counts as equal to `score`."""
+    return score - tie * max(1.0, abs(score)) if score > -np.inf else score

@@ -1,0 +1,134 @@
+"""Forecasts of unfinished trials, and the stopped trials that are worth continuing."""
+
+import math
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.results import Turn
+from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
+from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
+from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.strategy import TrialForecast
+
+FORECAST_WIDTH = 2.0  # the half-width of the band, in standard deviations
+# the variance of a final score due to the unseen part of all curves, per unit of t
+UNSEEN_VARIANCE = 2.0
+
+
+def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
+    """Return forecasts of the given trials that have a curve, if the model has steps."""
+    evidence = state.curve_evidence
+    if evidence is None:
+        return ()
+    unseen_variance = _unseen_variance(state.knowledge, evidence)
+    numbers = np.array(sorted(trials), np.intp)
+    paused = state.curve_state.paused
+    predictions = state.knowledge.predictions(np.setdiff1d(numbers, paused).tolist())
+    parts = [(predictions, None), (state.paused_predictions, numbers)]
+    return tuple(
+        forecast
+        for predictions, only in parts
+        if predictions is not None
+        for forecast in _of(predictions, evidence, only, unseen_variance)
+    )
+
+
+def forecasts_by(knowledge: Knowledge, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
+    """Return the forecasts of the given trials with a curve by `knowledge`, if its model has
+    steps."""
+    evidence = knowledge.curve_evidence
+    predictions = knowledge.predictions(trials)
+    if evidence is None or predictions is None:
+        return ()
+    return tuple(_of(predictions, evidence, None, _unseen_variance(knowledge, evidence)))
+
+
+def _unseen_variance(knowledge: Knowledge, evidence: CurveEvidence) -> float:
+    """Return the variance that all forecasts share before any trial has reached the last step:
+    curves contain no information about later steps than the largest one that was reported. Results
+    without a curve contain none either. It does not affect any pick.
+    """
+    values = evidence.values
+    reported = values.steps[np.repeat(values.trials >= 0, values.sizes)]
+    furthest = float(curve_kernel(knowledge.model).times(reported).max(initial=0.0))
+    return UNSEEN_VARIANCE * (1.0 - furthest)
+
+
+def _of(
+    predictions: TrialPredictions, evidence: CurveEvidence, only: Indices | None, unseen_variance: float
+) -> Iterator[TrialForecast]:
+    """Yield the forecasts for the trials in `only`, derived from `predictions`.
+
+    A training may not improve further, so a band also contains the latest value, and two deviations
+    of the model below it. Otherwise, the bands of poor trials would be wrong too often: no poor
+    trial is continued, so the model expects all trials to improve like the good ones.
+    """
+    deviations = np.sqrt(predictions.deviations**2 + unseen_variance)
+    means = predictions.means
+    half = FORECAST_WIDTH * deviations
+    latest = evidence.scale.scores(predictions.latest)
+    low = np.minimum(means - half, latest - FORECAST_WIDTH * predictions.deviations)
+    value, low, high = (evidence.scale.rewards(scores) for scores in (means, low, means + half))
+    low = np.minimum(low, predictions.latest)  # which may be below all values with a score
+    columns = np.array([value, low, high, predictions.means, deviations])
+    is_wanted = slice(None) if only is None else np.isin(predictions.trials, only)
+    for trial, numbers in zip(predictions.trials[is_wanted].tolist(), columns[:, is_wanted].T.tolist(), strict=True):
+        yield TrialForecast(trial, *numbers)
+
+
+@dataclass(frozen=True)
+class PausedCandidate:
+    """A stopped trial that can be continued."""
+
+    trial: int  # the trial's index
+    arm: int  # the candidate that it trains
+    bound: float  # the upper bound on the trial's final score
+
+
+class PausedTrials:
+    """The stopped trials of a state that have not diverged, ordered by upper bounds on their final
+    scores, μ + w σ."""
+
+    def __init__(self, state: SparseState, pending: Sequence[int], deviations: float) -> None:
+        """`pending`: the arms of running trials, which are not continued again. `deviations`: w."""
+        self._come_first = state.curve_state.compete == Turn.PAUSED_FIRST
+        self._own = 0.0
+        self._deviations = deviations
+        self._left: Iterator[PausedCandidate] = iter(())
+        self._best: PausedCandidate | None = None
+        predictions = state.paused_predictions
+        if predictions is None or state.calibration is None or state.calibration.fitted.curve is None:
+            return
+        self._own = state.calibration.fitted.curve.own
+        spread = np.sqrt(np.maximum(predictions.deviations**2 - predictions.noise, 0.0))
+        bounds = predictions.means + deviations * spread
+        curves = state.knowledge.curves.by_trial.values()
+        diverged = [curve.arm for curve in curves if curve.has_diverged]
+        self._left = _descending(predictions, bounds, {*pending, *diverged, *state.set_aside.tolist()})
+        self._best = next(self._left, None)
+
+    def take(self, mean: float, variance: float) -> PausedCandidate | None:
+        """Remove and return the best stopped trial if its bound exceeds that of a new trial, or if
+        stopped trials come first; otherwise return None.
+
+        `mean` and `variance` are the moments of the new trial's quality g, in scores. The variance
+        of the trial effect is added to `variance`.
+        """
+        best = self._best
+        new = mean + self._deviations * math.sqrt(variance + self._own)
+        if best is None or (best.bound <= new and not self._come_first):
+            return None
+        self._best = next(self._left, None)
+        return best
+
+
+def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:
+    """Yield the trials whose arms are not `excluded`, by descending bound and, for equal bounds,
+    the latest first."""
+    for at in np.argsort(bounds, kind="stable")[::-1].tolist():
+        arm = int(predictions.arms[at])
+        if arm not in excluded:
+            yield PausedCandidate(int(predictions.trials[at]), arm, float(bounds[at]))

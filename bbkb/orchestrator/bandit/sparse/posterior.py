@@ -1,0 +1,273 @@
+"""The sparse posterior over all arms (that of BKB; DTC on the 1/λ scale), fitted from counts.
+
+The paper's notation is z(x) = L⁻¹ k_𝒮(x) and V = Σ n_p z(x_p) z(x_p)ᵀ + λI (BBKB §3, eq. 2–3).
+This module uses coordinates in which V is the identity. With Σ n_p z zᵀ = U diag(b) Uᵀ,
+
+    y(x) = (diag(b) + λI)^{−1/2} Uᵀ z(x) = T k_𝒮(x)            `moments`, T is `transform` (r, r), b
+    is `spectrum` (r,)
+
+    z(x)ᵀ V⁻¹ z(x') = y(x)ᵀ y(x')                              `embedded covariance`
+    μ̃(x)           = y(x)ᵀ Σ_p s_p y(x_p)
+    k̃(x, x')       = (k(x, x') − y(x)ᵀ diag(b) y(x')) / λ
+    σ̃²(x)          = (k(x, x) − ‖diag(b)^{1/2} T k_𝒮(x)‖²) / λ
+
+The last line is λσ̃² = k − k_𝒮ᵀ Q k_𝒮 with Q = K_𝒮⁻¹ − λ (L V Lᵀ)⁻¹, written as a square: one
+matrix product over the arms gives means and variances, and rounding loses only half of the digits
+that Q itself would lose. The expression contains k(x, x) − ‖z‖², so distant arms remain uncertain.
+
+The s_p are sums of scores (`model.outputs`), which are the rewards themselves if `outputs` is raw.
+With a constant mean m ~ N(0, 1), all this holds for the scores minus m = 1ᵀK̂⁻¹t/(1ᵀK̂⁻¹1 + 1) over
+the multiset of pulls, where K̂ is (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − (Σ n_p y_p)ᵀ(Σ s_p y_p))/λ.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, freeze, read_only
+from bbkb.orchestrator.bandit.kernels import Kernel
+from bbkb.orchestrator.bandit.model.model import Mean
+from bbkb.orchestrator.bandit.model.outputs import Outputs, score_pulls
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.all_arms import Blocks, LocalBlocks, PlacedArms
+from bbkb.orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
+from bbkb.orchestrator.bandit.sparse.columns import KernelColumns, Points
+from bbkb.orchestrator.bandit.sparse.nystrom import pivoted_cholesky, solve_lower
+from bbkb.orchestrator.bandit.sparse.upper_bounds import Screen
+
+PROBES = 8  # the number of random vectors that estimate a norm
+
+
+@dataclass(frozen=True, eq=False)
+class SparseModel:
+    """The parts of a posterior besides the pulls: `kernel`, candidate `arms`, `regularization` λ,
+    and the scores with their mean.
+
+    `arms` is an array (A, d), or an object that represents one (`PlacedArms`). The defaults are
+    those of the papers: the rewards themselves, with mean 0.
+    """
+
+    kernel: Kernel
+    arms: Floats | PlacedArms
+    regularization: float
+    outputs: Outputs = Outputs.RAW
+    mean: Mean = Mean.ZERO
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.arms, PlacedArms):
+            object.__setattr__(self, "arms", read_only(self.arms, np.float64))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SparseModel):
+            return NotImplemented
+        is_same = (self.kernel, self.regularization) == (other.kernel, other.regularization)
+        is_same = is_same and (self.outputs, self.mean) == (other.outputs, other.mean)
+        return is_same and (self.arms is other.arms or np.array_equal(self.features, other.features))
+
+    @property
+    def features(self) -> Floats:
+        """The candidates (A, d). Raises TypeError if they are not in one array."""
+        if isinstance(self.arms, PlacedArms):
+            raise TypeError("these candidates are not in one array of this process")
+        return self.arms
+
+    @cached_property
+    def all_arms(self) -> Blocks:
+        """Computations for all arms."""
+        if isinstance(self.arms, PlacedArms):
+            return self.arms.blocks(self.kernel)
+        return LocalBlocks([Block(self.kernel, self.arms)])
+
+    @cached_property
+    def columns(self) -> KernelColumns:
+        """Kernel columns over the arms, cached from one fit to the next; for arms in one array."""
+        blocks = self.all_arms
+        if isinstance(blocks, LocalBlocks) and blocks.number == 1:
+            return blocks.blocks[0].columns
+        return KernelColumns(self.kernel, self.features)
+
+    @cached_property
+    def diagonal(self) -> Floats:
+        """k(x, x) of every arm (A,)."""
+        return read_only(self.all_arms.prior, np.float64)
+
+    @cached_property
+    def screen(self) -> Screen:
+        """Bounds on all arms, derived from an earlier fit."""
+        return Screen(self.kernel, self.all_arms.largest_prior)
+
+    def extend(self, features: Floats) -> "SparseModel":
+        """Return the model with n appended arms, `features` (n, d). Results computed for the
+        present arms are kept.
+
+        Raises ValueError if d differs from that of the present arms.
+        """
+        dimension = self.all_arms.look_up(np.zeros(1, np.intp)).shape[1]
+        if features.shape[1] != dimension:
+            raise ValueError(f"candidates must have {dimension} features each, got {features.shape[1]}")
+        if isinstance(self.arms, PlacedArms):
+            grown = replace(self, arms=self.arms.extend(features))
+        else:
+            grown = replace(self, arms=np.concatenate((self.arms, features)))
+            object.__setattr__(grown, "all_arms", cast(LocalBlocks, self.all_arms).extend(features))
+        object.__setattr__(grown, "screen", self.screen.extend(grown.all_arms.largest_prior))
+        return grown
+
+    def with_regularization(self, regularization: float) -> "SparseModel":
+        """Return the model with another λ, and the same kernel columns."""
+        changed = replace(self, regularization=regularization)
+        object.__setattr__(changed, "all_arms", self.all_arms)
+        return changed
+
+    def points(self, arms: Indices) -> Points:
+        """Return `arms` (n,) with their features."""
+        return Points(arms, self.all_arms.look_up(arms))
+
+    def parts(self) -> list[slice]:
+        """Return the arms in consecutive slices whose size suits matrix products."""
+        return [slice(low, min(low + BLOCK, len(self.arms))) for low in range(0, len(self.arms), BLOCK)]
+
+    def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
+        """Return the posterior after `pulls` with inducing points `dictionary` (m,), if any."""
+        inducing = self.points(dictionary)
+        gram = self.all_arms.kernel_entries(dictionary, inducing)
+        pivots, factor = pivoted_cholesky(gram)
+        basis = Points(dictionary[pivots], inducing.features[pivots])
+        kernel_pulled = self.all_arms.kernel_entries(pulls.arms, basis).T  # (r, p)
+        embedded = solve_lower(factor, kernel_pulled)
+        products = (embedded * pulls.counts[pulls.arms]) @ embedded.T
+        spectrum, transform = whitening(factor, products, self.regularization)
+        outputs = [
+            self._loadings(transform, kernel_pulled, output)
+            if index == 0 or np.array_equal(output.counts, pulls.counts)
+            else self._loadings_of_part((transform, spectrum, kernel_pulled), pulls, output)
+            for index, output in enumerate(pulls.outputs)
+        ]
+        transform = np.ascontiguousarray(transform)
+        fit = Fit(
+            basis=basis,
+            transform=transform,
+            spectrum=spectrum,
+            regularization=self.regularization,
+            loadings=np.array([loadings for loadings, _ in outputs]),
+            offsets=np.array([offset for _, offset in outputs]),
+            defect=defect_of(gram[np.ix_(pivots, pivots)], transform, spectrum, self.regularization),
+        )
+        return SparsePosterior(self, fit)
+
+    def _loadings_of_part(
+        self, fitted: tuple[Floats, Floats, Floats], pulls: Pulls, output: Pulls
+    ) -> tuple[Floats, float]:  # fmt: skip
+        """Return `_loadings` of an output that some pulls lack: the posterior mean of its own pulls.
+
+        With y the rows of these pulls and b, λ the spectrum and the noise, the loadings ℓ minimize
+        Σ n (s − m − yᵀℓ)² + λ Σ ℓ²/(b + λ).
+
+        Args:
+            fitted: the transform, the spectrum, and the kernel of all pulls (r, p).
+            pulls: all pulls.
+            output: the pulls with this output.
+        """
+        transform, spectrum, kernel_pulled = fitted
+        counts = output.counts[output.arms]
+        sums = score_pulls(output, self.outputs).reward_sums[output.arms]
+        rows = transform @ kernel_pulled[:, np.searchsorted(pulls.arms, output.arms)]
+        precision = (rows * counts) @ rows.T
+        precision[np.diag_indices_from(precision)] += self.regularization / (spectrum + self.regularization)
+        weighed = rows @ np.column_stack((sums, counts))
+        solved: Floats = np.asarray(np.linalg.solve(precision, weighed), np.float64)
+        if self.mean is Mean.ZERO:
+            return solved[:, 0], 0.0
+        explained = float(sums.sum()) - float(weighed[:, 1] @ solved[:, 0])
+        unexplained = output.total - float(weighed[:, 1] @ solved[:, 1])
+        offset = explained / (unexplained + self.regularization)
+        loadings: Floats = solved[:, 0] - offset * solved[:, 1]
+        return loadings, offset
+
+    def _loadings(self, transform: Floats, kernel_pulled: Floats, pulls: Pulls) -> tuple[Floats, float]:
+        """Return Σ_p (s_p − n_p m) y_p (r,), and m."""
+        sums = score_pulls(pulls, self.outputs).reward_sums[pulls.arms]
+        loadings = transform @ (kernel_pulled @ sums)
+        if self.mean is Mean.ZERO:
+            return loadings, 0.0
+        ones = transform @ (kernel_pulled @ pulls.counts[pulls.arms])
+        explained = float(sums.sum()) - float(ones @ loadings)
+        offset = explained / (pulls.total - float(ones @ ones) + self.regularization)
+        return loadings - offset * ones, offset
+
+
+def whitening(factor: Floats, products: Floats, regularization: float) -> tuple[Floats, Floats]:
+    """Return b (r,) and T (r, r), given L and the `products` Σ n_p z zᵀ (r, r)."""
+    spectrum, rotation = np.linalg.eigh(products)
+    spectrum = np.maximum(spectrum, 0.0)
+    return spectrum, solve_lower(factor, rotation / np.sqrt(spectrum + regularization), trans="T").T
+
+
+def defect_of(gram: Floats, transform: Floats, spectrum: Floats, regularization: float) -> float:
+    """Return an estimate of ‖H K_𝒮 Hᵀ − diag(b/(b + λ))‖_F, from products with random signs."""
+    roots = np.sqrt(spectrum)[:, None]
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (len(spectrum), PROBES))
+    product = roots * (transform @ (gram @ (transform.T @ (roots * signs))))
+    off = product - (spectrum / (spectrum + regularization))[:, None] * signs
+    return float(np.linalg.norm(off) / np.sqrt(PROBES))
+
+
+@dataclass(frozen=True, eq=False)
+class SparsePosterior:
+    """The belief over all arms: the posterior `fit`, computed with `model`."""
+
+    model: SparseModel
+    fit: Fit
+
+    @property
+    def basis(self) -> Indices:
+        """The atoms of the posterior (r,)."""
+        return self.fit.basis.arms
+
+    @property
+    def mean(self) -> Floats:
+        """μ̃ of every arm (A,), read-only."""
+        mean: Floats = self.means[0]
+        return mean
+
+    @property
+    def variance(self) -> Floats:
+        """σ̃² of every arm (A,) on the 1/λ scale, ≥ 0, read-only."""
+        return self._sweep[1]
+
+    @property
+    def means(self) -> Floats:
+        """μ̃ of every output of every arm (J, A), starting with the first objective."""
+        return self._sweep[0]
+
+    @cached_property
+    def _sweep(self) -> tuple[Floats, Floats]:
+        means, variance = self.model.all_arms.sweep(self.fit)
+        return freeze(means + self.fit.offsets[:, None]), freeze(variance)
+
+    def moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
+        """Return μ̃ − m (n,), σ̃² (n,) and y (n, r) of `arms` (n,).
+
+        The values of an arm do not depend on the other arms in the call, bit for bit. Strategies
+        base their decisions on these values. `mean` and `variance` of all arms are computed by
+        joint products, so some last digits differ.
+        """
+        return self.model.all_arms.moments(self.fit, arms)
+
+    def joint_moments(self, arms: Indices) -> tuple[Floats, Floats, Floats]:
+        """Return `moments`, computed by joint products in a fraction of the time. Some last digits
+        depend on the other arms in the call."""
+        return self.model.all_arms.moments(self.fit, arms, is_joint=True)
+
+    def covariances(self, rows: Floats, points: Points) -> tuple[Floats, Floats]:
+        """Return k̃(x, x') and zᵀV⁻¹z' (n, n) of `points` (n), given their y as `rows` (n, r)."""
+        explained = (rows * self.fit.spectrum) @ rows.T
+        kernel = self.model.kernel.cross(points.features, points.features)
+        return (kernel - explained) / self.fit.regularization, rows @ rows.T
+
+    def local_sums(self, arms: Indices | None, pulled: Pulled, covariance: LocalCovariance) -> Floats:
+        """Return Σ_s c(x, x_s)/σ̃²(x) over the pulls (Lemma 3) for x in `arms` (n,), or for every
+        arm if None: (n,)."""
+        return self.model.all_arms.local_sums(self.fit, arms, pulled, covariance)

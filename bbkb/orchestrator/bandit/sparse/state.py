@@ -1,0 +1,327 @@
+"""The state of a strategy with a sparse posterior, which is derived from the state once, when it is
+needed."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from functools import cached_property
+from typing import Self
+
+import numpy as np
+
+from bbkb.orchestrator.bandit.arms import Layout
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from bbkb.orchestrator.bandit.curves import Curves
+from bbkb.orchestrator.bandit.goals import SINGLE, Goals
+from bbkb.orchestrator.bandit.model.outputs import mean_rewards
+from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
+from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.results import CurveUpdate, Turn
+from bbkb.orchestrator.bandit.sparse.all_arms import PlacedArms
+from bbkb.orchestrator.bandit.sparse.calibrated import Belief, Calibration
+from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
+from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge, OutputFits
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
+from bbkb.orchestrator.bandit.strategy import Observation, Wait
+
+# the smallest significant rise of the best mean reward, as a share of (best − median)
+LEAST_RISE = 0.02
+# up to this number of results, the log density of the user's prior is added to scores unchanged; it
+# decays later
+PRIOR_RESULTS = 10.0
+# a lower bound on the log density, no matter how far an arm is from the expected values
+LEAST_PRIOR = -2.0
+
+
+def _no_numbers() -> Indices:
+    return read_only((), np.intp)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The last rise of the best mean reward."""
+
+    reward: float = -np.inf  # the best mean reward at the rise
+    results: int = 0  # the number of results at the rise
+    # the largest (best − median) of the mean rewards so far, because the present one decreases
+    # while a search converges
+    spread: float = 0.0
+
+    def after(self, pulls: Pulls) -> "Peak":
+        """Return the peak after all `pulls`. Rises below `LEAST_RISE` spreads are ignored."""
+        if not len(pulls.arms):
+            return self
+        means = mean_rewards(pulls)
+        best = float(means.max())
+        spread = max(self.spread, best - float(np.median(means)))
+        if best > self.reward + LEAST_RISE * spread:
+            return Peak(best, pulls.total, spread)
+        return replace(self, spread=spread)
+
+
+@dataclass(frozen=True)
+class Milestones:
+    """The number of results at the latest events of a search."""
+
+    grown_at: int = 0  # the number of pulls when arms were last appended
+    peak: Peak = field(default_factory=Peak)
+
+
+@dataclass(frozen=True, eq=False)
+class CurveState:
+    """The learning curves of the trials, and the paused trials."""
+
+    known: Curves = field(default_factory=Curves)  # the curves that the posterior has learned
+    # the curves that the next `tell` learns; None if they are the known ones
+    unlearned: Curves | None = None
+    # trials that were stopped and can be continued, ascending
+    paused: Indices = field(default_factory=_no_numbers)
+    compete: Turn = Turn.BY_BOUND
+    # with several objectives or constraints: the models over steps of the outputs (`goal_curves`)
+    output_fits: OutputFits = ()
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    def learn(self) -> "CurveState":
+        """Return the state after a `tell` has learned the pending curves."""
+        return self if self.unlearned is None else replace(self, known=self.unlearned, unlearned=None)
+
+    def paused_arms(self) -> Indices:
+        """Return the arms of the paused trials whose curves are known."""
+        curves = (self.known.by_trial.get(trial) for trial in self.paused.tolist())
+        return np.array([curve.arm for curve in curves if curve is not None], np.intp)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseState:
+    """The state of BBKB and similar strategies. All arrays are read-only."""
+
+    model: SparseModel  # kernel, candidates and λ
+    pulls: Pulls  # the pulls with a reward
+    # (m,), the inducing arms, ascending
+    dictionary: Indices = field(default_factory=_no_numbers)
+    information_gain: float = 0.0  # G of the confidence width
+    round: int = 0  # the number of `tell`s
+    initial: tuple[int, ...] = ()  # the warm start's arms, in order
+    # arms that could not be evaluated, and those that were retired, ascending
+    set_aside: Indices = field(default_factory=_no_numbers)
+    # the relation between features and parameters; None if it is unknown
+    layout: Layout | None = None
+    # the calibration of the model; None if the model is not calibrated
+    calibration: Calibration | None = None
+    goals: Goals = SINGLE  # the objectives and constraints of a pull's rewards
+    # arms that could not be evaluated, ascending; empty if the strategy does not learn from them
+    failed: Indices = field(default_factory=_no_numbers)
+    curve_state: CurveState = field(default_factory=CurveState)
+    milestones: Milestones = field(default_factory=Milestones)
+    # (A,), the quality that the user expects of each arm, relative to the best; None without
+    # expectation
+    log_prior: Floats | None = None
+    # the `knowledge` of another state that differs only in irrelevant values
+    shared: InitVar[Knowledge | None] = None
+
+    def __post_init__(self, shared: Knowledge | None) -> None:
+        if shared is not None:
+            object.__setattr__(self, "knowledge", shared)
+
+    def __eq__(self, other: object) -> bool:
+        return same(self, other)
+
+    @property
+    def arms(self) -> Floats | PlacedArms:
+        """The candidates, as an array (A, d) or `PlacedArms`."""
+        return self.model.arms
+
+    @cached_property
+    def knowledge(self) -> Knowledge:
+        """The part of the state that determines the posterior."""
+        return Knowledge(
+            model=self.model,
+            pulls=self.pulls,
+            dictionary=self.dictionary,
+            calibration=self.calibration,
+            goals=self.goals,
+            failed=self.failed,
+            curves=self.curve_state.known,
+            output_fits=self.curve_state.output_fits,
+        )
+
+    @property
+    def posterior(self) -> SparsePosterior:
+        """The fit to the evidence and `dictionary`, shared by `ask`, `tell` and `posterior`."""
+        return self.knowledge.posterior
+
+    @property
+    def evidence(self) -> Pulls:
+        """See `Knowledge.evidence`."""
+        return self.knowledge.evidence
+
+    @property
+    def curve_evidence(self) -> CurveEvidence | None:
+        """See `Knowledge.curve_evidence`."""
+        return self.knowledge.curve_evidence
+
+    @cached_property
+    def paused_predictions(self) -> TrialPredictions | None:
+        """The predicted final values of all paused trials; None if there are none."""
+        paused = self.curve_state.paused
+        return self.knowledge.predictions(paused.tolist()) if len(paused) else None
+
+    def with_curves(self, update: CurveUpdate) -> Self:
+        """Return the state with these curves in place of the known ones of the same trials, and
+        with these paused trials.
+
+        The next `tell` learns the curves. Until then, the posterior remains unchanged.
+        """
+        before = self.curve_state.unlearned or self.curve_state.known
+        curve_state = replace(
+            self.curve_state,
+            unlearned=before.updated(update.curves, update.last_step, update.learned_from),
+            paused=read_only(sorted(update.paused), np.intp),
+            compete=update.compete,
+        )
+        return replace(self, curve_state=curve_state, shared=self.knowledge)
+
+    @cached_property
+    def repeats(self) -> bool:
+        """Whether an arm may be pulled more than once.
+
+        If every repeated pull had the same reward, the calibrated model repeats no arm while others
+        are left.
+        """
+        if self.layout is None or not self.layout.repeats:
+            return self.layout is None
+        teaches_nothing = self.calibration is not None and self.goals.is_single and self.pulls.looks_deterministic
+        return not teaches_nothing or len(np.union1d(self.set_aside, self.pulls.arms)) == len(self.model.arms)
+
+    def blocked_arms(self, pending: Sequence[int] = ()) -> Indices:
+        """Return the arms that may not be chosen, ascending: those set aside and, if arms do not
+        repeat, those that were pulled or are `pending`."""
+        if self.repeats and not len(self.curve_state.paused):
+            return self.set_aside
+        if self.repeats:  # a stopped trial is continued; its configuration is not restarted
+            return np.union1d(self.set_aside, self.curve_state.paused_arms())
+        return np.union1d(np.union1d(self.set_aside, self.pulls.arms), np.array(pending, np.intp))
+
+    def picks_left(self, pending: Sequence[int], limit: int) -> int:
+        """Return the largest number of picks: `limit`, or all remaining arms if none repeats."""
+        return limit if self.repeats else min(limit, len(self.model.arms) - len(self.blocked_arms(pending)))
+
+    @cached_property
+    def available(self) -> Indices:
+        """The arms that may be chosen if no pull is pending, ascending."""
+        return np.setdiff1d(np.arange(len(self.model.arms)), self.blocked_arms(), assume_unique=True)
+
+    def remaining_start(self, pending: Sequence[int] = ()) -> list[int]:
+        """Return the warm start's arms not learned, pending or set aside, in order."""
+        return self._start_without(pending) if self._is_start_left else []
+
+    @cached_property
+    def _is_start_left(self) -> bool:
+        """Whether the warm start has an arm left if no arm is pending."""
+        return bool(self._start_without(()))
+
+    def _start_without(self, pending: Sequence[int]) -> list[int]:
+        pulls = Counter({arm: int(self.pulls.counts[arm]) for arm in self.initial}) + Counter(pending)
+        pulls.update({arm: len(self.initial) for arm in self.set_aside.tolist()})
+        remaining = []
+        for arm in self.initial:
+            if pulls[arm]:
+                pulls[arm] -= 1
+            else:
+                remaining.append(arm)
+        return remaining
+
+    def extend(self, features: Floats, retired: Sequence[int] = (), log_prior: Floats | None = None) -> Self:
+        """Return the state with n ≥ 0 new arms appended, and with the `retired` arms set aside.
+
+        `features` (n, d) and `log_prior` (n,) belong to the new arms. Raises ValueError if features
+        are not finite, or d differs from that of the existing arms.
+        """
+        set_aside = read_only(np.union1d(self.set_aside, np.array(retired, np.intp)), np.intp)
+        milestones = replace(self.milestones, grown_at=self.pulls.total)
+        after = replace(self, set_aside=set_aside, milestones=milestones)
+        if not len(features):
+            return after
+        if self.log_prior is not None and log_prior is not None:
+            after = replace(after, log_prior=read_only(np.concatenate((self.log_prior, log_prior)), np.float64))
+        checked = check_arms(features)
+        curves = self.curve_state
+        fits = tuple(fit and replace(fit, model=fit.model.extend(checked)) for fit in curves.output_fits)
+        return replace(
+            after,
+            model=self.model.extend(checked),
+            pulls=self.pulls.extend(len(features)),
+            curve_state=replace(curves, output_fits=fits),
+        )
+
+    @cached_property
+    def prior_bonus(self) -> Floats | None:
+        """The user's expectation as an addend to each score (A,), at most 0. It decays with the
+        number of results."""
+        if self.log_prior is None or not self.goals.is_single:
+            return None
+        return PRIOR_RESULTS / max(self.pulls.total, 1) * np.maximum(self.log_prior, LEAST_PRIOR)
+
+    def observe(self, observations: Sequence[Observation]) -> Self:
+        """Return the state of the next round with these pulls and set-aside arms; no draws."""
+        pulled = [observation for observation in observations if observation.reward is not None]
+        further = further_rewards(observations, self.goals.further)
+        existing = [observation.is_existing for observation in pulled]
+        stopped = [observation.is_stopped for observation in pulled]
+        pulls = self.pulls.add(*arms_and_rewards(observations), further, existing, stopped)
+        return replace(
+            self,
+            pulls=pulls,
+            round=self.round + 1,
+            set_aside=with_set_aside(self.set_aside, observations),
+            curve_state=self.curve_state.learn(),
+            milestones=replace(self.milestones, peak=self.milestones.peak.after(pulls)),
+        )
+
+
+def recorded_start(initial: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return the recorded arms of the warm start. Raises ValueError if one is not below `count`."""
+    arms = tuple(int(arm) for arm in initial)
+    if arms and not 0 <= min(arms) <= max(arms) < count:
+        raise ValueError(f"a warm start must have arms from 0 to {count - 1}, got {min(arms)} to {max(arms)}")
+    return arms
+
+
+def initial_state(
+    model: SparseModel,
+    initial: tuple[int, ...],
+    layout: Layout | None = None,
+    calibration: Calibration | None = None,
+    goals: Goals = SINGLE,
+    log_prior: Floats | None = None,
+) -> SparseState:
+    """Return the state before any pull."""
+    pulls = Pulls.none(len(model.arms), goals.further)
+    return SparseState(
+        model,
+        pulls,
+        initial=initial,
+        layout=layout,
+        calibration=calibration,
+        goals=goals,
+        log_prior=log_prior,
+    )
+
+
+def no_arm_left(state: SparseState, pending: Sequence[int]) -> Wait | None:
+    """Return the result of `ask` if arms do not repeat and no arm is left; otherwise None."""
+    if state.repeats or state.picks_left(pending, 1):
+        return None
+    return Wait("every arm was chosen once, and none may be evaluated twice")
+
+
+def sparse_belief(state: SparseState) -> Belief:
+    """Return the belief of the sparse posterior."""
+
+    def moments(arms: Indices) -> tuple[Floats, Floats]:
+        mean, variance, _ = state.posterior.moments(arms)
+        return mean + state.posterior.fit.offset, variance
+
+    return moments

@@ -1,0 +1,183 @@
+"""Rules that end a batch: bounds on the drift of the posterior until it is refitted.
+
+Every rule receives the pulls of the batch one by one, starting with the pending pulls. All
+arguments are on the 1/λ scale and frozen at the start of the batch (fb), unless stated otherwise.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
+from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
+from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+
+# the number of power iterations that estimate a spectral radius; any number gives an upper bound
+POWER_STEPS = 8
+AnyBatch = BatchPosterior | ConditionedPosterior
+Termination = Literal["global", "global_then_local", "product"]
+
+
+class Drift:
+    """The workspace of one `ask`: a bound on the drift of the posterior over the pulls appended so
+    far. Once it exceeds C̃, the batch ends."""
+
+    def __init__(self, ratio_threshold: float) -> None:
+        self._threshold = ratio_threshold
+        self.bound = 1.0
+
+    def append(self, arm: int, variance: float) -> None:
+        """Add a pull of `arm`; `variance` is σ̃² just before it, after earlier appended pulls."""
+
+    def is_spent(self) -> bool:
+        """Return whether the drift exceeds C̃; the same in each call without a new pull."""
+        return self.bound > self._threshold
+
+
+class NoDrift(Drift):
+    """No rule: a batch ends at its limit."""
+
+    def __init__(self) -> None:
+        super().__init__(np.inf)
+
+
+class GlobalDrift(Drift):
+    """1 + Σ σ̃²_fb(x_s) > C̃ (Lemma 1; squared deviations, as its proof requires)."""
+
+    def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
+        super().__init__(ratio_threshold)
+        self._batch = batch
+
+    def append(self, arm: int, variance: float) -> None:
+        """See `Drift`."""
+        position = self._batch.position(arm)  # first, because this call may move the arrays
+        self.bound += self._batch.start_variance.item(position)
+
+
+class ProductDrift(Drift):
+    """GP-BUCB's rule, Π (1 + σ̃²_{s−1}(x_s)) > C̃ (Desautels et al. 2014): the batch is never
+    longer than Lemma 1's."""
+
+    def append(self, arm: int, variance: float) -> None:
+        """See `Drift`."""
+        self.bound *= 1.0 + variance
+
+
+@dataclass(frozen=True)
+class Bracket:
+    """Bounds on the drift, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)]."""
+
+    lower: float  # a lower bound on the drift
+    upper: float  # an upper bound on the drift
+
+
+class LocalDrift(Drift):
+    """First Lemma 1's bound; if it exceeds C̃, max_x [1 + Σ c(x, x_s)/σ̃²_fb(x)] > C̃ (Lemma 3).
+
+    c = max(k̃_fb², (zᵀV⁻¹z_s)²) for `embedded`, because the paper's squared k̃_fb (`paper`) does
+    not bound the ratio of the approximate variances. The larger of the two does, and remains below
+    Lemma 1's bound.
+
+    Before a sweep over all arms, three cheaper brackets of the maximum are tried (`_brackets`).
+    Later sweeps of a batch compute only the arms that can have exceeded C̃ since the last sweep. The
+    verdicts are the same as with sweeps over all arms at every pull.
+    """
+
+    def __init__(self, batch: AnyBatch, ratio_threshold: float, covariance: LocalCovariance) -> None:
+        super().__init__(ratio_threshold)
+        self._batch = batch
+        self._covariance = covariance
+        self._global = GlobalDrift(batch, ratio_threshold)
+        self._sums = np.zeros(len(batch.posterior.model.arms))  # the sums of earlier sweeps (A,)
+        self._largest_sum = 0.0  # over the arms of `_sums`
+        self._unswept: list[int] = []  # the arms pulled since the last complete sweep
+        self._rise = 0.0  # Σ σ̃²_fb over these pulls
+
+    def append(self, arm: int, variance: float) -> None:
+        """See `Drift`. Each summand c(x, x_s)/σ̃²_fb(x) is at most σ̃²_fb(x_s)."""
+        before = self._global.bound
+        self._global.append(arm, variance)
+        self._unswept.append(arm)
+        self._rise += self._global.bound - before
+        self.bound += self._global.bound - before
+
+    def is_spent(self) -> bool:
+        """See `Drift`. Lowers `bound` to the smallest upper bound so far."""
+        for bracket in self._brackets():
+            self.bound = min(self.bound, bracket.upper)
+            if bracket.upper <= self._threshold:
+                return False
+            if bracket.lower > self._threshold:
+                break
+        return True
+
+    def _brackets(self) -> Iterator[Bracket]:
+        """Yield brackets of the maximum at increasing cost; the last one is conclusive."""
+        # Lemma 1, or an earlier bound and the later summands
+        yield Bracket(1.0 + self._largest_sum, min(self._global.bound, self.bound))
+        pulled = self._pulled()
+        magnitudes, sums = self._among_pulls(pulled)
+        # the largest sum at a pull, which nearly always is the maximum
+        yield Bracket(1.0 + float(sums.max()), np.inf)
+        # the largest sum before the pulls plus that of the pulls at any x, candidate or not
+        radius = _spectral_radius(_weight_by_counts(magnitudes, pulled.counts), sums)
+        yield Bracket(1.0, 1.0 + self._largest_sum + radius)
+        yield self._from_sweep(min(self._rise, radius))
+
+    def _from_sweep(self, rise: float) -> Bracket:
+        """Compute the sums of the arms that can have exceeded C̃, given that no sum has risen by
+        more than `rise`. If there are many of them, compute all sums."""
+        reaching = np.flatnonzero(1.0 + self._sums + rise > self._threshold)
+        if len(reaching) <= len(self._sums) // 4:
+            reached = 1.0 + float((self._sums[reaching] + self._summands(reaching)).max(initial=0.0))
+            return Bracket(reached, max(reached, 1.0 + float(np.delete(self._sums, reaching).max()) + rise))
+        self._sums = self._sums + self._summands(None)
+        self._largest_sum = float(self._sums.max())
+        self._unswept.clear()
+        self._rise = 0.0
+        return Bracket(1.0 + self._largest_sum, 1.0 + self._largest_sum)
+
+    def _pulled(self) -> Pulled:
+        """Return the distinct arms pulled since the last sweep."""
+        arms, counts = np.unique(np.array(self._unswept, np.intp), return_counts=True)
+        return Pulled(self._batch.posterior.model.points(arms), counts, self._batch.rows[self._batch.positions(arms)])
+
+    def _among_pulls(self, pulled: Pulled) -> tuple[Floats, Floats]:
+        """Return the roots of c between the arms `pulled` (n, n), and Σ c/σ̃²_fb at each (n,)."""
+        full, embedded = self._batch.posterior.covariances(pulled.rows, pulled.points)
+        magnitudes = np.abs(full) if self._covariance == "paper" else np.maximum(np.abs(full), np.abs(embedded))
+        variance = full.diagonal()
+        sums = np.divide(magnitudes**2 @ pulled.counts, variance, out=np.zeros_like(variance), where=variance > 0)
+        return magnitudes, sums
+
+    def _summands(self, arms: Indices | None) -> Floats:
+        """Return Σ c(x, x_s)/σ̃²_fb(x) over the pulls since the last sweep, for x in `arms`, or for
+        all arms if None."""
+        return self._batch.posterior.local_sums(arms, self._pulled(), self._covariance)
+
+
+def _weight_by_counts(magnitudes: Floats, counts: Indices) -> Floats:
+    """Return a matrix (n, n) over distinct arms whose nonzero eigenvalues are those of the matrix
+    over all their `counts` (n,) pulls."""
+    roots = np.sqrt(counts)
+    return magnitudes * np.multiply.outer(roots, roots)
+
+
+def _spectral_radius(matrix: Floats, start: Floats) -> float:
+    """Return an upper bound on the largest eigenvalue of a symmetric `matrix` (n, n) ≥ 0: max
+    (Nv)/v for any v > 0.
+
+    (Collatz 1942.) Let a(s, t) = ⟨φ_s, φ_t⟩ = k̃ and b(s, t) = ⟨φ'_s, φ'_t⟩ = zᵀV⁻¹z', where φ' is
+    the embedded part of φ. Then Σ_s max(⟨x, φ_s⟩², ⟨x, φ'_s⟩²)/‖x‖² is at most the largest
+    eigenvalue of the Gram matrix of the larger vectors. Its entries are at most max(|a|, |b|), and
+    the eigenvalue increases with them (Perron and Frobenius).
+    """
+    vector = start + 1e-3 * start.max() + np.finfo(np.float64).tiny
+    for _ in range(POWER_STEPS):
+        product = matrix @ vector
+        vector = product / product.max(initial=np.finfo(np.float64).tiny) + 1e-9
+    product = matrix @ vector
+    return float((product / vector).max())

@@ -1,0 +1,321 @@
+"""The start of a strategy: the arms pulled before its first batch, or known results (BBKB §5).
+
+Arms to pull are drawn once, before any reward is known. Known results are earlier pulls with their
+rewards. They are read and matched to arms outside the bandit core; `begin_sparse` builds a state
+from them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
+
+import numpy as np
+from annotated_types import Ge
+from typing_extensions import Doc
+
+from bbkb.orchestrator.bandit.arms import Layout
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
+from bbkb.orchestrator.bandit.model.model import Model
+from bbkb.orchestrator.bandit.model.outputs import mean_rewards
+from bbkb.orchestrator.bandit.options import Options
+from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
+from bbkb.orchestrator.bandit.sparse.calibrated import is_noisy
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.recalibration import refit
+from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.start.bless import bless
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation
+
+S = TypeVar("S", bound=SparseState)
+
+# the number of pulls of a spread start if its length depends on the space
+SHORTEST = 8
+LONGEST = 10
+IF_ARMS_REPEAT = 16
+RESTART = 64  # the largest number of random arms added at once to a failed warm start
+
+PullsOption = Annotated[int, Ge(1), Doc("The number of arms to pull first, ≥ 1.")]
+
+
+class _StartOptions(Options):
+    SECTION: ClassVar[str] = "strategy.warm_start"
+
+
+@dataclass(frozen=True)
+class RandomStart(_StartOptions):
+    """`pulls` uniformly drawn arms, which are distinct as long as there are enough arms."""
+
+    pulls: PullsOption = 1
+    name: Literal["random"] = "random"
+
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
+        """Return the arms in the order in which they should be pulled."""
+        count = len(model.arms)
+        return tuple(rng.choice(count, size=self.pulls, replace=self.pulls > count).tolist())
+
+
+@dataclass(frozen=True)
+class UncertaintyStart(_StartOptions):
+    """Uncertainty sampling (BBKB Algorithm 3): repeatedly the arm with the largest exact σ², until
+    max σ² ≤ 1/`workers`.
+
+    Afterwards, every batch has at least workers · (C̃ − 1)/3 arms. The start ends after `max_pulls`
+    at the latest. Without `workers`, it always has `max_pulls` (a campaign fills in its number of
+    workers). An arm may be pulled twice.
+    """
+
+    workers: Annotated[
+        Annotated[int, Ge(1)] | None,
+        Doc("Pulls continue until max σ² ≤ 1/`workers`, ≥ 1; None: a campaign takes its number of workers."),
+    ] = None
+    max_pulls: Annotated[int, Ge(1), Doc("Pulls at most, ≥ 1.")] = 64
+    name: Literal["uncertainty"] = "uncertainty"
+
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
+        """Return at least one arm, in the order of the pulls. Draws nothing from `rng`."""
+        target = 0.0 if self.workers is None else 1.0 / self.workers
+        exact = _NoisyCholesky(model)
+        queue = LazyQueue(RemainingInArray(model.diagonal / model.regularization), exact)
+        while len(exact.picks) < self.max_pulls:
+            arm = queue.top()
+            if exact.picks and exact.variance(arm) <= target:  # σ², not σ
+                break
+            exact.append(arm)
+        return tuple(exact.picks)
+
+
+@dataclass(frozen=True)
+class SpreadStart(_StartOptions):
+    """`pulls` different arms that cover the space: the first ones if the arms follow a
+    low-discrepancy sequence, otherwise uniformly drawn ones. Uncertainty sampling would choose the
+    corners, which are rarely good.
+    """
+
+    pulls: Annotated[
+        Annotated[int, Ge(1)] | None,
+        Doc(
+            "Number of arms that are pulled first, ≥ 1; None: if no arm is pulled twice, the number "
+            "of parameters plus two, at least 8 and at most 10; otherwise 16."
+        ),
+    ] = 16
+    name: Literal["spread"] = "spread"
+
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
+        """Return the arms in the order in which they should be pulled."""
+        count = len(model.arms)
+        pulls = min(self._pulls(layout), count)
+        if layout is not None and layout.is_sequence:
+            return tuple(range(pulls))
+        return tuple(rng.choice(count, size=pulls, replace=False).tolist())
+
+    def _pulls(self, layout: Layout | None) -> int:
+        if self.pulls is not None:
+            return self.pulls
+        if layout is None or layout.repeats:
+            return IF_ARMS_REPEAT
+        return min(max(SHORTEST, layout.parameter_count + 2), LONGEST)
+
+
+def next_start(state: SparseState, pending: Sequence[int], limit: int, never_waits: bool) -> list[int]:
+    """Return at most `limit` arms of the warm start that are neither pulled nor `pending`.
+
+    `never_waits`: whether to add further arms up to `limit` if the warm start ends before the first
+    reward, so that no worker waits.
+    """
+    start = state.remaining_start(pending)[:limit]
+    if never_waits and not state.pulls.total:
+        start += unused_arms(state, (*pending, *start))[: limit - len(start)].tolist()
+    return start
+
+
+def extend_failed_start(state: S, rng: np.random.Generator) -> S:
+    """Return the state after a `tell`. If the whole warm start failed, or all its results violate a
+    constraint to the same extent, it is extended by as many uniformly drawn arms as it has, at most
+    `RESTART`, so that every worker has a trial. Other states are returned unchanged, without a
+    draw."""
+    is_uninformed = not state.pulls.total or _has_equal_violations(state)
+    if not is_uninformed or state.remaining_start() or not len(state.available):
+        return state
+    count = min(len(state.initial) or 1, RESTART, len(state.available))
+    further: list[int] = rng.choice(state.available, size=count, replace=False).tolist()
+    return replace(state, initial=(*state.initial, *further))
+
+
+def _has_equal_violations(state: SparseState) -> bool:
+    """Return whether a constraint is violated by all results, with equal margins. The model cannot
+    learn from them where the constraint is satisfied."""
+    margins = [mean_rewards(output) for output in state.pulls.outputs[state.goals.objectives :]]
+    return any(len(one) > 0 and one.max() < 0.0 and one.min() == one.max() for one in margins)
+
+
+def has_plateau(state: SparseState) -> bool:
+    """Return whether at least half of the pulled arms have the best mean reward, and not because of
+    noise. The calibrated model then cannot learn where rewards are better."""
+    calibration = state.calibration
+    if calibration is None or not state.goals.is_single or not state.pulls.total:
+        return False
+    has_noise = state.pulls.varies or is_noisy(calibration.fitted)
+    means = mean_rewards(state.pulls)
+    return not has_noise and bool(np.median(means) == means.max())
+
+
+def unused_arms(state: SparseState, pending: Sequence[int]) -> Indices:
+    """Return the arms that may be chosen and are neither pulled nor `pending`, so that the first
+    ones cover the space: in the order of the sequence, or in an order determined by the warm
+    start's arms."""
+    count = len(state.model.arms)
+    if state.layout is not None and state.layout.is_sequence:
+        order = np.arange(count)
+    else:
+        order = np.random.default_rng([len(state.initial), *state.initial]).permutation(count)
+    used = np.concatenate((state.blocked_arms(pending), state.pulls.arms, np.array(pending, np.intp)))
+    unused: Indices = order[~np.isin(order, used)]
+    return unused
+
+
+@dataclass(frozen=True)
+class DataStart(_StartOptions):
+    """No pulls: the strategy begins with the results known before the campaign."""
+
+    name: Literal["data"] = "data"
+
+    def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
+        """Return no arm: the strategy learns the known results before it chooses any."""
+        return ()
+
+
+AnyWarmStart = RandomStart | UncertaintyStart | SpreadStart | DataStart
+WarmStartOption = Annotated[
+    AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data: none, because results are known.")
+]
+
+# the number of first pulls of published strategies that pull single arms, and of those with batches
+ONE_PULL = RandomStart()
+FIRST_BATCH = UncertaintyStart(max_pulls=16)
+
+
+def warm_start_of(strategy: object) -> AnyWarmStart | None:
+    """Return the strategy's warm start, or None."""
+    return getattr(strategy, "warm_start", None)
+
+
+def with_warm_start(strategy: AnyStrategy, start: AnyWarmStart) -> AnyStrategy:
+    """Return the strategy, a dataclass, with a different warm start."""
+    options: Any = strategy
+    changed: AnyStrategy = replace(options, warm_start=start)
+    return changed
+
+
+WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
+    "random": RandomStart,
+    "uncertainty": UncertaintyStart,
+    "spread": SpreadStart,
+    "data": DataStart,
+}
+
+
+def begin_sparse(
+    state: SparseState, existing: Sequence[Observation], rng: np.random.Generator, calibrated: Model | None = None
+) -> SparseState:
+    """Return the state that begins with `existing` pulls: it has their counts and sums, and BLESS
+    draws the dictionary from their arms.
+
+    The information gain is computed for all existing pulls together, because the variances between
+    them are unknown: G = log det(I + K̃/λ) + Tr(K − K̃)/λ over the multiset of pulls, with the
+    Nyström approximation K̃ = (zᵀz'). For any dictionary, G is at least log det(I + K/λ), which
+    suffices for Theorem 2, because log det(A + B) is at most log det A + Tr(A⁻¹B). It exceeds this
+    value by at most about d_eff. With the prior variance for each pull, as in a `tell`, G would be
+    n log(1 + κ²/λ).
+    """
+    after = state.observe(existing)
+    after = after if calibrated is None else refit(after, calibrated)
+    pulls = after.pulls
+    model = after.model
+    rows = model.points(pulls.arms).features
+    counts = pulls.counts[pulls.arms]
+    weighted = bless(model.kernel, rows, counts, model.regularization, rng)
+    dictionary: Indices = read_only(pulls.arms[weighted.members], np.intp)
+    # the eigenvalues of Σ n_p z zᵀ, which are those of K̃ except for zeros; their sum is Tr K̃
+    spectrum = model.fit(pulls, dictionary).fit.spectrum
+    left_out = max(0.0, float(counts @ model.kernel.diagonal(rows)) - float(spectrum.sum()))
+    gain = float(np.log1p(spectrum / model.regularization).sum()) + left_out / model.regularization
+    return replace(after, dictionary=dictionary, information_gain=gain)
+
+
+class _NoisyCholesky:
+    """The exact variances of the evaluated arms after `picks`, by a Cholesky factorization."""
+
+    tie: ClassVar[float] = 0.0
+    stale: ClassVar[Indices] = np.empty(0, np.intp)
+
+    def __init__(self, model: SparseModel) -> None:
+        self._model = model
+        self.picks: list[int] = []
+        self.arms: Indices = np.empty(0, np.intp)
+        # L⁻¹ k(picks, x) of the evaluated arms: (picks, n), with L Lᵀ = K + λI over the picks
+        self._solved = np.empty((0, 0))
+        # the solved column and the pivot of each pick
+        self._rows: list[tuple[Floats, float]] = []
+        self._explained = np.empty(0)
+
+    def scores(self) -> Floats:
+        """Return the exact σ² (n,) of the evaluated arms, on the 1/λ scale."""
+        unexplained = np.maximum(self._model.diagonal[self.arms] - self._explained, 0.0)
+        variance: Floats = unexplained / self._model.regularization
+        return variance
+
+    def refresh(self, positions: Indices) -> None:
+        """Do nothing, because scores are always up to date."""
+
+    def variance(self, arm: int) -> float:
+        """Return the exact σ² of `arm`, which must be evaluated."""
+        return float(self.scores()[self.arms == arm][0])
+
+    def tighten(self, arms: Indices) -> Floats:
+        """Return infinite bounds, because scores are already exact."""
+        return np.full(len(arms), np.inf)
+
+    @property
+    def most(self) -> int:
+        """See `argmax_queue.ScoredArms`."""
+        return most_arms(len(self.picks) + 2)
+
+    def leave(self, positions: Indices) -> Indices:
+        """See `argmax_queue.ScoredArms`."""
+        staying = np.ones(len(self.arms), bool)
+        staying[positions] = False
+        self.arms, self._solved = self.arms[staying], self._solved[:, staying]
+        self._explained = self._explained[staying]
+        return positions
+
+    def enter(self, arms: Indices) -> None:
+        """Evaluate `arms` (n,)."""
+        solved = np.empty((len(self.picks), len(arms)))
+        explained = np.zeros(len(arms))
+        for number, (pick, (column, pivot)) in enumerate(zip(self.picks, self._rows, strict=True)):
+            solved[number] = self._row(pick, column, pivot, arms, solved[:number])
+            explained += solved[number] ** 2
+        joined = np.append(self.arms, arms)
+        order = np.argsort(joined)
+        self.arms, self._solved = joined[order], np.hstack((self._solved, solved))[:, order]
+        self._explained = np.append(self._explained, explained)[order]
+
+    def append(self, arm: int) -> None:
+        """Add a pull of `arm`, which must be evaluated."""
+        column = self._solved[:, self.arms == arm][:, 0]
+        pivot = self._model.diagonal[arm] + self._model.regularization - column @ column
+        # λ is a lower bound on the pivot, except for rounding
+        pivot = max(float(pivot), self._model.regularization)
+        row = self._row(arm, column, pivot, self.arms, self._solved)
+        self._solved, self._explained = np.vstack((self._solved, row)), self._explained + row**2
+        self.picks.append(arm)
+        self._rows.append((column, pivot))
+
+    def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
+        """Return the row that `pick` adds to `solved`: L⁻¹ k(picks, x) of `arms` (n,)."""
+        cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
+        # instead of @, so that an arm's row does not depend on the other arms in the call
+        for value, earlier in zip(column, solved, strict=True):
+            cross -= value * earlier
+        row: Floats = cross / np.sqrt(pivot)
+        return row

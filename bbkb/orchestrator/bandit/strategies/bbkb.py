@@ -1,0 +1,261 @@
+"""BBKB: batched budgeted kernel bandits (Calandriello, Carratino, Lazaric, Valko, Rosasco 2020,
+Algorithm 1).
+
+A batch is chosen with a frozen posterior mean, while every pick shrinks the variance, until the
+termination rule finds that the posterior could have drifted by more than C̃. The rewards then
+update the width with the old variances, a new dictionary is drawn, and the posterior is refitted
+from counts.
+
+Pulls without rewards (`pending`) are added to the variance and to the drift before the first pick.
+Lemma 1 holds for any dictionary, pulls and pending pulls. The upper bounds therefore remain valid
+for any order of the rewards, provided that the duration of an evaluation does not depend on its
+noise. The asynchronous mode is based on this property.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from annotated_types import Ge, Gt, Le
+from typing_extensions import Doc
+
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.checks import refusal
+from bbkb.orchestrator.bandit.confidence import Schedule, information_gain
+from bbkb.orchestrator.bandit.growing import AROUND, Growth, is_growth_due
+from bbkb.orchestrator.bandit.kernels import KernelOption
+from bbkb.orchestrator.bandit.model import defaults
+from bbkb.orchestrator.bandit.recent import Recent
+from bbkb.orchestrator.bandit.scheduling import DriftOptions
+from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance
+from bbkb.orchestrator.bandit.sparse.goal_curves import competing_trials
+from bbkb.orchestrator.bandit.sparse.goal_queue import leaders, potentials
+from bbkb.orchestrator.bandit.sparse.picking import Picking
+from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
+from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left
+from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
+from bbkb.orchestrator.bandit.sparse.termination import (
+    AnyBatch,
+    Drift,
+    GlobalDrift,
+    LocalDrift,
+    NoDrift,
+    ProductDrift,
+    Termination,
+)
+from bbkb.orchestrator.bandit.sparse.verification import OpenArms
+from bbkb.orchestrator.bandit.start.beginning import AnyArms, begin_state
+from bbkb.orchestrator.bandit.start.warm_start import (
+    FIRST_BATCH,
+    WarmStartOption,
+    begin_sparse,
+    extend_failed_start,
+    next_start,
+)
+from bbkb.orchestrator.bandit.strategies.choosing import Shares, Workspace
+from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
+
+_Key = tuple[SparsePosterior, float, bytes, tuple[int, ...], bool]
+
+
+@dataclass(frozen=True)
+class BBKB(DriftOptions, SparseStrategy[SparseState]):
+    """The hyperparameters of BBKB. Raises ValueError, with the field's name, if a value is out of
+    range.
+
+    The defaults suit features in [0, 1], rewards that vary by about 1, a few hundred evaluations,
+    and ten workers. With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale
+    are so large that batches would contain a single arm for hundreds of rounds.
+
+    A campaign or `Optimizer` that specifies neither `model` nor `kernel` nor λ uses the calibrated
+    model, `width` 2, `wait: never`, and first pulls that cover the space (`strategies.presets`).
+    """
+
+    kernel: KernelOption = defaults.BBKB
+    width: Annotated[
+        Schedule | Annotated[float, Gt(0)],
+        Doc("β̃, the width: `practical`, `theory` with Theorem 2's constants, or a number of deviations, > 0."),
+    ] = "practical"
+    termination: Annotated[
+        Termination,
+        Doc("When a batch ends: `global`, as published; `global_then_local`, longer batches; or GP-BUCB's `product`."),
+    ] = "global_then_local"
+    local_covariance: Annotated[
+        LocalCovariance,
+        Doc("Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed."),
+    ] = "embedded"
+    warm_start: WarmStartOption = FIRST_BATCH
+    coverage: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc(
+            "Share of the picks that go to levels of choices that lack evaluations, in [0, 1]; half of the picks if "
+            "that is more, while the best mean reward does not rise; 0: none ever."
+        ),
+    ] = 0.0
+    is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
+
+    def __getstate__(self) -> dict[str, object]:
+        return {option.name: getattr(self, option.name) for option in fields(self)}
+
+    def __setstate__(self, state: Mapping[str, object]) -> None:
+        """Restore the options. A pickle of version 0.2.0 also has caches, which are dropped."""
+        for option in fields(self):
+            object.__setattr__(self, option.name, state.get(option.name, option.default))
+
+    def width_at(self, state: SparseState) -> float:
+        """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""
+        noise = state.model.regularization
+        if not isinstance(self.width, str):
+            return self.width * math.sqrt(noise)
+        # ξ² = λ = v with a fitted model
+        variances = (self.noise_variance, self.regularization) if self.model is None else (noise, noise)
+        return self.sparse_width(self.width, self.ratio_threshold, variances, state.information_gain)
+
+    def init(self, arms: AnyArms, rng: np.random.Generator) -> SparseState:
+        """Return the state before any pull of `arms` (A, d); draws the warm start."""
+        return begin_state(arms, (self.kernel, self.regularization), self.model, self.warm_start, rng)
+
+    def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+        """Return the arms of the warm start, then a batch of at most `limit`, given `pending`."""
+        refused = refusal(state, limit) or no_arm_left(state, pending)
+        if refused is not None:
+            return refused
+        start = next_start(state, pending, limit, never_waits=self.never_waits)
+        picks = tuple(Pick(arm) for arm in start)
+        if picks and (len(picks) == limit or not self.never_waits or not state.pulls.total):
+            return Choose(picks, "warm start")
+        if state.pulls.total == 0:
+            return Wait("no reward of the warm start has arrived")
+        batch = self._batch(state, (*pending, *start), limit - len(start))
+        return replace(batch, picks=(*picks, *batch.picks)) if isinstance(batch, Choose) else batch
+
+    def _batch(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
+        """Return at most `limit` picks, by the first picker with an arm (`choosing.PICKERS`)."""
+        count = state.picks_left(pending, limit)
+        workspace = self._workspace(state, pending)
+        if workspace.is_spent:
+            return Wait("the drift budget is spent on pulls whose rewards have not arrived")
+        has_prospect = count > 0 and workspace.is_open and state.knowledge.has_prospect
+        prospect = workspace.prospect() if has_prospect else None
+        picks: list[Pick] = []
+        while len(picks) < count and workspace.is_open:
+            picks.append(workspace.pick())
+        self._kept_workspaces.put(_workspace_key(state, workspace.pulls, workspace.is_exploring), workspace)
+        is_spent = workspace.is_spent
+        decision = Choose(tuple(picks), "drift budget" if is_spent else "limit", prospect)
+        if is_spent or len(picks) == count:
+            return decision
+        # all arms were chosen, so the strategy decides about repeats in the rest of the batch
+        chosen = (*pending, *(pick.arm for pick in picks))
+        further = self._batch(state, chosen, count - len(picks))
+        if not isinstance(further, Choose):
+            return decision
+        return replace(further, picks=(*picks, *further.picks), prospect=prospect)
+
+    def _workspace(self, state: SparseState, pending: Sequence[int]) -> Workspace:
+        """Return the workspace of a batch at `state` with these pending pulls.
+
+        The workspace of an `ask` that ended with the same pulls is reused, so choosing arms one by
+        one costs no more than choosing a batch. It is removed from the cache, so two calls never
+        use one workspace at the same time.
+        """
+        arms = OpenArms.of(state, pending, self.verify)
+        workspace = self._kept_workspaces.take(_workspace_key(state, pending, arms.left > 0))
+        if workspace is None:
+            width = self.width_at(state)
+            picking = Picking.begin(state, width, arms.blocked, is_conditioned=self.model is not None)
+            drift = _drift(self, picking.posterior)
+            workspace = Workspace.begin(state, picking, drift, arms, pending, Shares(self.verify, self.coverage))
+        deviations = self.width
+        paused = None if isinstance(deviations, str) else competing_trials(state, pending, deviations)
+        workspace.begin_batch(state, arms.left, paused)
+        return workspace
+
+    @cached_property
+    def _kept_workspaces(self) -> Recent[_Key, Workspace]:
+        """A cache with the workspace of the last `ask`. Only one is cached, because it contains
+        arrays over all arms. Decisions do not depend on it."""
+        return Recent(1)
+
+    def gain(self, variance: Floats) -> float:
+        """See `information_gain`."""
+        return information_gain(variance, self.width if isinstance(self.width, str) else "practical")
+
+    def tell(self, state: SparseState, observations: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+        """See `SparseStrategy.tell`; a failed warm start is extended (`extend_failed_start`)."""
+        return extend_failed_start(super().tell(state, observations, rng), rng)
+
+    def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
+        """Return the state with these existing pulls; for dictionary and G see `begin_sparse`."""
+        return begin_sparse(state, existing, rng, self.model)
+
+    @property
+    def takes_goals(self) -> bool:
+        """See `Multiobjective`. Requires the calibrated model."""
+        return self.model is not None
+
+    @property
+    def takes_prior(self) -> bool:
+        """See `Informed`. The prior is added to the scores of the calibrated model."""
+        return self.model is not None
+
+    @property
+    def grows(self) -> bool:
+        """See `Grows`. New arms are drawn with the lengthscales of the calibrated model."""
+        return self.model is not None
+
+    def growth(self, state: SparseState) -> Growth | None:
+        """See `Grows`."""
+        if state.calibration is None or self.model is None or state.layout is None:
+            return None
+        if not is_growth_due(
+            state.pulls.total, state.milestones.grown_at, self.model.results_at_first_fit(state.layout)
+        ):
+            return None
+        pulled = state.pulls.arms
+        best = pulled[np.argsort(-state.posterior.moments(pulled)[0], kind="stable")[:AROUND]]
+        around = tuple(best.tolist()) if state.goals.is_single else leaders(state, AROUND)
+        return Growth(around=around, lengthscales=state.calibration.fitted.lengthscales)
+
+    def extend(
+        self, state: SparseState, features: Floats, retired: Sequence[int], log_prior: Floats | None = None
+    ) -> SparseState:
+        """See `Grows`. The posterior is that of the same pulls and the same dictionary."""
+        return state.extend(features, retired, log_prior)
+
+    def arms_to_retire(self, state: SparseState, pending: Sequence[int], most: int) -> tuple[int, ...]:
+        """See `Grows`."""
+        live = len(state.model.arms) - len(state.set_aside)
+        if live <= most:
+            return ()
+        needed = np.union1d(np.union1d(state.set_aside, state.pulls.arms), np.array(pending, np.intp))
+        never = np.setdiff1d(np.arange(len(state.model.arms)), needed, assume_unique=True)
+        bounds = self.posterior(state).ucb if state.goals.is_single else potentials(state, self.width_at(state))
+        bounds = bounds if state.prior_bonus is None else bounds + state.prior_bonus
+        order = np.argsort(bounds[never], kind="stable")
+        return tuple(never[order[: live - most]].tolist())
+
+
+def _workspace_key(state: SparseState, pulls: Sequence[int], is_exploring: bool) -> _Key:
+    """Return all values on which a workspace depends; posteriors by identity."""
+    return state.posterior, state.information_gain, state.set_aside.tobytes(), tuple(pulls), is_exploring
+
+
+def _drift(strategy: BBKB, batch: AnyBatch) -> Drift:
+    """Return the termination rule of a batch that the options of `strategy` specify."""
+    if strategy.never_waits:
+        return NoDrift()
+    if strategy.termination == "product":
+        return ProductDrift(strategy.ratio_threshold)
+    if strategy.termination == "global_then_local":
+        return LocalDrift(batch, strategy.ratio_threshold, strategy.local_covariance)
+    return GlobalDrift(batch, strategy.ratio_threshold)
+
+
+class _Workspace:
+    """A cache in pickles of version 0.2.0, which is dropped."""

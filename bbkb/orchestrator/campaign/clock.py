@@ -1,0 +1,133 @@
+"""The time of a campaign and of its workers. All times are on the executor's clock."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self
+
+from bbkb.orchestrator.campaign.immutable import no_items, with_items
+
+Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end", "dispatch"]
+
+LABELS = {
+    "start_up": "start-up",  # until the first evaluation of a session was dispatched
+    "drift_budget": "the strategy waits for results",  # it allows no further pull before
+    "batch_end": "end of a batch",  # waiting for the other trials of a batch, in batch mode
+    "refit": "waiting for the strategy",  # it was computing, and the backlog was empty
+    "campaign_end": "end of campaign",  # nothing was left to dispatch
+    "dispatch": "dispatch",  # the driver was busy with other work
+    "worker_start": "starting workers",  # the trial waited for its worker process to start
+    "sending": "sending trials",  # the trial was on its way to a worker
+    "recording": "recording and deciding",  # the driver recorded the outcome, or decided
+    "other": "other",
+}
+# a trial that waits longer than this is assumed to wait for a worker process to start
+_PROCESS_START_SECONDS = 0.5
+_RECENT = 1 / 32  # weight of the newest interval in the mean time between two outcomes
+
+
+def plus(known: Mapping[str, float], cause: str, seconds: float) -> Mapping[str, float]:
+    """Add seconds. They do not count if they are below 0, as between two machines' clocks."""
+    seconds = max(0.0, seconds)
+    return with_items(known, {cause: known.get(cause, 0.0) + seconds}) if seconds else known
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time in sessions, without the pauses between them, and its use by the workers."""
+
+    last_time: float = 0.0  # the time of the last event
+    opened: float = 0.0  # when the newest session opened
+    elapsed_seconds: float = 0.0
+    capacity_seconds: float = 0.0  # the sum over time of the number of workers; at least busy + idle
+    busy_seconds: float = 0.0  # the total time of attempts that have ended, whatever their outcome
+    # of the strategy since the last outcome, while a dispatched trial waited; None unless the
+    # driver's thread evaluates, because evaluations otherwise continue during computations
+    computing_seconds: float | None = None
+    # worker-seconds by cause (`LABELS`): without an attempt, and of attempts outside an evaluation
+    idle: Mapping[str, float] = field(default_factory=no_items)
+    transit: Mapping[str, float] = field(default_factory=no_items)
+
+    def after_attempt(self, waited_from: float, started: float, finished: float) -> "Clock":
+        """Return the clock after an attempt whose outcome has just been recorded.
+
+        `waited_from`: when the attempt was dispatched, or its worker became free if that was later.
+        """
+        if finished <= started:
+            return self
+        before = started - max(waited_from, self.opened)
+        computing = max(0.0, min(before, self.computing_seconds or 0.0))
+        waited = before - computing
+        cause = "worker_start" if waited > _PROCESS_START_SECONDS else "sending"
+        if self.computing_seconds is not None:  # the driver's thread evaluates
+            cause = "recording"
+        transit = plus(self.transit, cause, waited)
+        return replace(
+            self,
+            busy_seconds=self.busy_seconds + finished - started,
+            computing_seconds=None if self.computing_seconds is None else 0.0,
+            idle=plus(self.idle, "refit", computing),
+            transit=plus(transit, "recording", self.last_time - max(finished, self.opened)),
+        )
+
+    def advance(self, time: float, slots: int, free: int, cause: Cause, is_computing: bool) -> Self:
+        """Return the clock at `time`.
+
+        Until then, `cause` kept `free` of the `slots` idle. `is_computing`: the strategy was
+        computing.
+        """
+        seconds = time - self.last_time
+        computing = self.computing_seconds
+        if computing is not None and is_computing and not free:
+            computing += seconds
+        return replace(
+            self,
+            last_time=time,
+            elapsed_seconds=self.elapsed_seconds + seconds,
+            capacity_seconds=self.capacity_seconds + seconds * slots,
+            computing_seconds=computing,
+            idle=plus(self.idle, cause, seconds * free),
+        )
+
+
+@dataclass(frozen=True)
+class Durations:
+    """Durations of evaluations and computations in seconds; each is 0 before the first one."""
+
+    evaluation_sum: float = 0.0  # the total over the attempts that succeeded
+    longest_evaluation: float = 0.0  # the maximum over the attempts that succeeded
+    between_outcomes: float = 0.0  # the recent mean time between the arrivals of two outcomes
+    choosing: float = 0.0  # the duration of the newest choice
+    refreshing: float = 0.0  # the duration of the newest refresh
+    # the duration of the newest choice after a refresh, which includes the fit of the posterior
+    fitting: float = 0.0
+
+    def after_success(self, seconds: float) -> "Durations":
+        """Return the durations after one more successful evaluation."""
+        return replace(
+            self,
+            evaluation_sum=self.evaluation_sum + seconds,
+            longest_evaluation=max(self.longest_evaluation, seconds),
+        )
+
+    def after_outcome(self, since: float | None) -> "Durations":
+        """Return the durations after an outcome, `since` seconds after the previous one.
+
+        `since` is None for the first outcome of a session.
+        """
+        mean = self.between_outcomes
+        if since is None or not mean:
+            return replace(self, between_outcomes=since or 0.0)
+        return replace(self, between_outcomes=(1.0 - _RECENT) * mean + _RECENT * since)
+
+    def after_choice(self, seconds: float, is_first: bool) -> "Durations":
+        """Return the durations after a choice. `is_first`: whether it follows a refresh."""
+        return replace(self, choosing=seconds, fitting=seconds if is_first else self.fitting)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Cumulative worker-seconds at one time."""
+
+    time: float
+    capacity: float
+    missing: float  # those explained neither by an evaluation nor by a known cause of idle time

@@ -1,0 +1,35 @@
+"""Events as JSON, in the format of the store."""
+
+from functools import cache
+from typing import Annotated, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from bbkb.orchestrator.campaign.events import Event
+
+_CLASSES: dict[str, type[Event]] = {str(cls.__dataclass_fields__["kind"].default): cls for cls in get_args(Event)}
+
+
+# Adapters are built on first use: each takes tens of milliseconds, and most commands need few.
+@cache
+def _adapter_of(kind: str) -> TypeAdapter[Event]:
+    return TypeAdapter(_CLASSES[kind])
+
+
+@cache
+def _adapter() -> TypeAdapter[Event]:
+    return TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="strings"))
+
+
+def body_of(event: Event) -> str:
+    """Return the event as one line of JSON, with NaN and infinities as strings, without its kind
+    and without the fields at their defaults. Those defaults must therefore never change."""
+    return _adapter().dump_json(event, exclude_defaults=True).decode()
+
+
+def event_of(kind: str, body: str | bytes) -> Event:
+    """Return the event that `body_of`, or version 0.1, wrote as `body`. Raises ValueError for any
+    other text."""
+    if kind not in _CLASSES:
+        raise ValueError(f"{kind!r} is not a kind of event")
+    return _adapter_of(kind).validate_json(body)

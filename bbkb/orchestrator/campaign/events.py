@@ -1,0 +1,387 @@
+"""The events of a campaign. Only they are stored.
+
+Every event carries the ids (round, trial, attempt) that make a second delivery harmless. Decisions
+and drawn dictionaries are recorded, never recomputed. `time` is seconds on the executor's clock:
+wall-clock time since the epoch, or virtual time under the simulated executor.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.trainings.population import Copied
+from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.wording import plural, rounded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CampaignCreated:
+    """The first event: the complete description of the campaign."""
+
+    time: float
+    name: str
+    seed: int
+    arms: int
+    # sha256 of features and parameters: a resume with other candidates is rejected
+    candidates_digest: str
+    objective: str  # with its data described: a resume with other data is rejected
+    optimum: float | None  # best noise-free value; None if unknown
+    settings: Mapping[str, object]  # the resolved campaign file
+    rules: Rules  # the rules that follow from the settings, before the first session
+    kind: Literal["campaign_created"] = "campaign_created"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingTaken:
+    """Results known before the campaign were matched to its arms. They are not trials and do not
+    count towards the budget.
+
+    Written in the transaction that creates the campaign. The strategy learns these results before
+    it chooses anything (the first `ModelRefreshed`, with no trials). The event contains all of
+    them, so a resume does not read their source again.
+    """
+
+    time: float
+    source: str
+    arms: tuple[int, ...]
+    values: tuple[float, ...]  # the results of these arms, on the user's scale
+    unmatched: int  # results that match no candidate; they are omitted
+    first_unmatched: str  # one of them, for display; empty if there is none
+    # the parameters of the best result
+    best_parameters: Mapping[str, object] = field(default_factory=dict)
+    kind: Literal["existing_taken"] = "existing_taken"
+
+    def best(self, sign: float) -> int:
+        """Return the position of the first best value; `sign`: 1.0 to maximize, else -1.0."""
+        return max(range(len(self.values)), key=lambda index: sign * self.values[index])
+
+    def __str__(self) -> str:
+        left_out = f", {self.unmatched} match no candidate (the first: {self.first_unmatched})" * bool(self.unmatched)
+        return f"{plural(len(self.arms), 'result')} of {self.source}{left_out}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionOpened:
+    """A process opened a session: at the start of the campaign, and at every resume.
+
+    Attempts that were in flight are repeated, except those of the `adopted` trials: workers that
+    survived the previous session hold them, running or finished, and their attempts continue.
+    """
+
+    time: float
+    epoch: int
+    executor: str
+    slots: int
+    # the campaign file as used by this session (budget, workers, computing may have changed)
+    settings: Mapping[str, object]
+    rules: Rules  # the rules of this session, from its settings
+    adopted: tuple[int, ...] = ()
+    kind: Literal["session_opened"] = "session_opened"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacesChanged:
+    """The number of evaluations that fit into the cluster changed: nodes joined or left."""
+
+    time: float
+    slots: int
+    kind: Literal["places_changed"] = "places_changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickedTrial:
+    """One pick of a batch, with its reasons: posterior mean and variance (1/λ scale) and width
+    before the pick, each None if the strategy has none."""
+
+    trial: int
+    arm: int
+    parameters: Mapping[str, object]  # so that the log can be read without the candidates
+    mean: float | None = None
+    width: float | None = None
+    variance: float | None = None
+    reason: str = ""  # see `Pick`; empty if the numbers are the reason
+    copied: Copied | None = None  # None if the training begins at its first step
+
+
+Computed = Literal["choosing", "refreshing", "growing"]  # computations of the strategy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputingBegan:
+    """The strategy began to compute. Until it ends, only trials chosen before can run."""
+
+    time: float
+    what: Computed
+    kind: Literal["computing_began"] = "computing_began"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchChosen:
+    """The strategy chose these arms in this order.
+
+    The strategy was asked with the pulls pending that the log shows before this event. They do not
+    change while it computes.
+    """
+
+    time: float  # when the choice was made, executor's clock
+    round: int  # the number of refreshes before it
+    picks: tuple[PickedTrial, ...]  # the trials, in the order of choice
+    reason: str  # why no further trial was chosen
+    seconds: float  # the duration of the choice
+    limit: int = 0  # the requested maximum; 0 in logs of older versions
+    # whether version 0.1 made these picks to occupy idle workers; this version makes none
+    is_filler: bool = False
+    is_enqueued: bool = False  # whether the picks are from the campaign file
+    # stopped trials that the strategy chose to continue; `TrialsContinued` follows
+    continued: tuple[int, ...] = ()
+    # the difference between the largest upper confidence bound and the best value (the best
+    # posterior mean if values are noisy), on the user's scale; None if unknown
+    possible_gain: float | None = None
+    # the standard deviation of a value's noise, on the user's scale; None if unknown
+    noise: float | None = None
+    kind: Literal["batch_chosen"] = "batch_chosen"  # the name of the event in a log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsDispatched:
+    """These attempts were passed to the executor."""
+
+    time: float
+    attempts: tuple[tuple[int, int], ...]  # (trial, attempt)
+    kind: Literal["trials_dispatched"] = "trials_dispatched"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSucceeded:
+    """An attempt returned a finite value, on the user's scale."""
+
+    time: float
+    trial: int
+    attempt: int = 1
+    value: float
+    started: float
+    finished: float
+    worker: str
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    reports: tuple[tuple[int, float], ...] = ()  # (step, value) that had not arrived before
+    report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()  # (step, further numbers) of these reports
+    remark: str = ""  # names the omitted metrics; recorded once, not with every trial
+    kind: Literal["trial_succeeded"] = "trial_succeeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFailed:
+    """An attempt failed. `is_final` records whether the trial has ended or will be tried again."""
+
+    time: float
+    trial: int
+    attempt: int
+    failure: str  # bbkb.workers.messages.FailureKind
+    message: str
+    is_final: bool
+    started: float
+    finished: float
+    worker: str
+    kind: Literal["trial_failed"] = "trial_failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStopped:
+    """The campaign stopped a trial early, at the step of its last report. `value` is the last
+    finite value it reported, on the user's scale; None if there is none."""
+
+    time: float
+    trial: int
+    attempt: int
+    value: float | None
+    step: int
+    started: float
+    finished: float
+    worker: str
+    reports: tuple[tuple[int, float], ...] = ()
+    report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    cause: str = ""  # for display (`stops.StopCause`); empty in logs of older versions
+    kind: Literal["trial_stopped"] = "trial_stopped"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReopenedTrial:
+    """A trial whose last attempt had failed: its candidate, its last attempt, and the failure."""
+
+    trial: int
+    arm: int
+    attempt: int
+    failure: str  # bbkb.workers.messages.FailureKind
+    parameters: Mapping[str, object]
+    step: int = 0  # its steps in the budget; 0 in logs of older versions, which count them again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsReopened:
+    """A user requested another evaluation of these failed trials. Written between two sessions,
+    under a claim.
+
+    Their next attempts are queued before all others, and their retries are counted from 0 again.
+    """
+
+    time: float
+    trials: tuple[ReopenedTrial, ...]
+    kind: Literal["trials_reopened"] = "trials_reopened"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContinuedTrial:
+    """A stopped trial that is continued: its candidate, its last attempt, and the numbers that
+    explain the choice (see `PickedTrial`)."""
+
+    trial: int
+    arm: int
+    attempt: int
+    parameters: Mapping[str, object]
+    mean: float | None = None
+    width: float | None = None
+    variance: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialsContinued:
+    """These stopped trials are queued again. Their next attempts continue from their checkpoints.
+
+    `reason`: `promising` if the model expects more of them than of a new trial; `finish` if the
+    last part of the budget completes the best unfinished trials.
+    """
+
+    time: float
+    trials: tuple[ContinuedTrial, ...]
+    reason: Literal["promising", "finish"]
+    kind: Literal["trials_continued"] = "trials_continued"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsRemoved:
+    """The checkpoints of these stopped trials are removed; the trials will not be continued."""
+
+    time: float
+    trials: tuple[int, ...]
+    kind: Literal["checkpoints_removed"] = "checkpoints_removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportsArrived:
+    """Running attempts reported these intermediate values, in the order of their arrival."""
+
+    time: float
+    reports: tuple[StepReport, ...]
+    metrics: tuple[tuple[int, int, Mapping[str, float]], ...] = ()  # (trial, step, further numbers by name)
+    kind: Literal["reports_arrived"] = "reports_arrived"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommendation:
+    """The evaluated arm with the largest estimate, recommended if the fitted noise is so large that
+    the best value may be due to noise."""
+
+    arm: int
+    parameters: Mapping[str, object]
+    value: float  # the mean of its values, on the user's scale
+    evaluations: int  # the number of its evaluations
+    # the noise-free value, estimated from the model and the configuration's values; None if unknown
+    estimate: float | None = None
+    deviation: float | None = None  # the standard deviation of `estimate`
+
+    def __str__(self) -> str:
+        """Return the estimate and the measured mean, or only the mean if there is no estimate.
+
+        Such as `0.921 ± 0.008 (estimate; mean of 4 evaluations: 0.93)`.
+        """
+        count = "1 evaluation" if self.evaluations == 1 else f"mean of {self.evaluations} evaluations"
+        if self.estimate is None or self.deviation is None:
+            return f"{self.value:.6g} ({count})"
+        return f"{rounded(self.estimate, 5)} ± {rounded(self.deviation, 2)} (estimate; {count}: {self.value:.6g})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRefreshed:
+    """The strategy learned these finished trials.
+
+    `record` contains its random draws, such as the dictionary.
+    """
+
+    time: float
+    round: int
+    trials: tuple[int, ...]
+    dictionary_size: int
+    record: Mapping[str, Any]
+    seconds: float
+    wants_growth: bool = False  # whether new candidates are to be appended now
+    recommended: Recommendation | None = None  # None if the strategy recommends the best value
+    # forecasts of the running trials, and of the best trials that can be continued
+    forecasts: tuple[Forecast, ...] = ()
+    kind: Literal["model_refreshed"] = "model_refreshed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CandidatesGrown:
+    """New candidates were appended after the existing ones, and some that were never evaluated were
+    retired."""
+
+    time: float
+    round: int
+    first: int  # the arm of the first new candidate
+    # the values of each parameter, None if it is inactive; empty if every drawn configuration is
+    # already a candidate
+    columns: Mapping[str, tuple[str | int | float | bool | None, ...]]
+    retired: tuple[int, ...]
+    seconds: float
+    kind: Literal["candidates_grown"] = "candidates_grown"
+
+    @property
+    def size(self) -> int:
+        """The number of appended candidates."""
+        return max(map(len, self.columns.values()), default=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRequested:
+    """No further dispatch in this session."""
+
+    time: float
+    reason: StopReason
+    kind: Literal["stop_requested"] = "stop_requested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionClosed:
+    """The session recorded its end. `reason` is for display."""
+
+    time: float
+    outcome: SessionOutcome
+    reason: str
+    # the idle time of all workers, by cause, in all sessions so far
+    idle_seconds: Mapping[str, float] = field(default_factory=dict)
+    kind: Literal["session_closed"] = "session_closed"
+
+
+AttemptEnded = TrialSucceeded | TrialFailed | TrialStopped  # events at the end of an attempt
+Event = (
+    CampaignCreated
+    | ExistingTaken
+    | SessionOpened
+    | PlacesChanged
+    | ComputingBegan
+    | BatchChosen
+    | TrialsDispatched
+    | TrialSucceeded
+    | TrialFailed
+    | TrialStopped
+    | TrialsReopened
+    | TrialsContinued
+    | CheckpointsRemoved
+    | ReportsArrived
+    | ModelRefreshed
+    | CandidatesGrown
+    | StopRequested
+    | SessionClosed
+)

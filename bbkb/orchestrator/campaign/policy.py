@@ -1,0 +1,345 @@
+"""The next command of a campaign: when to dispatch, choose, learn, give up and close.
+
+`RUNNING` and `STOPPING` list the rules in order of precedence. The first rule that returns a
+command decides. Every decision follows from the log, so a replay makes the same decisions.
+
+In batch mode, the strategy chooses a whole batch, and learns it after all its trials have ended. A
+batch of more than `MOST_PICKS` pulls is chosen in parts, with the earlier parts pending, while
+their last trials run. So no event contains more than one part, and the picks are the same.
+
+In asynchronous mode, the strategy chooses whenever a worker is free, with the other pulls pending.
+The strategy learns the finished results
+
+* as soon as it allows no further pull without them (its drift budget is spent), or
+* when the number of results has grown by the share `refresh_growth` of those known or in flight,
+  for strategies that never make a worker wait. The number of refreshes then grows with the
+  logarithm of the number of results, also in virtual time; or
+* earlier, if a refresh is cheap: the last one took no more than `refresh_overhead` of the time
+  since then. So refreshes take at most this share of the time, for any number of workers and any
+  duration of evaluations.
+
+Workers need queued trials while the strategy computes. The backlog therefore holds one additional
+pick for each result that is likely to arrive during a computation.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+from bbkb.orchestrator.bandit.strategy import is_grown
+from bbkb.orchestrator.campaign import commands
+from bbkb.orchestrator.campaign.closing import close_complete, close_stopped
+from bbkb.orchestrator.campaign.endings import Phase, StopReason
+from bbkb.orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.trainings.end_of_budget import Hopeless
+
+MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
+_BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
+_LARGEST_BACKLOG = 4  # picks for each worker
+_LEAST_DEADLINE_SECONDS = 10.0
+_LEAST_QUEUE = 8
+# the time between two evaluations is worth saving only below this mean duration
+_SHORT_SECONDS = 0.05
+
+
+_Rule = Callable[[CampaignState, float], commands.Command | None]
+
+
+def decide(state: CampaignState, now: float) -> commands.Command:
+    """Return the next command of an open session. `now`: the executor's time in seconds, used only
+    for the budget of hours and for deadlines."""
+    for rule in RUNNING if state.session.phase is Phase.RUNNING else STOPPING:
+        if (command := rule(state, now)) is not None:
+            return command
+    raise AssertionError("the last rule always has a command")
+
+
+def _stop(state: CampaignState, now: float) -> commands.Command | None:
+    """Stop if a budget is spent, the target is reached, or all evaluations fail."""
+    reason = _stop_reason(state, now)
+    return commands.Stop(reason) if reason else None
+
+
+def _dispatch(state: CampaignState, now: float) -> commands.Command | None:
+    """Dispatch queued attempts to free slots."""
+    room = min(_room(state), state.unspent)
+    if not room or _is_hopeless(state) or state.results.existing.not_learned is not None:
+        return None
+    waiting = (attempt for attempt in _queue(state) if attempt.not_before <= now)
+    ready = tuple(itertools.islice(waiting, room))
+    return commands.Dispatch(ready) if ready else None
+
+
+def _wait_for_computation(state: CampaignState, now: float) -> commands.Command | None:
+    """Wait for the strategy: it computes one thing at a time."""
+    return _wait(state, now) if state.computation else None
+
+
+def _replace_members(state: CampaignState, _now: float) -> commands.Command | None:
+    """Remove the checkpoints of trials that new members of the population have replaced."""
+    trainings = state.trainings
+    replaced = (copied.replaces for copied in trainings.population.copied.values())
+    trials = tuple(trial for trial in replaced if trial in trainings.paused)
+    return commands.RemoveCheckpoints(trials) if trials else None
+
+
+def _give_up_budget(state: CampaignState, now: float) -> commands.Command | None:
+    """If the remaining budget cannot complete any trial, learn the last results and stop."""
+    if not _is_hopeless(state):
+        return None
+    if state.finished and state.rules.strategy.is_asynchronous:
+        return _learn(state)
+    return _wait(state, now) if state.running else commands.Stop(StopReason.STEPS_SPENT)
+
+
+def _begin(state: CampaignState, _now: float) -> commands.Command | None:
+    """Learn existing results before any trial is chosen."""
+    return None if state.results.existing.not_learned is None else commands.Begin(state.existing_observations)
+
+
+def _grow(state: CampaignState, _now: float) -> commands.Command | None:
+    """Append the candidates that the strategy requested."""
+    return commands.Grow(state.pending) if state.refresh.wants_growth and state.remaining else None
+
+
+def _complete(state: CampaignState, now: float) -> commands.Command | None:
+    """Use the last part of the budget to continue stopped trials to their end.
+
+    If a refresh is due, it comes first, because its results may change this choice.
+    """
+    trials = _trials_to_complete(state)
+    if not trials and not state.end_of_budget.trials:
+        return None
+    if state.finished and _is_learning_due(state):
+        return _learn(state)
+    return commands.Finish(trials) if trials else _wait(state, now) or _close(state, now)
+
+
+def _learn_everything(state: CampaignState, _now: float) -> commands.Command | None:
+    """Learn a whole batch, or the last results, so that the final model contains all of them."""
+    if state.running or state.backlog or not state.finished:
+        return None
+    is_batch_open = state.batch.is_open and not state.batch.stalled
+    has_more = state.remaining and (state.rules.strategy.is_asynchronous or is_batch_open)
+    return None if has_more else _learn(state)
+
+
+def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None:
+    """In asynchronous mode, let the strategy learn or choose if more picks are needed."""
+    if not state.rules.strategy.is_asynchronous:
+        return None
+    room = _room(state)
+    backlog = _backlog_size(state)
+    queued = sum(attempt.not_before <= now for attempt in state.backlog)
+    picks = min(room + backlog - queued, state.remaining)
+    is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
+    if picks <= 0 or is_backlog_full:
+        return None
+    if state.finished and _is_learning_due(state):
+        return _learn(state)
+    return None if state.batch.stalled else commands.Ask(state.pending, picks)
+
+
+def _ask_for_batch(state: CampaignState, _now: float) -> commands.Command | None:
+    """In batch mode, ask for the next batch, or for the next part of the open batch before workers
+    become idle."""
+    if state.rules.strategy.is_asynchronous or state.batch.stalled or not state.remaining:
+        return None
+    is_busy = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
+    return None if is_busy else commands.Ask(state.pending, min(state.remaining, MOST_PICKS))
+
+
+def _wait(state: CampaignState, now: float) -> commands.Command | None:
+    """Wait for an outcome or a computation, or until a queued attempt may be retried.
+
+    Attempts past their deadline are cancelled first.
+    """
+    may_dispatch = state.session.phase is Phase.RUNNING and bool(state.backlog) and state.unspent
+    if not (state.running or state.computation or may_dispatch):
+        return None
+    if (overdue := _overdue(state, now)) is not None:
+        return overdue
+    if state.running or state.computation or not state.backlog:
+        return commands.Await()
+    later = [attempt.not_before for attempt in state.backlog if attempt.not_before > now]
+    return commands.Pause(min(later, default=now) - now)
+
+
+def _learn_last_results(state: CampaignState, _now: float) -> commands.Command | None:
+    """Learn the results that arrived after a budget was spent, for the recommendation.
+
+    Part of a batch is not learned, because a resume could not continue the same batch.
+    """
+    is_spent = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
+    is_learned = state.finished and is_spent and state.rules.strategy.is_asynchronous
+    return commands.Tell(tuple(state.finished)) if is_learned else None
+
+
+def _close_stopped(state: CampaignState, _now: float) -> commands.Command | None:
+    reason = state.session.stop_reason
+    return None if reason is None else close_stopped(state, reason)
+
+
+def _close(state: CampaignState, _now: float) -> commands.Command:
+    return close_complete(state)
+
+
+# The first rule that returns a command decides.
+RUNNING: tuple[_Rule, ...] = (
+    _replace_members,
+    _stop,
+    _dispatch,
+    _wait_for_computation,
+    _give_up_budget,
+    _begin,
+    _grow,
+    _complete,
+    _learn_everything,
+    _refresh_or_ask,
+    _ask_for_batch,
+    _wait,
+    _close,
+)
+STOPPING: tuple[_Rule, ...] = (_wait, _learn_last_results, _close_stopped)
+
+
+def _learn(state: CampaignState) -> commands.Command:
+    """Learn all results, after removing the checkpoints that are no longer needed.
+
+    The strategy then does not count these trials as stopped.
+    """
+    rule = state.rules.training
+    if rule is not None and rule.has_checkpoints:
+        unlearned = {finished.trial for finished in state.finished}
+        if trials := state.trainings.superfluous(rule.keep_checkpoints, state.hopes, unlearned):
+            return commands.RemoveCheckpoints(trials)
+    return commands.Tell(tuple(state.finished))
+
+
+def _is_hopeless(state: CampaignState) -> bool:
+    """Return whether the remaining budget cannot complete any trial."""
+    return isinstance(state.end_of_budget, Hopeless)
+
+
+def _trials_to_complete(state: CampaignState) -> tuple[int, ...]:
+    """Return the stopped trials to complete now, at most one for each free slot.
+
+    The remaining budget is reserved for these trials. After the last evaluation has begun, they are
+    all trials that may still become the best.
+    """
+    trials = state.end_of_budget.trials
+    rule = state.rules.training
+    paused = state.trainings.paused
+    if rule is None or not rule.continues or not paused:
+        return ()
+    if not trials and not state.remaining:
+        trials = tuple(state.trainings.best_unfinished((), state.hopes))
+    free = _room(state) - sum(1 for _ in _queue(state))
+    return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
+
+
+def _queue(state: CampaignState) -> Iterator[commands.QueuedAttempt]:
+    """Yield the queued attempts that may be dispatched.
+
+    If the remaining budget is reserved, these are only the attempts of the reserved trials.
+    """
+    trials = state.end_of_budget.trials
+    if not trials:
+        return iter(state.backlog)
+    allowed = state.trainings.completing.union(trials)
+    return (attempt for attempt in state.backlog if attempt.trial in allowed)
+
+
+def _room(state: CampaignState) -> int:
+    """Return the number of further trials that the executor may receive."""
+    return max(0, state.session.slots + _queue_size(state) - len(state.running))
+
+
+def _queue_size(state: CampaignState) -> int:
+    """Return the number of trials for the executor beyond those that can run: one more for each
+    worker if evaluations are short, none with a budget of steps, which the trials would exceed. The
+    executor starts them while this process still records results.
+    """
+    if state.rules.steps is not None:
+        return 0
+    is_short = 0.0 < state.durations.evaluation_sum < _SHORT_SECONDS * state.totals.succeeded
+    return max(state.session.slots, _LEAST_QUEUE) if is_short else 0
+
+
+def _backlog_size(state: CampaignState) -> int:
+    """Return the number of picks to prepare beyond those for free workers."""
+    seconds = state.durations.choosing + state.durations.refreshing
+    if seconds <= 0.0 or state.durations.between_outcomes <= 0.0:
+        return 0
+    largest = _LARGEST_BACKLOG * max(state.session.slots, _LEAST_QUEUE)
+    return min(largest, math.ceil(_BACKLOG_MARGIN * seconds / state.durations.between_outcomes))
+
+
+def _is_learning_due(state: CampaignState) -> bool:
+    """Return whether the strategy should learn the results that have arrived."""
+    is_needed = bool(state.batch.stalled) or state.trainings.learns_removal
+    return is_needed or _is_refresh_due(state) or _is_refresh_cheap(state)
+
+
+def _is_refresh_due(state: CampaignState) -> bool:
+    """Return whether results have grown enough for a never-waiting strategy to learn them."""
+    rules = state.rules.strategy
+    if rules.counts_rewards and any(ended.observation.reward is None for ended in state.finished):
+        return True
+    learned = state.refresh.rewards if rules.counts_rewards else state.totals.ended - len(state.finished)
+    learned += state.results.existing.count
+    growth = rules.refresh_growth
+    return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
+
+
+def _is_refresh_cheap(state: CampaignState) -> bool:
+    """Return whether the last refresh, including the fit in the next choice, took no more than the
+    allowed share of the time since then. The durations are from the log, not from a clock, so a
+    replay makes the same decision."""
+    rules = state.rules.strategy
+    if not rules.refresh_overhead:
+        return False
+    seconds = state.durations.refreshing + state.durations.fitting
+    if rules.refresh_growth and not seconds:
+        return False  # virtual time: a refresh is due only by growth
+    return seconds <= rules.refresh_overhead * (state.clock.last_time - state.refresh.time)
+
+
+def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
+    rules = state.rules
+    best = state.results.best
+    session = state.session
+    if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
+        return StopReason.TARGET_REACHED
+    elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
+    if rules.seconds is not None and elapsed >= rules.seconds:
+        return StopReason.TIME_SPENT
+    are_steps_spent = rules.steps is not None and state.trainings.steps.total >= rules.steps
+    if are_steps_spent and not _completes_first(state):
+        return StopReason.STEPS_SPENT
+    if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
+        return StopReason.EVERYTHING_FAILS
+    return state.results.gains.stop_reason(rules.stop_when, state.totals.ended, state.session.slots)
+
+
+def _completes_first(state: CampaignState) -> bool:
+    """Return whether the first trial is still to be completed, which may exceed a budget of steps.
+
+    A session does not try this with an unlimited number of failing trials.
+    """
+    failures = state.rules.retries.failures_before_giving_up
+    is_hopeful = not state.totals.succeeded and state.session.failed < failures
+    return is_hopeful and bool(state.end_of_budget.trials)
+
+
+def _overdue(state: CampaignState, now: float) -> commands.GiveUp | None:
+    """Return the attempts past the deadline set by `workers.timeout_factor` and past durations."""
+    factor = state.rules.deadlines.factor
+    if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
+        return None
+    deadline = max(_LEAST_DEADLINE_SECONDS, factor * state.durations.longest_evaluation)
+    late = tuple(trial for trial, run in state.running.items() if now - run.since > deadline)
+    if not late:
+        return None
+    return commands.GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")

@@ -1,0 +1,319 @@
+"""The state of a campaign as a frozen value, with the quantities derived from it.
+
+The state contains open trials (queued, running, finished but not learned) and totals, but no entry
+for a learned trial. So its size and the cost of a step do not grow with the number of evaluations.
+`transitions.apply` folds events into it.
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from bbkb.orchestrator.bandit.results import Observation
+from bbkb.orchestrator.campaign.attempts import Best, EndedAttempt, RunningAttempt
+from bbkb.orchestrator.campaign.clock import Cause, Clock, Durations, Mark
+from bbkb.orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
+from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Recommendation
+from bbkb.orchestrator.campaign.front import Front
+from bbkb.orchestrator.campaign.immutable import ImmutableQueue, no_items
+from bbkb.orchestrator.campaign.learned import LearnedModel
+from bbkb.orchestrator.campaign.rules import AttemptFailures, Rules
+from bbkb.orchestrator.campaign.stop_when import Gains
+from bbkb.orchestrator.campaign.trainings.curves import Trainings
+from bbkb.orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
+from bbkb.orchestrator.campaign.trainings.hopes import Hopes
+from bbkb.workers.messages import Failure, FailureKind
+
+ACTIVITIES: dict[Computed, str] = {
+    "choosing": "choosing a batch",
+    "refreshing": "refitting the model",
+    "growing": "appending candidates",
+}
+_MOST_REMARKS = 10
+
+
+@dataclass(frozen=True)
+class Totals:
+    """The number of trials by outcome, in all sessions. `chosen` includes open trials."""
+
+    chosen: int = 0  # also the index of the next trial
+    succeeded: int = 0
+    failed: int = 0  # after their last attempt; a trial that is reopened no longer counts
+    stopped: int = 0  # neither succeeded nor failed; without trials that were continued
+
+    @property
+    def ended(self) -> int:
+        """Trials that have ended."""
+        return self.succeeded + self.failed + self.stopped
+
+
+@dataclass(frozen=True)
+class Session:
+    """The newest session. Its counts begin at 0."""
+
+    epoch: int = 0  # from 1; 0 before the first session
+    slots: int = 0  # the capacity in workers
+    dispatched: int = 0  # attempts, including adopted ones
+    succeeded: int = 0  # trials that succeeded or were stopped early
+    failed: int = 0  # trials whose last attempt failed
+    first_failure: str = ""  # kind and message; empty exactly while `failed` is 0
+    last_outcome: float | None = None  # when the newest outcome arrived
+    marks: tuple[Mark, ...] = ()  # the marks of the last minutes, the newest last
+    stop_reason: StopReason | None = None  # None while the session dispatches
+    outcome: SessionOutcome | None = None  # None if open, or if its end was not recorded
+    close_reason: str = ""  # for display; empty while `outcome` is None
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the campaign."""
+        if self.outcome is not None:
+            return Phase.CLOSED
+        if self.stop_reason is not None:
+            return Phase.STOPPING
+        return Phase.RUNNING if self.epoch else Phase.CREATED
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session has begun and not recorded its end."""
+        return self.phase in (Phase.RUNNING, Phase.STOPPING)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The strategy's newest batch.
+
+    At most one of `is_open` and `stalled` is set. If neither is, the batch is complete.
+    """
+
+    number: int = 0  # the number of batches so far, without empty choices
+    size: int = 0  # the number of trials in the newest non-empty batch
+    is_open: bool = False  # the choice filled its limit, so the batch may have more picks
+    stalled: str = ""  # the reason that the strategy chooses nothing until it learns a result
+
+
+@dataclass(frozen=True)
+class Refresh:
+    """The strategy's newest refresh. The defaults mean that there was none."""
+
+    round: int = 0  # the number of refreshes so far
+    time: float = 0.0
+    dictionary_size: int = 0
+    rewards: int = 0  # the number of rewards that the strategy has learned from trials
+    learned: LearnedModel | None = None  # the fitted model, read from the log
+    recommended: Recommendation | None = None  # if values are noisy
+    wants_growth: bool = False  # candidates are to be appended before the next choice
+    is_unused: bool = False  # nothing was chosen since the refresh
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A computation of the strategy in progress."""
+
+    what: Computed
+    since: float  # its start
+
+
+@dataclass(frozen=True)
+class Existing:
+    """Results that were known before the campaign; all fields are empty if there are none."""
+
+    not_learned: ExistingTaken | None = None  # the results, until the first refresh learns them
+    count: int = 0
+    unmatched: int = 0  # the number of results that match no candidate
+    best: Best | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """The best values, of trials and of results known before the campaign."""
+
+    # the best result of a trial that satisfies all constraints
+    best: Best | None = None
+    front: Front = field(default_factory=Front)  # empty with one objective and no constraint
+    gains: Gains = field(default_factory=Gains)  # used with one objective and no constraint
+    existing: Existing = field(default_factory=Existing)
+
+
+@dataclass(frozen=True)
+class Failures:
+    """Failures that affect further attempts."""
+
+    # open trial → its failed attempts
+    by_trial: Mapping[int, AttemptFailures] = field(default_factory=no_items)
+    # arm → number of workers that its attempts have lost in a row
+    workers_lost: Mapping[int, int] = field(default_factory=no_items)
+    quarantined: tuple[int, ...] = ()  # arms that have killed too many workers
+
+    def of_trial(self, trial: int) -> AttemptFailures:
+        """Return the failed attempts of an open trial."""
+        return self.by_trial.get(trial) or AttemptFailures()
+
+
+@dataclass(frozen=True)
+class Notes:
+    """Facts for display, which affect no decision."""
+
+    recent: tuple[EndedAttempt, ...] = ()  # the newest last
+    # remarks on omitted metrics and on the strategy, without repetitions
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class CampaignState:
+    """The state of a campaign. Equal logs result in equal states."""
+
+    rules: Rules = field(default_factory=lambda: Rules(evaluations=0))
+    totals: Totals = field(default_factory=Totals)
+    session: Session = field(default_factory=Session)
+    clock: Clock = field(default_factory=Clock)
+    durations: Durations = field(default_factory=Durations)
+    batch: Batch = field(default_factory=Batch)
+    refresh: Refresh = field(default_factory=Refresh)
+    computation: Computation | None = None  # None if the strategy is not computing
+    # Each open trial is in exactly one of `backlog` and `running`.
+    # in the order of dispatch
+    backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)
+    running: Mapping[int, RunningAttempt] = field(default_factory=no_items)  # by trial
+    finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
+    failures: Failures = field(default_factory=Failures)
+    # the trainings in steps
+    trainings: Trainings = field(default_factory=Trainings)
+    results: Results = field(default_factory=Results)
+    notes: Notes = field(default_factory=Notes)
+
+    @property
+    def remaining(self) -> int:
+        """Trials that may still be chosen."""
+        return max(0, self.rules.evaluations - self.totals.chosen)
+
+    @property
+    def missing_best(self) -> str:
+        """The reason that there is no best result."""
+        if infeasible := self.results.front.results:
+            return f"none of {infeasible} results satisfies all constraints"
+        first, _, _traceback = self.session.first_failure.partition("\n")
+        cause = f"; the first one of the newest session failed with {first}" if first else ""
+        return f"no evaluation has succeeded{cause}"
+
+    @property
+    def best_known(self) -> Best | None:
+        """The best value, existing results included; of equal values, that of a trial."""
+        best = self.results.best
+        existing = self.results.existing.best
+        if best is None or existing is None:
+            return best or existing
+        return max(best, existing, key=lambda known: self.rules.sign * known.value)
+
+    @property
+    def unspent(self) -> int:
+        """Trials that may still be dispatched; fewer than chosen if a resume lowered the budget."""
+        return max(0, self.rules.evaluations - self.totals.ended - len(self.running))
+
+    @property
+    def free(self) -> int:
+        """The number of idle workers."""
+        return max(0, self.session.slots - len(self.running))
+
+    @property
+    def training_end(self) -> int | None:
+        """The step at which a training ends: given, else the largest so far; None at first."""
+        return self.trainings.end(self.rules.last_step)
+
+    @property
+    def hopes(self) -> Hopes:
+        """The goals and the results that an unfinished trial has to improve."""
+        best = self.results.best
+        return Hopes(self.rules.goals, None if best is None else best.value, self.results.front)
+
+    @cached_property
+    def end_of_budget(self) -> EndOfBudget:
+        """The trials that the remaining budget is reserved for."""
+        rules = self.rules
+        rule = rules.training
+        if rule is None or not (rule.finish and rule.continues):
+            return ENOUGH
+        seconds = math.inf if rules.seconds is None else rules.seconds
+        remaining = Remaining(
+            trainings=self.trainings,
+            rule=rule,
+            end=self.training_end or 0,
+            running=self.running,
+            steps=rules.steps,
+            seconds_left=seconds - self.clock.elapsed_seconds,
+            hopes=self.hopes,
+            has_finished=self.totals.succeeded > 0,
+        )
+        return end_of_budget(remaining, (attempt.trial for attempt in self.backlog))
+
+    @property
+    def steps_reliability(self) -> tuple[tuple[int, float], ...]:
+        """Steps before the last one, each with the estimated correlation between the value there
+        and the final value."""
+        steps = () if self.refresh.learned is None else self.refresh.learned.steps
+        end = self.training_end
+        return tuple((step, correlation) for step, correlation in steps if end is None or step < end)
+
+    @property
+    def pending(self) -> tuple[int, ...]:
+        """Arms of trials that the strategy has not learned from, in the order of choice."""
+        arms = {trial: run.arm for trial, run in self.running.items()}
+        arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
+        arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
+        return tuple(arms[trial] for trial in sorted(arms))
+
+    def memory_factor(self, trial: int) -> float:
+        """Return the factor on the usual memory for the next attempt of `trial`."""
+        factor = self.rules.retries.memory_factor
+        count = self.failures.of_trial(trial).of(FailureKind.OUT_OF_MEMORY)
+        return 1.0 if factor is None else float(factor**count)
+
+    @property
+    def existing_observations(self) -> tuple[Observation, ...]:
+        """Results known before the campaign and not yet learned, as rewards to maximize."""
+        existing = self.results.existing.not_learned
+        if existing is None:
+            return ()
+        pairs = zip(existing.arms, existing.values, strict=True)
+        return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
+
+    def observations_of(self, trials: Iterable[int]) -> list[Observation]:
+        """Return the observations of these trials, in the order in which they finished."""
+        learned = set(trials)
+        return [finished.observation for finished in self.finished if finished.trial in learned]
+
+
+def idle_cause(state: CampaignState) -> Cause:
+    """Return the reason that the currently idle workers have no work."""
+    if state.session.phase is Phase.STOPPING or (not state.remaining and not state.backlog):
+        return "refit" if state.computation and not state.running else "campaign_end"
+    if not state.session.dispatched:
+        return "start_up"
+    if state.backlog:
+        return "dispatch"
+    if state.computation:
+        return "refit"
+    if not state.rules.strategy.is_asynchronous:
+        return "batch_end"
+    return "drift_budget" if state.batch.stalled else "dispatch"
+
+
+def knows_remark(state: CampaignState, remark: str) -> bool:
+    """Return whether a remark need not be recorded: it is known, or there are enough others."""
+    return remark in state.notes.remarks or len(state.notes.remarks) >= _MOST_REMARKS
+
+
+def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
+    """Return whether this attempt is running. An outcome of any other attempt is late or repeated."""
+    run = state.running.get(trial)
+    return run is not None and run.attempt == attempt
+
+
+def is_final(state: CampaignState, failure: Failure) -> bool:
+    """Return whether this failure ends its trial: the rules allow no further attempt."""
+    attempt_failures = state.failures.of_trial(failure.trial).after(failure.kind)
+    arm = state.running[failure.trial].arm
+    lost_now = failure.kind is FailureKind.WORKER_LOST
+    workers_lost = state.failures.workers_lost.get(arm, 0) + lost_now
+    return not state.rules.retries.allow(failure.kind, attempt_failures, workers_lost)

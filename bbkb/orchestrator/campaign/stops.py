@@ -1,0 +1,240 @@
+"""The decisions about trainings in steps: whether a running one is stopped, and why, the step at
+which its worker ends it, and whether stopped ones may be continued."""
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from bbkb.orchestrator.bandit.results import Turn
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.trainings.end_of_budget import Completes, EndOfBudget, Hopeless
+from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
+from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+
+# the least correlation between the values at a reliable pause and the final ones
+LEAST_RELIABILITY = 1 / 3
+# the share of the steps so far that trials may use on their way to the first pause
+SHARE_OF_STARTS = 1 / 3
+# the largest share if the first pauses are not reliable, so that the values there tell little
+LARGEST_SHARE_OF_STARTS = 1 / 2
+
+
+class StopCause(StrEnum):
+    """The cause for stopping a trial before its end. Logs contain these texts."""
+
+    FIRST_TRAINING = "short first training"
+    WORSE_THAN_OTHERS = "worse than other trials at this step"
+    PAUSE = "paused: the model chooses which trial goes on"
+    POPULATION = "paused: compared with the other members of the population"
+    FORECAST = "its expected end is worse than the best one"
+    FINISH = "the rest of the budget is for the best trials"
+    SPENT = "the rest of the budget completes no training"
+
+
+# the texts that are displayed in place of those in logs
+_DISPLAYED: Mapping[str, str] = {
+    StopCause.PAUSE: "paused: the model chooses which trials continue",
+    StopCause.FINISH: "the remaining budget is for the best trials",
+    StopCause.SPENT: "the remaining budget completes no training",
+}
+
+
+def stop_words(cause: str) -> tuple[str, str]:
+    """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
+    word = "paused" if cause in (StopCause.PAUSE, StopCause.POPULATION) else "stopped early"
+    shown = _DISPLAYED.get(cause, cause)
+    return word, cause and f": {shown.removeprefix(f'{word}: ')}"
+
+
+def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
+    """Return why the running `trial` is stopped after its reports in `state`.
+
+    Returns:
+        None if the trial continues; it always does at its last step.
+    """
+    stopping = state.rules.stopping
+    rule = state.rules.training
+    if stopping is None or trial not in state.running:
+        return None
+    if state.trainings.is_at_end(trial, state.rules.last_step):
+        return None
+    at_rung = _cause_at_rung(state, stopping, trial)
+    if rule is None:
+        return at_rung
+    if (at_end := _cause_at_end_of_budget(state.end_of_budget, trial)) is not None:
+        return at_end
+    if rule.is_first_training(trial, state.trainings.continued):
+        return _cause_of_first_training(state, trial, rule.first_steps)
+    if _ends_itself(state, rule, trial):
+        return None
+    if at_rung is not None or not _trusts_forecast(state, trial):
+        return at_rung
+    return StopCause.FORECAST if state.trainings.is_hopeless(trial, state.hopes) else None
+
+
+def step_limit(state: CampaignState, trial: int) -> int | None:
+    """Return the step at which a worker ends the next attempt of `trial` without being told to.
+
+    It is the end of a short first training, or the trial's next pause. A stop known before the
+    attempt starts then costs no further step, however slow the campaign is.
+
+    Returns:
+        None if the attempt ends only when it completes or is stopped by the campaign.
+    """
+    stopping = state.rules.stopping
+    rule = state.rules.training
+    if stopping is None or rule is None:
+        return None
+    if rule.is_first_training(trial, state.trainings.continued):
+        return rule.first_steps
+    if stopping.share or _ends_itself(state, rule, trial):
+        return None
+    pause = stopping.step_of_next_rung(max(state.trainings.step(trial), _first_pause(state) - 1))
+    return pause if pause < (state.training_end or math.inf) else None
+
+
+def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
+    """Return why a worker ended the running `trial` at its `step_limit`."""
+    rule = state.rules.training
+    if rule is None:
+        return None
+    is_first = rule.is_first_training(trial, state.trainings.continued)
+    return StopCause.FIRST_TRAINING if is_first else _pause(state)
+
+
+def _pause(state: CampaignState) -> StopCause:
+    return StopCause.POPULATION if state.rules.is_population else StopCause.PAUSE
+
+
+def _ends_itself(state: CampaignState, rule: TrainingRule, trial: int) -> bool:
+    """Return whether `trial` is trained to its end, whatever its values."""
+    is_completing = trial in state.trainings.completing or trial in state.end_of_budget.trials
+    return rule.is_witness(trial) or is_completing or trial == _pathfinder(state, rule)
+
+
+def _trusts_forecast(state: CampaignState, trial: int) -> bool:
+    """Return whether the forecast of `trial` may stop it now.
+
+    A continued trial is not stopped by its forecast before its next pause. Otherwise it would be
+    stopped after one step and continued again.
+    """
+    trainings = state.trainings
+    return trial not in trainings.continued and trainings.step(trial) > _unreliable_steps(state, _first_pause(state))
+
+
+def _cause_at_rung(state: CampaignState, rule: StoppingRule, trial: int) -> StopCause | None:
+    if not state.trainings.rungs.stops(rule, trial):
+        return None
+    if rule.share:
+        return StopCause.WORSE_THAN_OTHERS
+    return _pause(state) if state.trainings.step(trial) >= _first_pause(state) else None
+
+
+def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:
+    match plan:
+        case Completes(trials, stops_others=True) if trial not in trials:
+            return StopCause.FINISH
+        case Hopeless(out_of_reach) if trial in out_of_reach:
+            return StopCause.SPENT
+    return None
+
+
+def _cause_of_first_training(state: CampaignState, trial: int, steps: int) -> StopCause | None:
+    curve = state.trainings.curves.get(trial)
+    is_done = curve is not None and _is_nearest_report(curve.steps, steps)
+    return StopCause.FIRST_TRAINING if is_done else None
+
+
+def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
+    """Return whether the last of `steps` has reached `target` or is closer to it than the next.
+
+    The distance to the next report is assumed to be that from the previous one.
+    """
+    if not steps:
+        return False
+    at = steps[-1]
+    before = steps[-2] if len(steps) > 1 else 0
+    return at >= target or target - at < abs(2 * at - before - target)
+
+
+def turn_of_stopped_trials(state: CampaignState) -> Turn:
+    """Return whether the strategy may continue a stopped trial instead of starting a new one.
+
+    Without checkpoints, stopped trials only restart, at the end of the budget. With a budget of
+    steps, new trials come first until they have used `SHARE_OF_STARTS` on the way to the first
+    pause. Otherwise the model may continue mediocre trials for long before it has seen a good one.
+    If early pauses are not reliable, stopped trials come first as soon as new trials have used
+    `LARGEST_SHARE_OF_STARTS`. Otherwise the model, to which noise looks like poor values, may only
+    start new trials. If no pause is reliable, a new trial may be more promising than all stopped
+    ones, whose values tell nothing.
+    """
+    rule = state.rules.training
+    if rule is None:
+        return Turn.BY_BOUND
+    steps = state.trainings.steps
+    pause = _first_pause(state)
+    if rule.is_cautious and pause and pause == rule.last_step:
+        return Turn.BY_BOUND
+    # a pause takes effect at the next report; 0 if all pauses count as reliable
+    steps_before = (steps.next_report(pause) or pause) if pause else 0
+    used = state.totals.chosen * steps_before
+    if rule.restarts or 0 < used < SHARE_OF_STARTS * steps.total:
+        return Turn.NEW_FIRST
+    is_late = used > LARGEST_SHARE_OF_STARTS * steps.total
+    return Turn.PAUSED_FIRST if is_late and _unreliable_steps(state, pause) > 0 else Turn.BY_BOUND
+
+
+def first_learned_step(state: CampaignState) -> int:
+    """Return the step from which on values are learned; 0 if all are. Values before the first
+    reliable pause tell little about final ones: those of a flat curve are noise. The cautious
+    estimate does not matter here, because it would omit useful values after few trainings."""
+    rule = state.rules.training
+    if rule is None or not rule.is_cautious:
+        return 0
+    pause = _first_pause(state, is_cautious=False)
+    return pause if _unreliable_steps(state, pause) else 0
+
+
+def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
+    """Return the step of the first reliable pause. Return 0 if all pauses count as reliable, which
+    is the case without a budget of steps and before the first refresh.
+
+    `is_cautious`: whether to use the cautious estimate, if the rule does.
+    """
+    rules = state.rules
+    rule = rules.training
+    learned = state.refresh.learned
+    if rule is None or learned is None or not (rule.balances_starts and rule.has_checkpoints):
+        return 0
+    steps = learned.cautious_steps if is_cautious and rule.is_cautious else learned.steps
+    if not (rules.steps and rules.stopping and rule.last_step and steps):
+        return 0
+    return first_reliable_pause(rules.stopping, rule.last_step, dict(steps))
+
+
+def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
+    """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
+    rules = state.rules
+    if rules.stopping is None or rules.training is None or not rules.training.bounds_starts:
+        return 0
+    return first_pause - 1 if first_pause > rules.stopping.step_of_next_rung(0) else 0
+
+
+def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mapping[int, float]) -> int:
+    """Return the step of the first reliable pause of `rule`; `last_step` if no pause is reliable.
+    `reliability`: step → correlation; a pause that it does not contain counts as reliable."""
+    pause = rule.step_of_next_rung(0)
+    while pause < last_step and reliability.get(pause, 1.0) < LEAST_RELIABILITY:
+        pause = rule.step_of_next_rung(pause)
+    return min(pause, last_step)
+
+
+def _pathfinder(state: CampaignState, rule: TrainingRule) -> int | None:
+    """Return the trial that does not pause, so that the last step of trainings becomes known.
+
+    It is the running trial with the most steps, until a trial has finished. Without it, a campaign
+    might start new trials until its budget is spent, and complete none.
+    """
+    if rule.is_population or state.training_end is not None:
+        return None
+    return max(state.running, key=lambda trial: (state.trainings.step(trial), -trial), default=None)

@@ -1,0 +1,289 @@
+"""The facts about trainings in steps: reported values, stopped trials and forecasts."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from bbkb.orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.campaign.immutable import no_items, replace, with_items, without
+from bbkb.orchestrator.campaign.trainings.contest import Standing
+from bbkb.orchestrator.campaign.trainings.hopes import Hopes
+from bbkb.orchestrator.campaign.trainings.population import Copied, Population
+from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepRewards
+from bbkb.orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
+from bbkb.orchestrator.campaign.trainings.steps import Steps
+
+# A returned value differs in kind from a report if it is more than twice or less than half as
+# large. The same quantity on other rows, or with averaged weights, differs by less. A loss instead
+# of an accuracy, or a percentage instead of a share, usually differs by more.
+_UNLIKE_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PausedTrial:
+    """A trial that was stopped and can be continued."""
+
+    arm: int
+    attempt: int  # its last attempt
+    step: int  # the step at which it was stopped
+    parameters: Mapping[str, object] = field(default_factory=dict)  # for display
+
+
+@dataclass(frozen=True, slots=True)
+class UnlikeEnd:
+    """A trial that seems to have returned a different quantity than it reported."""
+
+    trial: int
+    reported: float  # the reward of its last report, for display
+    returned: float  # the reward of its returned value
+
+    @staticmethod
+    def of(curve: TrialCurve, returned: float) -> "UnlikeEnd | None":
+        """Compare a trial's returned reward with the nearest report of its curve, because a function
+        may return its best value. Return None unless the difference exceeds both the spread of the
+        reports and half of the larger value."""
+        if not curve.steps or curve.has_diverged:
+            return None
+        nearest = min(curve.rewards, key=lambda reward: abs(returned - reward))
+        spread = max(curve.rewards) - min(curve.rewards)
+        least = max(spread, _UNLIKE_SHARE * max(abs(nearest), abs(returned)))
+        if abs(returned - nearest) <= least:
+            return None
+        return UnlikeEnd(curve.trial, curve.rewards[-1], returned)
+
+
+@dataclass(frozen=True, slots=True)
+class WholeTrainings:
+    """Summary of the trials that finished after a report."""
+
+    count: int = 0
+    largest_step: int = 0  # 0 before the first report
+    # seconds per step of the newest one that needed a single attempt; 0 before the first
+    seconds_per_step: float = 0.0
+    unlike: int = 0  # the number of trials whose returned value is unlike their reports
+    newest_unlike: UnlikeEnd | None = None
+
+    def after(self, curve: TrialCurve, reward: float, seconds: float | None) -> "WholeTrainings":
+        """Return a copy after the end of a trial with these reports and this final reward.
+        `seconds`: the duration of its only attempt; None if it had several."""
+        unlike = UnlikeEnd.of(curve, reward)
+        per_step = self.seconds_per_step
+        if seconds is not None:
+            per_step = seconds / max(1, curve.step)  # the first step may be 0
+        return WholeTrainings(
+            count=self.count + 1,
+            largest_step=max(self.largest_step, curve.step),
+            seconds_per_step=per_step,
+            unlike=self.unlike + (unlike is not None),
+            newest_unlike=unlike or self.newest_unlike,
+        )
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """The facts about all trainings of a campaign or of an optimizer."""
+
+    # the curves of trials that are running, are paused, or ended after the newest refresh
+    curves: Mapping[int, TrialCurve] = field(default_factory=no_items)
+    # stopped trials that can be continued
+    paused: Mapping[int, PausedTrial] = field(default_factory=no_items)
+    # the forecasts of running and paused trials, from the newest refresh
+    forecasts: Mapping[int, Forecast] = field(default_factory=no_items)
+    # the curves that the current or newest refresh learns
+    learned_curves: tuple[TrialCurve, ...] = ()
+    learned_paused: tuple[int, ...] = ()  # the trials that were paused when it began, ascending
+    continued: frozenset[int] = frozenset()  # trials that were continued at least once
+    completing: frozenset[int] = frozenset()  # trials continued with the last part of the budget
+    removed: frozenset[int] = frozenset()  # stopped trials whose checkpoints were removed
+    # continued trials that reported their first step again because they found no checkpoint
+    without_checkpoint: frozenset[int] = frozenset()
+    furthest_step: int = 0  # the largest step that any trial reported; 0 before the first report
+    whole: WholeTrainings = field(default_factory=WholeTrainings)
+    rungs: Rungs = field(default_factory=Rungs)
+    steps: Steps = field(default_factory=Steps)
+    population: Population = field(default_factory=Population)
+
+    def after_reports(self, reports: Iterable[StepRewards], arms: Mapping[int, int]) -> "Trainings":
+        """Return a copy with the reported values, in the order of their arrival, in the curves. They
+        are of running trials, whose arms are in `arms`; others are ignored."""
+        changed: dict[int, TrialCurve] = {}
+        without_checkpoint: set[int] = set()
+        furthest_step = self.furthest_step
+        for report in reports:
+            trial = report.trial
+            step = report.step
+            if trial not in arms:
+                continue
+            before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, arms[trial])
+            changed[trial] = before.after_rewards(step, report.rewards)
+            furthest_step = max(furthest_step, step)
+            if trial in self.continued and before.steps and not before.is_continued_at(step):
+                without_checkpoint.add(trial)
+        if not changed:
+            return self
+        return replace(
+            self,
+            curves=with_items(self.curves, changed),
+            furthest_step=furthest_step,
+            without_checkpoint=self.without_checkpoint | without_checkpoint,
+        )
+
+    def at_rungs(
+        self, rule: StoppingRule | None, reports: Iterable[StepRewards], objectives: int
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy with the values at the rungs of `rule`. `objectives`: their number."""
+        if rule is None:
+            return self
+        rungs = self.rungs
+        for report in reports:
+            if len(report.rewards) == 1:
+                rungs = rungs.after(rule, report.trial, report.step, report.first)
+            else:
+                standing = Standing.of(report.rewards, objectives)
+                rungs = rungs.after_goals(rule, report.trial, report.step, standing)
+        return self if rungs is self.rungs else replace(self, rungs=rungs)
+
+    def after_success(
+        self, trial: int, rewards: Sequence[float], objectives: int, seconds: float
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy after `trial` finished with the rewards and margins `rewards`, after an
+        attempt of `seconds`. Nothing changes for a trial that has never reported."""
+        curve = self.curves.get(trial)
+        if curve is None:
+            return self
+        single = None if trial in self.continued else seconds
+        return replace(
+            self,
+            curves=with_items(self.curves, {trial: curve.end_with(rewards)}),
+            whole=self.whole.after(curve, rewards[0], single),
+            rungs=self.rungs.after_result(trial, Standing.of(rewards, objectives)),
+        )
+
+    def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
+        """Return a copy after these paused trials were queued again. `is_completing`: with the last
+        part of the budget."""
+        return replace(
+            self,
+            paused=without(self.paused, *trials),
+            continued=self.continued.union(trials),
+            completing=self.completing.union(trials if is_completing else ()),
+            rungs=self.rungs.after_continuing(trials),
+        )
+
+    def after_copy(
+        self, trial: int, arm: int, copied: Copied, rule: StoppingRule | None, counts_steps: bool
+    ) -> "Trainings":  # fmt: skip
+        """Return a copy with a new trial that continues from the saved checkpoint of another trial,
+        as if it had reported the value there and paused (at the rungs of `rule`)."""
+        reports = [StepRewards(trial, copied.step, (self.population.saved[copied.trial][1],))]
+        reported = self.after_reports(reports, {trial: arm}).at_rungs(rule, reports, objectives=1)
+        continued = reported.after_continuing([trial], is_completing=False)
+        return replace(
+            continued,
+            steps=self.steps.after_continuing({trial: copied.step}) if counts_steps else self.steps,
+            population=self.population.after_copy(trial, copied),
+        )
+
+    def after_removal(self, trials: Sequence[int], unlearned: Set[int]) -> "Trainings":
+        """Return a copy after the checkpoints of these stopped trials were removed. The curves of
+        `unlearned` trials are kept for the next refresh."""
+        rungs = self.rungs
+        for trial in trials:
+            rungs = rungs.without(trial)
+        return replace(
+            self,
+            paused=without(self.paused, *trials),
+            curves=without(self.curves, *(set(trials) - unlearned)),
+            forecasts=without(self.forecasts, *trials),
+            removed=self.removed.union(trials),
+            rungs=rungs,
+        )
+
+    def after_failure(self, trial: int) -> "Trainings":
+        """Return a copy after the final failure of `trial`."""
+        return replace(self, curves=without(self.curves, trial)) if trial in self.curves else self
+
+    def start_refresh(self) -> "Trainings":
+        """Return a copy that stores the curves which the starting refresh will learn."""
+        curves = tuple(self.curves.values())
+        return replace(self, learned_curves=curves, learned_paused=tuple(sorted(self.paused)))
+
+    def after_refresh(
+        self, trials: Sequence[int], forecasts: Iterable[Forecast], is_population: bool = False
+    ) -> "Trainings":
+        """Return a copy after a refresh has learned these ended trials and made these forecasts.
+
+        `is_population`: whether each pause has saved a checkpoint that other trials may copy.
+        """
+        pauses = (trial for trial in trials if trial in self.paused and self.step(trial))
+        saved = {trial: (self.paused[trial].step, self.curves[trial].rewards[-1]) for trial in pauses}
+        continued = self.continued.intersection(trials, self.curves)
+        unfinished = {trial for trial in continued if not self.curves[trial].is_finished}
+        ended = set(trials) - self.paused.keys() - unfinished
+        return replace(
+            self,
+            curves=without(self.curves, *ended),
+            forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
+            population=self.population.after_pauses(saved if is_population else {}),
+        )
+
+    @property
+    def learns_removal(self) -> bool:
+        """Whether the strategy has yet to learn that a checkpoint was removed."""
+        return bool(self.removed) and not self.removed.isdisjoint(self.learned_paused)
+
+    def step(self, trial: int) -> int:
+        """Return the latest step of `trial`; 0 before its first report."""
+        curve = self.curves.get(trial)
+        return 0 if curve is None else curve.step
+
+    def end(self, last_step: int | None) -> int | None:
+        """Return the step at which trainings end: `last_step` if given, else the largest step of a
+        finished trial; None if there is neither."""
+        return last_step or self.whole.largest_step or None
+
+    def is_at_end(self, trial: int, last_step: int | None) -> bool:
+        """Return whether `trial` is at its last step.
+
+        If `last_step` is not given, this is the largest step of a finished trial, unless another
+        trial has reported a later one.
+        """
+        if trial not in self.curves:
+            return False
+        step = self.curves[trial].step
+        is_known = last_step is not None or step == self.furthest_step
+        return is_known and step == self.end(last_step)
+
+    def is_hopeless(self, trial: int, hopes: Hopes) -> bool:
+        """Return whether even the optimistic forecast of `trial` is worse than the best results."""
+        forecast = self.forecasts.get(trial)
+        return forecast is not None and hopes.are_lost(forecast)
+
+    def superfluous(self, keep: int | None, hopes: Hopes, unlearned: Set[int]) -> tuple[int, ...]:
+        """Return the stopped trials whose checkpoints can be removed: all but the `keep` (None: all)
+        with the most promising forecasts. Those of `unlearned` trials, which ended after the newest
+        refresh and have no new forecast yet, are kept."""
+        if keep is None or not self.forecasts:
+            return ()
+        judged = set(self.learned_paused).intersection(self.paused) - unlearned
+        known = judged.intersection(self.forecasts)
+        promises = {trial: hopes.optimistic_promise(self.forecasts[trial]) for trial in known}
+        worst_first = sorted(judged, key=lambda trial: (promises.get(trial, ()), trial))
+        return tuple(sorted(worst_first[: max(0, len(judged) - keep)]))
+
+    def best_unfinished(self, open_trials: Iterable[int], hopes: Hopes) -> list[int]:
+        """Return the paused and the open trials that may improve the results, the most promising
+        first.
+
+        Trials are ordered by their forecasts, or by their latest values before the first forecast.
+        Trials that have diverged are excluded, because their forecasts may predate the divergence.
+        """
+        diverged = {trial for trial, curve in self.curves.items() if curve.has_diverged}
+        candidates = {*self.paused, *open_trials} - diverged
+        forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in candidates]
+        if forecasts:
+            hopeful = [forecast for forecast in forecasts if hopes.are_left(forecast)]
+            return [forecast.trial for forecast in sorted(hopeful, key=hopes.promise, reverse=True)]
+        curves = self.curves.values()
+        reported = [curve for curve in curves if curve.trial in candidates and curve.steps]
+        return [curve.trial for curve in sorted(reported, key=lambda curve: -curve.rewards[-1])]

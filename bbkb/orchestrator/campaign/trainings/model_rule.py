@@ -1,0 +1,60 @@
+"""The settings of `early_stopping: {rule: model}`, in the form used by the decisions."""
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+
+# After the first 60 trials, every twentieth is a witness, which is trained to its end whatever a
+# rule says, so that a wrong belief of the model is noticed. Each witness takes a whole training:
+# with fewer trials, witnesses would take a tenth of the budget.
+WITNESSES = 20
+TRIALS_BEFORE_WITNESSES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRule:
+    """How `early_stopping: {rule: model}` treats trials, besides the comparison at rungs."""
+
+    # the number of trials that are trained for a few steps before any trial is continued
+    first_trials: int = 0
+    first_steps: int = 0  # the number of these steps
+    continues: bool = False  # whether stopped trials can be continued
+    # whether they continue from their checkpoints; otherwise they restart from step 1
+    has_checkpoints: bool = False
+    finish: int = 0  # the number of unfinished trials to complete with the last part of the budget
+    last_step: int | None = None  # the step at which a training ends; None if it is not given
+    # whether trials pause only at reliable steps, and new trials come first until they have used
+    # their share of the steps (`starts`); False in logs of older versions
+    balances_starts: bool = False
+    # whether steps that are not reliable stop no trial, and starts then have a largest share of the
+    # steps, too; False in logs of older versions
+    bounds_starts: bool = False
+    # whether steps are reliable only if this is likely, and values at other steps are not learned;
+    # False in logs of older versions, and with several objectives or constraints
+    is_cautious: bool = False
+    # the number of stopped trials whose checkpoints are kept; None: all
+    keep_checkpoints: int | None = None
+    # whether the trials are members of a population, in which new trials copy checkpoints
+    is_population: bool = False
+
+    def stopping(self, after: int) -> StoppingRule:
+        """Return the comparison at rungs. Trials with checkpoints pause at ½, ¼, … of a training;
+        others are compared with the median. `after`: the first possible step."""
+        if self.has_checkpoints:
+            return StoppingRule.pauses(after, self.last_step)
+        return StoppingRule.median(after)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a stopped trial restarts from step 1 when it is continued."""
+        return self.continues and not self.has_checkpoints
+
+    def is_witness(self, trial: int) -> bool:
+        """Return whether the trial is trained to its end although a rule would stop it."""
+        is_due = trial >= TRIALS_BEFORE_WITNESSES and trial % WITNESSES == WITNESSES - 1
+        return is_due and not self.is_population
+
+    def is_first_training(self, trial: int, continued: Container[int]) -> bool:
+        """Return whether the trial is trained only for `first_steps`. `continued`: trials."""
+        return trial < self.first_trials and trial not in continued

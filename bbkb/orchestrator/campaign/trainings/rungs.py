@@ -1,0 +1,184 @@
+"""Rules that compare or pause trials at rungs, a growing series of steps.
+
+Asynchronous successive halving and the median rule compare the best value that a trial has reported
+up to a rung with the best values of all trials that have reached this rung so far. Each report of a
+trial is a comparison at the last rung that it has reached, because other trials reach this rung
+later. No trial waits for others. They use the best value so far because curves of stochastic
+training are noisy: one bad epoch at a rung should not end a good trial.
+
+* `asha` (Li, Jamieson, Rostamizadeh, Gonina, Hardt, Recht, Talwalkar 2020, the variant that stops
+  instead of pausing): rungs at first_step · reduction^k. A trial continues if it is among the best
+  1/reduction.
+* `median` (Golovin, Solnik, Moitra, Kochanski, Karro, Sculley 2017, applied to values instead of
+  running means): the first rung is at `after`, and each rung is a quarter further than the previous
+  one (4, 5, 7, 8, 10, …). A trial continues if it is in the better half.
+* pauses: rungs at ½, ¼, … of a training. Every trial is stopped there, and the model chooses which
+  one continues.
+
+With several objectives or constraints, `contest` compares the trials.
+"""
+
+import bisect
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from bbkb.orchestrator.campaign.immutable import no_items, with_items, without
+from bbkb.orchestrator.campaign.trainings.contest import Standing, is_among_best
+
+_MEDIAN_GROWTH = 1.25
+_MEDIAN_LEAST = 5
+_PAUSE_GROWTH = 2.0
+_EXCUSED = math.inf  # the reward at its last rung of a trial that is not stopped there
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingRule:
+    """At the rungs first_step · growth^k, a trial continues if it is among the best `share`.
+
+    With a growth of 1 the rungs are the multiples of `first_step`. With fewer than `least` trials
+    at a rung, all of them continue. With a share of 0 every trial is stopped at each rung
+    (`pauses`, `every`).
+    """
+
+    first_step: float
+    growth: float
+    share: float
+    least: int
+
+    @classmethod
+    def asha(cls, reduction: float, first_step: int) -> Self:
+        """Return asynchronous successive halving."""
+        least = math.ceil(reduction)
+        return cls(first_step=first_step, growth=reduction, share=1.0 / reduction, least=least)
+
+    @classmethod
+    def median(cls, after: int) -> Self:
+        """Return the median rule."""
+        return cls(first_step=after, growth=_MEDIAN_GROWTH, share=0.5, least=_MEDIAN_LEAST)
+
+    @classmethod
+    def pauses(cls, after: int, last_step: int | None) -> Self:
+        """Return the rule that stops every trial at ½, ¼, … of `last_step`, down to `after`.
+
+        If the last step is unknown, trials are stopped at `after` and at each doubling of it.
+        """
+        first = float(after)
+        if last_step is not None:
+            halvings = int(math.log(last_step / after, _PAUSE_GROWTH) + 1e-9)
+            first = last_step / _PAUSE_GROWTH**halvings
+        return cls(first_step=first, growth=_PAUSE_GROWTH, share=0.0, least=1)
+
+    @classmethod
+    def every(cls, interval: int) -> Self:
+        """Return the rule that stops every trial at each multiple of `interval`."""
+        return cls(first_step=interval, growth=1.0, share=0.0, least=1)
+
+    def rung(self, step: int) -> int | None:
+        """Return the index of the last rung that `step` has reached; None before the first."""
+        if step < self.first_step:
+            return None
+        if self.growth == 1.0:
+            return int(step // self.first_step) - 1
+        return max(0, int(math.log(step / self.first_step) / math.log(self.growth) + 1e-9))
+
+    def step_of_next_rung(self, step: int) -> int:
+        """Return the smallest whole step that reaches the first rung beyond `step`."""
+        rung = self.rung(step)
+        following = 0 if rung is None else rung + 1
+        if self.growth == 1.0:
+            return int(self.first_step) * (following + 1)
+        return math.ceil(self.first_step * self.growth**following * (1.0 - 1e-9))
+
+
+@dataclass(frozen=True, slots=True)
+class Rungs:
+    """The rewards of all trials at each rung, ascending, and the last rung of each open trial."""
+
+    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=no_items)
+    # trial → index of its last rung, and its reward there
+    last_rungs: Mapping[int, tuple[int, float]] = field(default_factory=no_items)
+    # trial → its best reward so far
+    best: Mapping[int, float] = field(default_factory=no_items)
+    # with several objectives or constraints: rung → trial → its standing there
+    contests: Mapping[int, Mapping[int, Standing]] = field(default_factory=no_items)
+    # open trial → its best rewards and margins so far
+    standings: Mapping[int, Standing] = field(default_factory=no_items)
+
+    def after_goals(self, rule: StoppingRule, trial: int, step: int, reported: Standing) -> "Rungs":
+        """Return a copy with this report of `trial` on several objectives or constraints."""
+        before = self.standings.get(trial)
+        standing = reported if before is None else before.after(reported)
+        first = standing.rewards[0]
+        at_rung = self.after(rule, trial, step, -math.inf if first is None else first)
+        after = replace(at_rung, standings=with_items(self.standings, {trial: standing}))
+        rung = rule.rung(step)
+        if not rule.share or rung is None or at_rung.last_rungs is self.last_rungs:
+            return after
+        there = with_items(self.contests.get(rung, {}), {trial: standing})
+        return replace(after, contests=with_items(self.contests, {rung: there}))
+
+    def after_result(self, trial: int, result: Standing) -> "Rungs":
+        """Return a copy in which the result of the ended `trial` completes its standings."""
+        contests = {
+            rung: with_items(there, {trial: there[trial].completed(result)})
+            for rung, there in self.contests.items()
+            if trial in there
+        }
+        return replace(self, contests=with_items(self.contests, contests))
+
+    def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
+        """Return a copy with this report of `trial`, which counts only once at a rung.
+
+        A reward of NaN is the worst one.
+        """
+        rung = rule.rung(step)
+        before = self.best.get(trial, -math.inf)
+        reward = before if math.isnan(reward) else max(before, reward)
+        with_best = self
+        if reward != self.best.get(trial):
+            with_best = replace(self, best=with_items(self.best, {trial: reward}))
+        if rung is None or (trial in self.last_rungs and self.last_rungs[trial][0] >= rung):
+            return with_best
+        there = self.rewards.get(rung, ())
+        index = bisect.bisect_left(there, reward)
+        return replace(
+            with_best,
+            rewards=with_items(self.rewards, {rung: (*there[:index], reward, *there[index:])}),
+            last_rungs=with_items(self.last_rungs, {trial: (rung, reward)}),
+        )
+
+    def after_continuing(self, trials: Iterable[int]) -> "Rungs":
+        """Return a copy in which these stopped trials continue to the rung after their last one."""
+        known = [trial for trial in trials if trial in self.last_rungs]
+        excused = {trial: (self.last_rungs[trial][0], _EXCUSED) for trial in known}
+        return replace(self, last_rungs=with_items(self.last_rungs, excused))
+
+    def without(self, trial: int) -> "Rungs":
+        """Return a copy without the ended `trial`; its rewards at the rungs are kept."""
+        if trial not in self.best:
+            return self
+        return replace(
+            self,
+            last_rungs=without(self.last_rungs, trial),
+            best=without(self.best, trial),
+            standings=without(self.standings, trial),
+        )
+
+    def stops(self, rule: StoppingRule, trial: int) -> bool:
+        """Return whether `trial` should be stopped at its last rung."""
+        if trial not in self.last_rungs:
+            return False
+        rung, reward = self.last_rungs[trial]
+        rewards = self.rewards[rung]
+        if not rule.share:
+            return reward < _EXCUSED
+        if len(rewards) < rule.least:
+            return False
+        survivors = max(1, int(len(rewards) * rule.share + 1e-9))
+        if rung in self.contests:
+            there = self.contests[rung]
+            is_excused = reward == _EXCUSED
+            return not is_excused and not is_among_best(there[trial], there.values(), survivors)
+        return reward < rewards[-survivors]

@@ -1,0 +1,95 @@
+"""A set of candidates that grows during a search: the space and the appended candidates.
+
+`Pool.growth` draws new candidates around the arms that the strategy proposes. `Pool.append` appends
+them, during a search or when a log is read again. An `Appended` contains values instead of
+features, so that it can be stored and read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.growth import grow, join
+from bbkb.objectives.objective import Candidates
+from bbkb.objectives.perturbing import perturb
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.bandit.arms import Arms
+from bbkb.orchestrator.bandit.growing import Grows, Growth, Perturbation
+from bbkb.orchestrator.bandit.strategy import StrategyState
+
+GROWTH = 256  # the largest number of candidates to append at once
+
+
+def arms_of(candidates: Candidates, repeats: bool) -> Arms:
+    """Return the candidates as a strategy's arms. `repeats`: whether arms may be pulled again."""
+    return Arms.of(
+        candidates.features,
+        candidates.parameter_of,
+        repeats=repeats,
+        is_sequence=candidates.is_sequence,
+        log_prior=candidates.log_prior,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """One growth: the values (n,) of each parameter, None if inactive, and the retired arms."""
+
+    columns: Mapping[str, Sequence[Scalar]]
+    retired: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Candidates, and the `space` of new ones; None if the set does not grow.
+
+    At most `limit` candidates are live, that is, neither retired nor set aside. `grows`: whether the
+    strategy may request new ones.
+    """
+
+    candidates: Candidates
+    space: SearchSpace | None = None
+    limit: int = 0
+    grows: bool = True
+
+    def demand(self, strategy: object, state: StrategyState) -> Growth | Perturbation | None:
+        """Return the strategy's current request for growth; None if there is none."""
+        may_grow = self.grows and self.space is not None
+        return strategy.growth(state) if may_grow and isinstance(strategy, Grows) else None
+
+    def growth(
+        self, strategy: object, state: StrategyState, pending: Sequence[int], rng: np.random.Generator
+    ) -> Appended | None:
+        """Return new candidates and the arms that they replace; None if the strategy requests none.
+        Empty if every drawn configuration is a candidate already.
+
+        `pending` are arms whose results are not yet in `state`; they are not retired.
+        """
+        request = self.demand(strategy, state)
+        if self.space is None or request is None or not isinstance(strategy, Grows):
+            return None
+        if isinstance(request, Perturbation):
+            return Appended(plain_columns(perturb(self.space, self.candidates, *request, rng)), ())
+        appended = grow(
+            self.space, self.candidates, request.around, request.lengthscales, count=min(GROWTH, self.limit), rng=rng
+        )
+        if appended is None:
+            return Appended({}, ())
+        retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))
+        return Appended(plain_columns(appended), retired)
+
+    def append(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:
+        """Append candidates. Return the pool, their features (n, d) and their `log_prior` (n,)."""
+        nothing = np.empty((0, self.candidates.features.shape[1]))
+        if self.space is None or not appended.columns:
+            return self, nothing, None
+        rebuilt = self.space.rebuild(appended.columns)
+        return replace(self, candidates=join(self.space, self.candidates, rebuilt)), rebuilt.features, rebuilt.log_prior
+
+
+def plain_columns(candidates: Candidates) -> dict[str, tuple[Scalar, ...]]:
+    """Return the values of each parameter as plain Python values."""
+    return {name: tuple(column.tolist()) for name, column in candidates.columns.items()}

@@ -1,0 +1,107 @@
+"""`bbkb validate`, `schema` and `strategies`: commands about campaign files."""
+
+import dataclasses
+import inspect
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from bbkb.objectives.keywords import suggestion
+from bbkb.orchestrator.bandit.options import documentation_of
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
+from bbkb.orchestrator.cli.plan import describe, explain_space, say_remarks
+from bbkb.orchestrator.display.console import SafeConsole
+from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.running.coordinator.fitting import check_room
+from bbkb.orchestrator.session.build import build_new
+from bbkb.orchestrator.session.known_results import existing, with_best_of
+from bbkb.orchestrator.settings.loading import load, naming_places
+from bbkb.orchestrator.settings.schema import schema as json_schema
+from bbkb.orchestrator.settings.strategies import own_strategy
+from bbkb.orchestrator.store.database import connect
+
+CheckedAddress = Annotated[
+    str | None,
+    typer.Option("--address", help="Ray cluster whose nodes are checked; default: RAY_ADDRESS, or else none."),
+]
+
+
+def validate(
+    file: CampaignFile, set_: Overrides = None, workers: Workers = None, address: CheckedAddress = None
+) -> None:
+    """Check a campaign file, its data and its code without running anything.
+
+    With --address (or RAY_ADDRESS), also check whether the nodes of that cluster can hold an
+    evaluation.
+    """
+    console = SafeConsole()
+    settings = load(file, overrides(set_, workers))
+    with naming_places(file, overrides(set_, workers)):
+        if settings.store != "sqlite":
+            connect(settings.store).dispose()
+        settings = with_best_of(settings)
+        parts = build_new(settings)
+        check_room(settings, parts.problem.resources, address, or_here=False)
+        existing_results = existing(settings, parts.problem.candidates)
+    say(console, f"{file} is valid: {describe(settings, parts)}")
+    explain_space(console, settings, parts)
+    say_remarks(console, settings, parts, existing_results)
+
+
+def schema() -> None:
+    """Print the campaign file's JSON Schema, for editors."""
+    print(json.dumps(json_schema(), indent=2))
+
+
+StrategyName = Annotated[str | None, typer.Argument(help="A strategy, or module:Name, whose options are explained.")]
+
+
+def strategies(name: StrategyName = None) -> None:
+    """List the strategies: name, source and options with their defaults; or explain the options
+    of one."""
+    console = SafeConsole()
+    for listed, strategy in STRATEGIES.items() if name is None else [(name, _strategy(name))]:
+        text = inspect.getdoc(sys.modules[strategy.__module__]) or strategy.__doc__ or ""
+        source = text.split("\n\n")[0]
+        console.print(Text.assemble((listed, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
+        calibrated = with_preset(strategy, {})
+        defaults = {field.name: calibrated.get(field.name, _default(field)) for field in dataclasses.fields(strategy)}
+        options = {option: f"{option}={_default_text(value)}" for option, value in defaults.items()}
+        if name is None:
+            console.print(Text(f"    {', '.join(options.values()) or 'no options'}", "dim"), soft_wrap=True)
+            continue
+        texts = {option: f"  {text}" for option, text in documentation_of(strategy).items()}
+        for option, shown in options.items():
+            text = texts.get(option, "")
+            console.print(Text.assemble("    ", shown, (text, "dim")), soft_wrap=True)
+
+
+def _strategy(name: str) -> type[Any]:
+    if ":" in name:
+        sys.path.insert(0, str(Path.cwd()))
+        try:
+            return own_strategy(name)
+        except ValueError as error:
+            raise UserError(f"the strategy {name!r} {error}") from error
+    if name not in STRATEGIES:
+        raise UserError(f"there is no strategy {name!r}; {suggestion(name, list(STRATEGIES))}")
+    return STRATEGIES[name]
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _default_text(value: object) -> str:
+    """Return a default in the syntax of a campaign file."""
+    if not dataclasses.is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    options = dataclasses.asdict(value)  # of a kernel or a warm start, starting with its name
+    return "{" + ", ".join(f"{key}: {options[key]}" for key in sorted(options, key=lambda key: key != "name")) + "}"

@@ -1,0 +1,118 @@
+"""`bbkb run` and `bbkb resume`: the commands that run a session of a campaign."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bbkb.orchestrator.cli import arguments
+from bbkb.orchestrator.cli.arguments import overrides
+from bbkb.orchestrator.display.console import console_for
+from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.errors import RunError, UserError
+from bbkb.orchestrator.running.ray_start import check_address, start_ray
+from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store import runs
+from bbkb.orchestrator.store.damage import missing_settings
+from bbkb.orchestrator.store.notes import check_tags
+from bbkb.workers.messages import FailureKind
+
+
+def run(
+    file: arguments.CampaignFile,
+    set_: arguments.Overrides = None,
+    workers: arguments.Workers = None,
+    address: arguments.Address = None,
+    name: arguments.RunName = None,
+    or_resume: arguments.OrResume = False,
+    log_level: arguments.LogLevelOption = None,
+    serve: arguments.Serve = False,
+    quiet: arguments.Quiet = False,
+    as_json: arguments.JsonLines = False,
+    tag: arguments.Tags = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, and write nothing.")
+    ] = False,
+) -> None:
+    """Run a campaign file to its end.
+
+    With --run and --or-resume, the same command line starts a run and resumes it later.
+    """
+    console = console_for(quiet, as_json)
+    assignments = overrides(set_, workers)
+    settings = load(file, overrides(set_, workers, log_level, name))
+    tags = check_tags(tag or ())
+    check_address(settings, address)
+    begun = _find_begun(settings, or_resume)
+    ray = None if dry_run else start_ray(settings, address)
+    # Ray is starting while this module is imported
+    from bbkb.orchestrator.cli.session import SessionOptions, run_again, run_new
+
+    options = SessionOptions(console=console, address=address, serves=serve, ray=ray)
+    if begun is None:
+        run_new(file, settings, options, assignments, tags, is_dry=dry_run)
+    else:
+        run_again(begun, settings, options, is_dry=dry_run)
+
+
+def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
+    """Return the run to resume, specified by `--run` or the key `run`; None if a new run begins.
+
+    Raises UserError if `or_resume` is given without a name, and RunError if the run exists and
+    `or_resume` is not given.
+    """
+    if or_resume and settings.run is None:
+        raise UserError(
+            "--or-resume must know which run to resume, got no name: add --run NAME, or `run: NAME` to the file"
+        )
+    begun = runs.find(settings)
+    if begun is not None and not or_resume:
+        raise RunError(
+            f"--run (or `run:`) must name a new run, got {settings.run}, which exists in {begun.folder}: add "
+            "--or-resume to continue it, or give another name"
+        )
+    return begun
+
+
+def resume(
+    folder: arguments.RunFolder,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Campaign file with new budget, workers and computing.")
+    ] = None,
+    set_: arguments.Overrides = None,
+    workers: arguments.Workers = None,
+    address: arguments.Address = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Evaluate trials that failed again.")] = False,
+    kind: Annotated[
+        list[FailureKind] | None, typer.Option(help="With --retry-failed: only failures of this kind; repeatable.")
+    ] = None,
+    log_level: arguments.LogLevelOption = None,
+    serve: arguments.Serve = False,
+    quiet: arguments.Quiet = False,
+    as_json: arguments.JsonLines = False,
+) -> None:
+    """Continue a run: finished results are kept, interrupted evaluations are repeated.
+
+    Only budget, workers, computing and log may change.
+    """
+    old = runs.open_run(folder, runs_it=True)
+    changed = overrides(set_, workers, log_level)
+    warning = "" if config else missing_settings(old)
+    if warning:
+        with old.store() as store:
+            settings = from_mapping(old.recorded_settings(store), changed)
+    else:
+        settings = load(config or old.settings_file, changed)
+    check_address(settings, address)
+    if kind and not retry_failed:
+        raise UserError(f"--kind needs --retry-failed, got --kind {kind[0].value!r} alone: add --retry-failed")
+    retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
+    console = console_for(quiet, as_json)
+    if warning:
+        say(console, f"warning: {warning}")
+    ray = start_ray(settings, address)
+    # Ray is starting while this module is imported
+    from bbkb.orchestrator.cli.session import SessionOptions, run_again
+
+    run_again(old, settings, SessionOptions(console=console, address=address, serves=serve, ray=ray), retried)

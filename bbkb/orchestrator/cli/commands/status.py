@@ -1,0 +1,144 @@
+"""`bbkb status`: the state of a run, or of one of its trials, from its log."""
+
+import dataclasses
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import status_of, without_process
+from bbkb.orchestrator.cli.arguments import RunFolder
+from bbkb.orchestrator.display.console import SafeConsole
+from bbkb.orchestrator.display.live import render
+from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history.status_text import as_plain
+from bbkb.orchestrator.store import runs, snapshots
+from bbkb.orchestrator.store.glance import glance
+from bbkb.orchestrator.store.lease import Watch
+from bbkb.orchestrator.store.store import Holding
+from bbkb.orchestrator.wording import duration, is_wall_clock, plural, size_text
+from bbkb.workers.checkpoints import checkpoints_in
+
+Trial = Mapping[str, Any]  # of `describe_trial`
+
+# The number of a trial's reports to print
+_FIRST_REPORTS = 5
+_LAST_REPORTS = 20
+
+
+def status(
+    folder: RunFolder,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Show all details of this trial.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+) -> None:
+    """Show the state of a run from its log, also while another process runs it. With --trial, show
+    one trial."""
+    run = runs.open_run(folder)
+    if trial is not None:
+        _show_trial(run, trial, as_json)
+        return
+    name, state, holding, has_ended = _read(run)
+    # long evaluations may log no event for hours, but the heartbeat shows a live process
+    is_held = bool(holding.holder) and is_wall_clock(state.clock.last_time)
+    last_sign = max(state.clock.last_time, holding.last_beat) if is_held else state.clock.last_time
+    now = status_of(name, state, last_sign)
+    seen = f"last sign of life {duration(max(0.0, time.time() - last_sign))} ago"
+    activity = f"{now.phase}, {seen}"
+    # there is no later session
+    if state.session.is_open and has_ended and state.session.epoch <= holding.epoch:
+        activity = f"its process has ended, {seen}; continue with {run.resume_command}"
+        now = without_process(now, activity)
+    if as_json:
+        print(json.dumps({**as_plain(now), "checkpoints": dataclasses.asdict(checkpoints_in(run.trials))}, indent=2))
+        return
+    console = SafeConsole()
+    console.print(render(dataclasses.replace(now, activity=activity)))
+    checkpoints = checkpoints_in(run.trials)
+    if checkpoints.trials:
+        folders = plural(checkpoints.trials, "trial")
+        say(console, f"checkpoints   {size_text(checkpoints.size)} in the folders of {folders}")
+
+
+def _read(run: runs.Run) -> tuple[str, CampaignState, Holding, bool]:
+    """Return the campaign's name, its state, its holder, and whether the holder has ended."""
+    if (end := glance(run.store_url, run.name)) is not None:
+        return end.created.name, end.state, end.holding, Watch().is_held(end.holding) is False
+    with run.store() as store:
+        # read the holder before the log: a session may close in between
+        holding = store.holding(run.name)
+        has_ended = Watch().is_held(holding) is False  # checked once: a remote one may be alive
+        created, state = snapshots.current(run, store)
+        return created.name, state, holding, has_ended
+
+
+def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
+    # imported here, because these imports take longer than the status of a run
+    from bbkb.orchestrator.history.one_trial import describe_trial, result_text
+    from bbkb.orchestrator.history.reading import read_history
+    from bbkb.workers.output_files import written_attempts
+
+    history = read_history(run)
+    described = describe_trial(history, number)
+    if described is None:
+        raise UserError(f"--trial must be one of the {len(history.trials)} trials of {run.folder}, got {number}")
+    printed = written_attempts(run.trials, number)
+    if as_json:
+        print(json.dumps({**described, "outputs": printed}, indent=2))
+        return
+    console = SafeConsole()
+    say(console, f"trial {number}: {result_text(described)}")
+    for line in _lines_of(described):
+        say(console, line)
+    if printed:
+        attempts = ", ".join(map(str, printed))
+        say(console, f"output of attempt {attempts}: {run.command('logs')} --trial {number}")
+
+
+def _lines_of(trial: Trial) -> Iterator[str]:
+    """Yield the lines of text that describe a trial, after its result."""
+    yield trial["reason"]
+    if trial["feasible"] is not None:
+        yield trial["broken_constraints"] or "feasible: it satisfies all constraints"
+    if trial["training"]:
+        yield f"training: {trial['training']}"
+    yield from _section("parameters", _pairs(trial["parameters"]))
+    yield from _section("metrics", _pairs(trial["metrics"]))
+    yield from _section("reports", _report_lines(trial))
+    yield from _attempt_lines(trial["attempts"])
+    yield from (f"note: {note}" for note in trial["notes"])
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"{title}:", *lines] if lines else []
+
+
+def _pairs(values: Mapping[str, object]) -> list[str]:
+    return [f"  {name}: {value}" for name, value in values.items()]
+
+
+def _attempt_lines(attempts: Sequence[Trial]) -> Iterator[str]:
+    for attempt in attempts:
+        worker = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
+        yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {worker}"
+        yield from (f"  {line}" for line in attempt["message"].splitlines())
+    if not attempts:
+        yield "no attempt has ended yet"
+
+
+def _report_lines(trial: Trial) -> list[str]:
+    """Return the first and the last reports, and the number of the omitted ones."""
+    lines = [_report_line(trial, step, value) for step, value in trial["reports"]]
+    hidden = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
+    if hidden <= 1:
+        return lines
+    return [*lines[:_FIRST_REPORTS], f"  … {hidden:,} more", *lines[-_LAST_REPORTS:]]
+
+
+def _report_line(trial: Trial, step: int, value: object) -> str:
+    metrics = trial["report_metrics"].get(step, {})
+    further = "".join(f", {name} {number}" for name, number in metrics.items())
+    return f"  step {step}: {value}{further}"

@@ -1,0 +1,199 @@
+"""Describes a campaign before it runs, for `bbkb run --dry-run` and `bbkb validate`."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.explanation import explain
+from bbkb.objectives.parameters import Constant
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategy import Choose, Sequential, begin
+from bbkb.orchestrator.campaign.events import ExistingTaken
+from bbkb.orchestrator.credentials import has_password, redact
+from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.history.status_text import assignments
+from bbkb.orchestrator.session.build import Parts
+from bbkb.orchestrator.session.executors import unenforced_limits
+from bbkb.orchestrator.session.open import first_events
+from bbkb.orchestrator.session.problem import BEGIN, replay
+from bbkb.orchestrator.session.resources import missing_program
+from bbkb.orchestrator.session.rules import goals_of
+from bbkb.orchestrator.session.training import remark_on_reports, with_training
+from bbkb.orchestrator.settings.known_results import BestOf, of_kind
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.sections import BudgetSettings
+from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
+from bbkb.orchestrator.settings.strategies import strategy_name
+from bbkb.orchestrator.wording import duration, plural
+
+_SHOWN = 5  # the number of configurations to print
+
+
+def describe(settings: Settings, parts: Parts) -> str:
+    """Describe a campaign in one line."""
+    arms, dimensions = parts.problem.candidates.features.shape
+    workers = _count_workers(settings)
+    goals = goals_of(settings)
+    return (
+        f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
+        f"strategy {strategy_name(type(settings.strategy))}, "
+        f"{_budget_text(settings.budget)} on {plural(workers, 'worker')}"
+        + f"; objectives {', '.join(map(str, goals.objectives))}" * (len(goals.objectives) > 1)
+        + f"; constraints {', '.join(map(str, goals.constraints))}" * bool(goals.constraints)
+        + f"; {parts.description}" * bool(parts.description)
+    )
+
+
+def _count_workers(settings: Settings) -> int:
+    return 1 if settings.workers.traits.one_at_a_time else settings.workers.count
+
+
+def _budget_text(budget: BudgetSettings) -> str:
+    """Return the number of steps or evaluations that ends the campaign."""
+    counts = [] if budget.steps is None else [plural(budget.steps, "step")]
+    if budget.steps is None or budget.evaluations < budget.steps:
+        counts.append(plural(budget.evaluations, "evaluation"))
+    return " or ".join(counts)
+
+
+def say_remarks(console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> None:
+    """Print warnings, the existing data, and the number of configurations from earlier runs."""
+    for warning in warnings(settings, parts):
+        say(console, f"warning: {warning}")
+    if existing_results is not None:
+        say(console, f"known results: {existing_results}")
+    for source in of_kind(settings.known_results, BestOf):
+        names = ", ".join(Path(run).name for run in source.best_of)
+        say(console, f"earlier runs: the first {len(source.first or ())} configurations are of {names}")
+
+
+def warnings(settings: Settings, parts: Parts) -> Iterator[str]:
+    """Yield warnings about settings that are allowed but probably not intended."""
+    remarks = (
+        parts.problem.candidates.remark,
+        unenforced_limits(settings),
+        remark_on_reports(settings, parts.training_objective),
+    )
+    yield from filter(None, remarks)
+    if missing := missing_program(settings):
+        yield f"{missing}; each node of the cluster needs it"
+    command = settings.objective.options
+    varying = [name for name, parameter in settings.space.items() if not isinstance(parameter, Constant)]
+    if isinstance(command, ShellCommand) and (unused := command.unused(varying)):
+        yield f"objective.command does not contain {{{unused[0]}}}: its program only finds it in BBKB_PARAMETERS"
+    yield from _budget_warnings(settings, parts)
+    if has_password(settings.store):
+        yield (
+            "the password of the store is in the campaign file. It is written nowhere else, so a resume "
+            "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL"
+        )
+    if settings.notify is not None and settings.notify.webhook is not None and "${" not in settings.notify.webhook:
+        yield (
+            "the address in notify.webhook is written into the run's folder and its log, where a reader may "
+            "use it: write ${VAR}, and set the variable VAR on the machine of the campaign"
+        )
+    yield from _strategy_warnings(settings)
+
+
+def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
+    """Yield a warning if the budget exceeds one evaluation for each candidate, or if a budget of
+    steps is less than one complete training."""
+    count = len(parts.problem.candidates)
+    budget = settings.budget
+    if budget.evaluations > count and parts.problem.space is None:
+        effect = (
+            "candidates are evaluated again, which gives new information only if values are noisy; set "
+            "objective.deterministic: true if they are not"
+        )
+        if settings.objective.deterministic:
+            effect = "the campaign ends when each has been evaluated"
+        yield f"the budget of {budget.evaluations:,} evaluations is above the number of candidates, {count:,}: {effect}"
+    rule = with_training(settings, parts.training_objective).early_stopping
+    last_step = rule.last_step if isinstance(rule, ModelStoppingSettings) else None
+    if last_step is not None and budget.steps is not None and budget.steps < last_step:
+        yield (
+            f"budget.steps, {budget.steps}, is less than one training, early_stopping.last_step: {last_step}: one "
+            "trial is trained, beyond the budget; a search needs the steps of ten trainings or more"
+        )
+
+
+def _strategy_warnings(settings: Settings) -> Iterator[str]:
+    """Yield a warning if a user's strategy lacks a rule for refreshes, or if workers would idle."""
+    strategy = settings.strategy
+    is_async = STRATEGIES.name_of(type(strategy)) is None and getattr(strategy, "mode", None) == "async"
+    if is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead")):
+        yield (
+            "the strategy has mode: async and no field refresh_growth or refresh_overhead above 0, so it is "
+            "refreshed only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03"
+        )
+    if isinstance(strategy, Sequential) and settings.workers.count > 1:
+        yield (
+            f"the strategy {strategy_name(type(strategy))} waits for each result before it chooses again, so one of "
+            f"the {settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb"
+        )
+
+
+def say_plan(
+    console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None, address: str | None
+) -> None:
+    """Print the plan of a run: candidates, workers, budget, store and first configurations."""
+    say(console, f"{settings.name}: {describe(settings, parts)}")
+    explain_space(console, settings, parts)
+    say_remarks(console, settings, parts, existing_results)
+    for name, text in _facts(settings, address):
+        say(console, f"  {name}: {text}")
+    say(console, "the first evaluations:")
+    for arm in islice(first_arms(settings, parts, existing_results), _SHOWN):
+        say(console, f"  {assignments(parts.problem.candidates.parameters(arm))}")
+    say(console, "dry run: nothing was written or started")
+
+
+def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
+    """Print the size of the space and the number of enqueued configurations."""
+    if settings.space:
+        for line in explain(SearchSpace(settings.space, settings.forbid), parts.problem.candidates):
+            say(console, f"  {line}")
+    if parts.enqueued:
+        say(console, f"  enqueued trials: {len(parts.enqueued)}")
+
+
+def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> list[int]:
+    """Return the arms that a run would evaluate first, at most one for each worker."""
+    problem = parts.problem
+    progress = replay(problem, first_events(settings, parts, existing_results))
+    if existing := progress.campaign.existing_observations:
+        model = begin(problem.strategy, progress.model, existing, problem.rng(BEGIN))
+        progress = replace(progress, model=model)
+    limit = min(settings.workers.count, settings.budget.evaluations) - len(parts.enqueued)
+    decision = progress.choose(problem, limit) if limit > 0 else None
+    return [*parts.enqueued, *([pick.arm for pick in decision.picks] if isinstance(decision, Choose) else [])]
+
+
+def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
+    budget = settings.budget
+    workers = settings.workers
+    ends = [_budget_text(budget)]
+    ends += [] if budget.hours is None else [duration(3600.0 * budget.hours)]
+    ends += [] if budget.target is None else [f"value {budget.target:g}"]
+    if (rule := budget.stop_when) is not None:
+        ends += [] if rule.no_gain_of is None else [f"no gain of {rule.no_gain_of:g} in {rule.within} evaluations"]
+        ends += [] if rule.expected_gain_below is None else [f"an expected gain below {rule.expected_gain_below}"]
+    limit = "no time-out" if workers.timeout_seconds is None else f"time-out {duration(workers.timeout_seconds)}"
+    cluster = f", Ray cluster {address}" if address else ""
+    retries = "lost workers, time-outs and out of memory only" if workers.retries is None else str(workers.retries)
+    memory = "" if workers.memory_gb is None else f", {workers.memory_gb:g} GB"
+    return [
+        ("ends after", " or ".join(ends)),
+        ("workers", f"{_count_workers(settings)} ({workers.executor}{cluster})"),
+        (
+            "an evaluation",
+            f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {retries}",
+        ),
+        ("store", redact(settings.store)),
+        ("runs", settings.runs if settings.run is None else f"{settings.runs}/{settings.run}"),
+    ]

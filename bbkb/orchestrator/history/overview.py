@@ -1,0 +1,66 @@
+"""A summary of a run for a list of runs, from the newest snapshot and the events after it.
+
+Unlike a `History`, it needs no tables of trials, so a long log with a snapshot takes no longer than
+a short one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bbkb.orchestrator.campaign.endings import RunState
+from bbkb.orchestrator.campaign.events import CampaignCreated
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import Status, status_of
+from bbkb.orchestrator.settings.file import Tree
+from bbkb.orchestrator.store import snapshots
+from bbkb.orchestrator.store.notes import Note
+from bbkb.orchestrator.store.runs import Run
+
+if TYPE_CHECKING:  # it imports SQLAlchemy
+    from bbkb.orchestrator.store.event_store import EventStore
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A run in a list of runs."""
+
+    began: float  # seconds since 1970
+    state: RunState
+    status: Status
+    best: str
+    tags: tuple[str, ...]
+    strategy: str
+
+
+def read_overview(run: Run, store: "EventStore") -> Overview:
+    """Return the overview of a run from its open store.
+
+    Raises RunError if the run has no log, and StoreError if the log cannot be read.
+    """
+    created, state = snapshots.current(run, store)
+    return overview_of(created, state, run.recorded_settings(store), store.notes(run.name))
+
+
+def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, notes: Sequence[Note]) -> Overview:
+    """Return the overview of a campaign: its first event, its state after the last event, the
+    campaign file of its newest session, and the notes on it."""
+    recorded = settings.get("tags")
+    tags = recorded if isinstance(recorded, list | tuple) else ()
+    added = (tag for note in notes if note.trial is None for tag in note.tags)
+    strategy = settings.get("strategy")
+    session = state.session
+    return Overview(
+        began=created.time,
+        state=RunState(session.outcome or (RunState.UNFINISHED if session.epoch else RunState.NOT_STARTED)),
+        status=status_of(created.name, state),
+        best=_best(state),
+        tags=tuple(dict.fromkeys([*map(str, tags), *added])),
+        strategy=str(strategy.get("name", "")) if isinstance(strategy, Mapping) else "",
+    )
+
+
+def _best(state: CampaignState) -> str:
+    if len(state.rules.goals.objectives) > 1:
+        return f"front of {len(state.results.front.ordered)}"
+    return "" if state.best_known is None else f"{state.best_known.value:.6g}"

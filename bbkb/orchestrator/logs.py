@@ -1,0 +1,159 @@
+"""The operator's log: one line for each important event, with campaign, trial and attempt.
+
+Modules of the shell log to `logging.getLogger("bbkb.…")`, with `extra={"trial": …, "attempt": …}`.
+Nothing is written unless `log_into` (the `bbkb` command and the coordinator) or the program that
+uses the library adds a handler. The log is for people and log collectors; the campaign's results
+are in its event log, which is complete without it.
+"""
+
+import json
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Literal
+
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.files import make_private
+from bbkb.orchestrator.wording import printable
+
+Level = Literal["debug", "info", "warning", "error"]
+Format = Literal["text", "json"]
+
+ROOT = "bbkb"
+FILE_NAME = "run.log"
+_FIELDS = ("campaign", "trial", "attempt")  # optional fields of a record
+_ONE_LINE = str.maketrans({"\n": "\\n", "\t": "\\t"})  # not escaped by `printable`; they would let a text forge lines
+
+# the run of the current session, whose log gets its lines; None in other threads
+_FOLDER: ContextVar[Path | None] = ContextVar("folder", default=None)
+# the handlers of the open sessions, in any thread
+_SESSIONS: list[logging.Handler] = []
+_CHANGING = threading.Lock()
+_PROGRAM = ExitStack()  # restores the program's own settings after the last session
+
+logging.getLogger(ROOT).addHandler(logging.NullHandler())  # so that a library does not print warnings
+
+
+@contextmanager
+def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iterator[None]:
+    """Append the log of this process to `run.log` in a run's folder.
+
+    Args:
+        folder: the run's folder. If it does not exist (for a coordinator on another machine whose
+            store is a database server), the lines go to standard error, which is in Ray's logs.
+        campaign: the campaign's name, which is in each line.
+        level: the least severe level in the log.
+        format_: `text`, or `json` for one JSON object per line.
+
+    Raises:
+        RunError: if the file cannot be written.
+    """
+    logger = logging.getLogger(ROOT)
+    handler = _handler(folder)
+    handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))
+    handler.setLevel(level.upper())
+    handler.addFilter(lambda _: _FOLDER.get() in (folder, None))
+    outer = _FOLDER.get()
+    _FOLDER.set(folder)
+    with _CHANGING:
+        if not _SESSIONS:
+            _take_over(logger)
+        _SESSIONS.append(handler)
+        logger.addHandler(handler)
+        logger.setLevel(min(logger.getEffectiveLevel(), handler.level))
+    try:
+        yield
+    finally:
+        with _CHANGING:
+            _SESSIONS.remove(handler)
+            logger.removeHandler(handler)
+            if not _SESSIONS:
+                _PROGRAM.close()
+        if _FOLDER.get() == folder:  # otherwise another thread ends the session
+            _FOLDER.set(outer)
+        # a full disk at the end must not hide the outcome of the session
+        with suppress(OSError):
+            handler.close()
+
+
+def _take_over(logger: logging.Logger) -> None:
+    """Send the program only the records of its own level until `_PROGRAM` is closed."""
+    _PROGRAM.callback(logger.setLevel, logger.level)
+    if logger.propagate:
+        program = _RootHandlers(logger.getEffectiveLevel())
+        logger.addHandler(program)
+        logger.propagate = False
+        _PROGRAM.callback(logger.removeHandler, program)
+        _PROGRAM.callback(setattr, logger, "propagate", True)
+
+
+def _handler(folder: Path) -> logging.Handler:
+    if not folder.is_dir():
+        return logging.StreamHandler()
+    file = folder / FILE_NAME
+    try:
+        make_private(file)
+        # fails for a pipe without a reader, which would block the handler
+        with open(os.open(file, os.O_WRONLY | os.O_NONBLOCK), "wb"):
+            return logging.FileHandler(file, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{file} cannot be written: {error.strerror}; make it a writable file") from error
+
+
+class _RootHandlers(logging.Handler):
+    """The root logger's handlers, for records of the program's level: that of `log_into` would fill the
+    terminal of a program that has called `logging.basicConfig`."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass the record to each handler of the root logger."""
+        for handler in logging.getLogger().handlers:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+
+
+class TextFormatter(logging.Formatter):
+    """`2026-03-01T14:05:09.250Z WARNING bbkb.session campaign=x trial=3 attempt=1: failed …`,
+    always one line."""
+
+    def __init__(self, campaign: str) -> None:
+        super().__init__()
+        self._campaign = campaign
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        fields = "".join(f" {name}={value}" for name, value in _fields(record, self._campaign).items())
+        text = f"{_time(record)} {record.levelname} {record.name}{fields}: {_message(self, record)}"
+        return printable(text).translate(_ONE_LINE)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, campaign, trial, attempt, message."""
+
+    def __init__(self, campaign: str) -> None:
+        super().__init__()
+        self._campaign = campaign
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
+        return json.dumps({**head, **_fields(record, self._campaign), "message": _message(self, record)})
+
+
+def _fields(record: logging.LogRecord, campaign: str) -> dict[str, object]:
+    values = {"campaign": campaign, **vars(record)}
+    return {name: values[name] for name in _FIELDS if name in values}
+
+
+def _time(record: logging.LogRecord) -> str:
+    seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+    return f"{seconds}.{int(record.msecs):03}Z"
+
+
+def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    message = record.getMessage()
+    return f"{message}\n{formatter.formatException(record.exc_info)}" if record.exc_info else message

@@ -1,0 +1,281 @@
+"""Figures over time: the attempts of each worker, and the utilization of the workers."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.rows import AttemptRow
+from bbkb.orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, scatter, sentences, short
+from bbkb.orchestrator.wording import plural
+from bbkb.workers.messages import FailureKind, Share
+
+_COLORS = {
+    "succeeded": "--success",
+    "paused": "--paused",
+    "stopped early": "--stopped",
+    FailureKind.ERROR: "--error",
+    FailureKind.INVALID_VALUE: "--invalid",
+    FailureKind.TIMEOUT: "--timeout",
+    FailureKind.OUT_OF_MEMORY: "--memory",
+    FailureKind.WORKER_LOST: "--lost",
+    FailureKind.NODE_LOST: "--lost",
+    FailureKind.CANCELLED: "--cancelled",
+}
+_UNITS = ((172_800.0, 86_400.0, "days"), (7_200.0, 3_600.0, "h"), (300.0, 60.0, "min"), (0.0, 1.0, "s"))
+_MANY_BARS = 1500  # more bars slow down a browser, and a screen cannot resolve them
+_BINS = 160
+
+
+@dataclass(frozen=True)
+class CampaignClock:
+    """Converts times on the executor's clock to seconds in session, which exclude the pauses
+    between sessions."""
+
+    starts: NDArray[np.float64]  # (n,), the beginning of each session, on the executor's clock
+    lengths: NDArray[np.float64]  # (n,), the duration of each session, in seconds
+
+    @classmethod
+    def of(cls, history: History) -> "CampaignClock":
+        """Return the clock of a campaign. Before the first session, it starts at the creation."""
+        sessions = history.sessions
+        if not sessions:
+            return cls(np.array([history.created.time]), np.zeros(1))
+        return cls(np.array([s.started for s in sessions]), np.array([s.seconds for s in sessions]))
+
+    def __call__(self, times: ArrayLike) -> NDArray[np.float64]:
+        """Return the seconds in session, in the shape of `times`."""
+        times = np.asarray(times, dtype=float)
+        index = np.maximum(np.searchsorted(self.starts, times, side="right") - 1, 0)
+        return self.openings[index] + np.clip(times - self.starts[index], 0.0, self.lengths[index])
+
+    @property
+    def openings(self) -> NDArray[np.float64]:
+        """The beginnings of the sessions (n,), in seconds in session."""
+        return np.cumsum(self.lengths) - self.lengths
+
+    @property
+    def unit(self) -> tuple[float, str]:
+        """The number of seconds in a unit that suits the campaign's duration, and its symbol."""
+        total = float(self.lengths.sum())
+        return next((seconds, name) for least, seconds, name in _UNITS if total >= least)
+
+
+@dataclass(slots=True)
+class _Bar:
+    """Consecutive attempts of a worker with the same outcome and share, with times in session."""
+
+    worker: str
+    share: Share
+    kind: str  # their outcome
+    started: float
+    finished: float
+    trials: tuple[int, int]  # the first and the last trial
+    count: int = 1
+
+
+def gantt(history: History) -> Figure | None:
+    """Return one lane for each worker and one bar for each attempt, colored by its outcome."""
+    if not history.attempts:
+        return None
+    clock = CampaignClock.of(history)
+    bars = _bars(history, clock)
+    lanes = sorted({bar.worker for bar in bars}, key=_natural, reverse=True)  # the first at the bottom
+    seconds, unit = clock.unit
+    machines = max(bar.share.machines for bar in bars)
+    return Figure(
+        name="workers",
+        title="Workers",
+        caption=_gantt_caption(history, bars, lanes, machines),
+        traces=_lane_traces(history, bars, unit, machines),
+        layout=layout(
+            axis(f"time in session ({unit})", range=[0, float(clock.lengths.sum()) / seconds or 1]),
+            axis(
+                "worker" if machines == 1 else "first machine",
+                type="category",
+                categoryarray=[label(worker, 28) for worker in lanes],
+                categoryorder="array",
+            ),
+            height=int(np.clip(130 + 24 * min(machines, 4) * len(lanes), 220, 760)),
+            barmode="overlay",
+            bargap=0.25,
+            showlegend=True,
+            shapes=_resumes(clock, seconds),
+        ),
+    )
+
+
+def _gantt_caption(history: History, bars: list[_Bar], lanes: list[str], machines: int) -> str:
+    workers = max(session.slots for session in history.sessions)
+    is_high = machines > 1
+    is_merged = any(bar.count > 1 for bar in bars)
+    return sentences(
+        "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out).",
+        _running(history) and "Running evaluations get their bars when they end.",
+        is_high and "A bar is as high as its trial has machines, in the lane of the first of them.",
+        machines == 1
+        and len(lanes) > workers
+        and f"There are more lanes than the {plural(workers, 'worker')} at a time, because each "
+        "process has its own: a later session or attempt may run in another process.",
+        is_merged and "Adjacent short attempts with the same outcome share a bar.",
+    )
+
+
+def _lane_traces(history: History, bars: list[_Bar], unit: str, machines: int) -> list[Spec]:
+    counts = Counter(attempt.ended for attempt in history.attempts)
+    known = {kind: index for index, kind in enumerate(_COLORS)}
+    kinds = sorted(counts, key=lambda kind: (known.get(kind, len(known)), kind))
+    return [
+        _lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit, machines) for kind in kinds
+    ]
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return a sort key that puts `node-9` before `node-10`."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+
+
+def _bars(history: History, clock: CampaignClock) -> list[_Bar]:
+    """Return the attempts as bars in the clock's unit. If there are many, they are merged to the
+    resolution of a screen."""
+    attempts = history.attempts
+    workers = history.settings.workers
+    seconds, _ = clock.unit
+    started = clock([attempt.started for attempt in attempts]) / seconds
+    finished = clock([attempt.finished for attempt in attempts]) / seconds
+    lanes = {name: index for index, name in enumerate(sorted({attempt.worker for attempt in attempts}))}
+    by_lane = np.lexsort((started, np.fromiter((lanes[attempt.worker] for attempt in attempts), np.intp)))
+    bars = (  # a generator, because a list would take a fifth of the history's memory
+        _Bar(
+            worker=attempt.worker,
+            share=workers.share_of(history.trials[attempt.trial].parameters),
+            kind=attempt.ended,
+            started=float(started[index]),
+            finished=float(finished[index]),
+            trials=(attempt.trial, attempt.trial),
+        )
+        for index, attempt in ((index, attempts[index]) for index in by_lane)
+    )
+    if len(attempts) <= _MANY_BARS:
+        return list(bars)
+    return list(_merge(bars, resolution=float(finished.max() - started.min()) * len(lanes) / _MANY_BARS))
+
+
+def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
+    """Merge adjacent bars of one lane and outcome up to the length `resolution`."""
+    current = next(bars)
+    for bar in bars:
+        is_alike = (bar.worker, bar.share, bar.kind) == (current.worker, current.share, current.kind)
+        if is_alike and bar.finished - current.started <= resolution:
+            trials = (*current.trials, *bar.trials)
+            current.trials = (min(trials), max(trials))
+            current.finished = max(current.finished, bar.finished)
+            current.count += bar.count
+        else:
+            yield current
+            current = bar
+    yield current
+
+
+def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, machines: int) -> Spec:
+    """Return the bars of one outcome. `machines` is the largest number of machines of a trial."""
+    widths = [0.8 * bar.share.machines / machines for bar in bars]
+    return {
+        **({} if machines == 1 else {"width": widths}),
+        "type": "bar",
+        "orientation": "h",
+        "name": f"{label(kind)} ({count})",
+        "y": [label(bar.worker, 28) for bar in bars],
+        "base": round_values((bar.started for bar in bars), digits=8),
+        "x": round_values((bar.finished - bar.started for bar in bars), digits=5),
+        "text": [_bar_label(bar, unit) for bar in bars],
+        "textposition": "none",
+        "hovertemplate": "%{text}<extra>%{y}</extra>",
+        "marker": {"color": _COLORS.get(kind, "--error"), "line": {"width": 0}},
+    }
+
+
+def _bar_label(bar: _Bar, unit: str) -> str:
+    first, last = bar.trials
+    who = f"trial {first}" if bar.count == 1 else f"{bar.count} attempts, trials {first} to {last}"
+    ended = label(bar.kind)
+    text = f"<b>{who}</b>: {ended}<br>{short(bar.started)} to {short(bar.finished)} {unit}"
+    amounts = [plural(bar.share.machines, "machine")] if bar.share.machines > 1 else []
+    if bar.share.gpus:
+        amounts.append(f"{bar.share.machines * bar.share.gpus:g} GPUs")
+    return "<br>".join([text, *([", ".join(amounts)] if amounts else [])])
+
+
+def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:
+    line = {"color": "--muted", "width": 1.5, "dash": "dot"}
+    return [
+        {"type": "line", "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1, "line": line}
+        for x in round_values(clock.openings[1:] / seconds)
+    ]
+
+
+def utilization(history: History) -> Figure | None:
+    """Return the share of busy workers over time."""
+    clock = CampaignClock.of(history)
+    total = float(clock.lengths.sum())
+    if not history.attempts or total <= 0:
+        return None
+    edges = np.linspace(0.0, total, _BINS + 1)
+    running = _running(history)
+    busy = np.diff(_busy_seconds([*history.attempts, *running], clock, edges))
+    ends = np.r_[0.0, np.cumsum(clock.lengths)]
+    capacity = np.diff(
+        np.interp(edges, ends, np.r_[0.0, np.cumsum([session.worker_seconds for session in history.sessions])])
+    )
+    share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
+    seconds, unit = clock.unit
+    caption = sentences(
+        f"{history.status().workers.utilization:.0%} over the whole campaign.",
+        running and f"{plural(len(running), 'running evaluation')} counted as busy.",
+        len(clock.lengths) > 1 and "Evaluations that were lost with a session count as idle time.",
+    )
+    trace = scatter(
+        "lines",
+        round_values(edges / seconds),
+        100 * np.r_[share, share[-1]],
+        hovertemplate=f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
+        line={"color": "--accent", "width": 1.5, "shape": "hv"},
+        fill="tozeroy",
+        fillcolor="--fill",
+    )
+    xaxis = axis(f"time in session ({unit})", range=[0, total / seconds])
+    return Figure(
+        name="utilization",
+        title="Utilization",
+        caption=caption,
+        traces=[trace],
+        layout=layout(xaxis, axis("workers busy (%)", range=[0, 104]), height=240, shapes=_resumes(clock, seconds)),
+    )
+
+
+def _running(history: History) -> list[AttemptRow]:
+    """Return running attempts up to the last event. Their workers are not known yet."""
+    if not history.status().trials.in_flight:
+        return []
+    now = history.sessions[-1].ended
+    return [
+        AttemptRow(trial, run.attempt, min(run.since, now), now, "") for trial, run in history.campaign.running.items()
+    ]
+
+
+def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cumulative worker-seconds of `attempts` at each of `times` (n,)."""
+
+    def seconds_since_start(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+        moments = np.sort(moments)
+        sums = np.r_[0.0, np.cumsum(moments)]
+        before = np.searchsorted(moments, times, side="right")
+        return np.asarray(before * times - sums[before])
+
+    started = clock([attempt.started for attempt in attempts])
+    finished = clock([attempt.finished for attempt in attempts])
+    return seconds_since_start(started) - seconds_since_start(finished)

@@ -1,0 +1,276 @@
+"""Finds a Ray cluster or starts one on this machine, and hides Ray's own output from the user.
+
+This module sets Ray's start-up options: no usage reports, no copies of workers' logs on the
+terminal (failures contain the relevant lines), logs of limited size, fast detection of lost nodes,
+and a token for every local cluster. The token is needed because Ray's ports listen on all of the
+machine's addresses, and any program that reaches them can run code. The user's environment
+variables override each of these options.
+"""
+
+import logging
+import math
+import os
+import sys
+import threading
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray._private.accelerators import get_accelerator_manager_for_resource
+from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, without annotations
+from ray.exceptions import RayError
+from ray.job_config import JobConfig
+
+from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.files import PRIVATE_FOLDER
+from bbkb.orchestrator.running.coordinator.environment import named_cluster, probe, require_token
+from bbkb.orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores, lost_process, postponing
+from bbkb.orchestrator.wording import plural
+from bbkb.workers.on_ray.places import NamedNode
+from bbkb.workers.on_ray.ray_settings import RAY_SETTINGS
+
+# The number of processes that Ray starts concurrently, for each core. With Ray's default of 1, most
+# workers start after the coordinator and take its processor time, because Ray lowers the priority
+# of a process only after its start.
+_STARTS_PER_CORE = 4
+# at most one: the local cluster that the last campaign of this process has kept
+_KEPT: list["Cluster"] = []
+_ENDING: list[threading.Thread] = []  # at most one: the thread that shuts down a local cluster
+# Ray's settings for the environment of this process and its child processes. Variables set by the
+# user take precedence.
+ENVIRONMENT = {
+    **RAY_SETTINGS,
+    "RAY_SCHEDULER_EVENTS": "0",
+    # Ray's future default; Ray prints a warning if it is unset
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+# The settings of a Ray on this machine. If the machine is overloaded, its only node is slow but not
+# lost. Ray would end this process together with a lost node, without a message.
+_LOCAL_ENVIRONMENT = {**ENVIRONMENT, "RAY_health_check_failure_threshold": "100"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """A Ray cluster to which this process is connected. `notes`: sentences for the user."""
+
+    address: str
+    is_ours: bool  # started by `connect`; `disconnect` shuts it down
+    is_connected_here: bool  # whether `connect` opened the connection
+    notes: tuple[str, ...] = ()
+    # the dashboard of a cluster that was started with one; it starts after the first evaluations
+    dashboard: LateDashboard | None = None
+    dashboard_url: str | None = None  # the dashboard of a joined cluster
+
+
+def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
+    """Join the cluster specified by `address` or RAY_ADDRESS (which is set inside a Ray job), or
+    start a cluster on this machine if there is none.
+
+    A local cluster gets `workers` × `cpus` logical CPUs, but at least the number of the machine's
+    cores. An open connection is reused. Raises UserError if no cluster can be reached or started.
+    """
+    named = named_cluster(address)
+    for key, value in (_LOCAL_ENVIRONMENT if named is None else ENVIRONMENT).items():
+        os.environ.setdefault(key, value)
+    _silence_raylets()
+    _wait_for_end()
+    if (earlier := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
+        return earlier
+    if ray.is_initialized():
+        cluster = Cluster(address=_gcs_address(), is_ours=False, is_connected_here=False)
+    elif named is None:
+        cluster = _start(_logical_cpus(workers, cpus), dashboard, name)
+    else:
+        cluster = _join(named, name)
+    return replace(cluster, notes=(*cluster.notes, *_room_notes(workers, cpus, gpus)))
+
+
+def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> None:
+    """Leave a joined cluster, or shut down a cluster started by `connect`. May be called twice.
+
+    `keeps`: keep a started cluster for the next campaign of this process, with which it ends.
+    `waits`: wait until it has shut down, which takes more than a second. Otherwise, the process
+    waits when it exits, and so does `connect`.
+    """
+    if keeps and cluster.is_ours and not lost_process():
+        _KEPT[:] = [cluster]
+        return
+    if cluster.is_connected_here and ray.is_initialized():
+        _ENDING[:] = [threading.Thread(target=_shut_down, args=(cluster,), name="end of Ray")]
+        _ENDING[0].start()
+    if waits:
+        _wait_for_end()
+
+
+def _shut_down(cluster: Cluster) -> None:
+    ray.shutdown()
+    if cluster.dashboard is not None:
+        cluster.dashboard.end()
+
+
+def _wait_for_end() -> None:
+    while _ENDING:
+        _ENDING.pop().join()
+
+
+def _take_kept(named: str | None, cpus: int) -> Cluster | None:
+    """Return the cluster that an earlier campaign of this process has kept; None if there is none.
+
+    The kept cluster is shut down if it has fewer than `cpus` logical CPUs or another cluster is
+    `named`.
+    """
+    if not _KEPT:
+        return None
+    cluster = _KEPT.pop()
+    if not ray.is_initialized() or _gcs_address() != cluster.address:
+        return None  # the caller has shut it down
+    if named is None and ray.cluster_resources().get("CPU", 0.0) >= cpus:
+        return cluster
+    disconnect(cluster)
+    return None
+
+
+def _start(logical_cpus: int, dashboard: bool, name: str) -> Cluster:
+    here = cores()
+    token = require_token()
+    os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * here))
+    try:
+        # None: start the dashboard, unless a busy machine is too slow for it
+        with postponing():
+            context = _init(
+                name,
+                address="local",
+                num_cpus=logical_cpus,
+                include_dashboard=None if dashboard else False,
+            )
+    except Exception as error:
+        if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
+            raise  # Ray raises a bare Exception if the start takes more than half a minute
+        raise UserError(
+            f"Ray must be able to start on this machine, got {_first_line(error)}; free disk space under /tmp (or set "
+            "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
+        ) from error
+    notes = [f"{logical_cpus} CPUs asked for, {here} cores here: evaluations share them"] if logical_cpus > here else []
+    node = ray._private.worker._global_node
+    return Cluster(
+        address=_gcs_address(),
+        is_ours=True,
+        is_connected_here=True,
+        notes=(*notes, *_close_to_others(context)),
+        dashboard=LateDashboard(node, token) if dashboard and isinstance(node, HeadNode) else None,
+    )
+
+
+def _join(address: str, name: str) -> Cluster:
+    if address != "auto":
+        probe(address)
+    try:
+        context = _init(name, address=address)
+    except (RuntimeError, ValueError, OSError, RayError) as error:
+        raise UserError(_refusal(address, error)) from error
+    url = getattr(context, "dashboard_url", None)
+    return Cluster(
+        address=_gcs_address(),
+        dashboard_url=f"http://{url}" if url else None,
+        is_ours=False,
+        is_connected_here=True,
+        notes=_open_notes(address),
+    )
+
+
+def _close_to_others(context: object) -> list[str]:
+    """Close the folder of a local Ray, with its sockets and logs, to other users, because Ray makes
+    it readable for everyone. Return a warning if that fails."""
+    folder = getattr(context, "address_info", {}).get("session_dir")
+    try:
+        if folder:
+            os.chmod(folder, PRIVATE_FOLDER)
+    except OSError as error:
+        return [f"warning: other users of this machine can read Ray's logs in {folder}: {error.strerror}"]
+    return []
+
+
+def _open_notes(address: str) -> tuple[str, ...]:
+    """Return a warning about a cluster that accepted this process without a token."""
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return ()
+    return (
+        f"warning: the Ray cluster at {address} asks for no token, so anyone who reaches its ports can run code there; "
+        "start it with RAY_AUTH_MODE=token (docs/security.md)",
+    )
+
+
+def _init(name: str, **options: Any) -> object:
+    # Ray read its environment when it was imported; this call reads it again
+    Config.initialize("")
+    job = JobConfig(metadata={"job_name": name} if name else {})
+    return ray.init(
+        job_config=job, log_to_driver=False, logging_level=logging.ERROR, **options
+    )
+
+
+def _refusal(address: str, error: Exception) -> str:
+    text = _first_line(error)
+    if "ersion mismatch" in str(error):
+        remedy = "install the cluster's versions of Ray and Python here, or this machine's there"
+    elif address == "auto":
+        remedy = "start a cluster with `ray start --head`, or leave the address out to use this machine"
+    else:
+        remedy = "if the cluster requires a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN_PATH"
+    return f"the Ray cluster at {address} must let this process in, got {text}; {remedy}"
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:3]).rstrip(".") if lines else type(error).__name__
+
+
+def _room_notes(workers: int, cpus: float, gpus: float) -> tuple[str, ...]:
+    """Return a sentence for each resource that is insufficient for all workers together."""
+    resources: dict[str, float] = ray.cluster_resources()
+    needs = {"CPU": workers * cpus, "GPU": workers * gpus}
+    ask = f"{plural(workers, 'worker')} {'asks' if workers == 1 else 'ask'} for"
+    return tuple(
+        f"the cluster has {resources.get(name, 0.0):g} {name}s, {ask} {amount:g}: some will wait"
+        for name, amount in needs.items()
+        if amount > resources.get(name, 0.0)
+    )
+
+
+def _gcs_address() -> str:
+    return str(ray.get_runtime_context().gcs_address)
+
+
+def node_here(workers: int, cpus: float) -> NamedNode:
+    """Return the largest resources of a Ray started on this machine with `connect`'s arguments."""
+    resources = {
+        "CPU": _logical_cpus(workers, cpus),
+        "GPU": _graphics_processors(),
+        "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+    return NamedNode("this machine", {name: float(amount) for name, amount in resources.items()})
+
+
+def _graphics_processors() -> int:
+    """Count the graphics processors that Ray would find here."""
+    manager = get_accelerator_manager_for_resource("GPU")
+    if manager is None:
+        return 0
+    visible = manager.get_current_process_visible_accelerator_ids()
+    return manager.get_current_node_num_accelerators() if visible is None else len(visible)
+
+
+def _logical_cpus(workers: int, cpus: float) -> int:
+    return max(cores(), math.ceil(workers * cpus))
+
+
+def _silence_raylets() -> None:
+    """Prevent Ray from printing messages of raylets (`A worker died …`) on this process's standard
+    output.
+
+    `log_to_driver=False` does not suppress them, and there is no public option. Each message
+    belongs to a failure that the campaign records and displays. A test fails if a new version of
+    Ray prints them again.
+    """
+    vars(ray._private.worker)["_worker_logs_enabled"] = False

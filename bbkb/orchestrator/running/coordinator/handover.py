@@ -1,0 +1,46 @@
+"""Passes the credentials of the store to the coordinator. No argument, label, file or log contains
+them.
+
+The process that starts the actor writes the store's complete URL into the key-value store of Ray's
+head. The actor reads the URL at every start, including restarts by Ray, and removes it at the end.
+Only processes that can run code on the cluster can read it. Nothing is written if the URL needs no
+credentials, or if libpq finds them on the actor's node.
+"""
+
+import os
+from dataclasses import replace
+
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
+
+from bbkb.orchestrator import credentials
+from bbkb.orchestrator.errors import StoreError
+from bbkb.orchestrator.store.runs import Run
+
+_NAMESPACE = "bbkb-stores"  # not the ledger's, which is cleared at the end of a session
+
+
+def leave_store(run: Run) -> None:
+    """Write the URL for the run's actor. Raises StoreError if one of the URL's variables is not
+    set."""
+    if run.store_url.startswith("sqlite"):
+        return
+    try:
+        url = credentials.resolve_url(run.store_url)
+    except credentials.UnsetVariableError as error:
+        raise StoreError(f"store: the environment variable {error} is not set: export {error}=…") from None
+    if url.password is None and (password := os.environ.get("PGPASSWORD")):
+        url = url.set(password=password)
+    complete = url.render_as_string(hide_password=False)
+    if complete != run.store_url or credentials.has_password(complete):
+        _internal_kv_put(run.name, complete, overwrite=True, namespace=_NAMESPACE)
+
+
+def with_store(run: Run) -> Run:
+    """Return the run with the URL that `leave_store` wrote; unchanged if it wrote none."""
+    url = _internal_kv_get(run.name, namespace=_NAMESPACE)
+    return run if url is None else replace(run, store_url=bytes(url).decode())
+
+
+def forget_store(name: str) -> None:
+    """Remove the URL that `leave_store` wrote for the run with this name."""
+    _internal_kv_del(name, namespace=_NAMESPACE)

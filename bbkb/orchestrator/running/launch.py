@@ -1,0 +1,180 @@
+"""Runs one session of a campaign, in this process or in the coordinator's Ray actor, and shows its
+progress."""
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from bbkb.orchestrator import logs
+from bbkb.orchestrator.display.live import View, view
+from bbkb.orchestrator.running.coordinator.environment import named_cluster
+from bbkb.orchestrator.running.ray_start import connect_for
+from bbkb.orchestrator.session.build import Parts
+from bbkb.orchestrator.session.open import open_session
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store.runs import Run
+from bbkb.workers.limits import HostInterruptError, handling
+
+if TYPE_CHECKING:  # it imports Ray
+    from bbkb.orchestrator.running.coordinator.cluster import Cluster
+    from bbkb.orchestrator.running.coordinator.head_node import LateDashboard
+    from bbkb.orchestrator.running.coordinator.remote import RemoteSession
+
+_LOGGER = logging.getLogger("bbkb.cluster")
+_REDRAW_SECONDS = 0.25
+# time between two snapshots, whose cost grows with the number of running evaluations
+_SHOW_SECONDS = 0.1
+_PATIENCE_SECONDS = 10.0  # the time that an immediate stop may take
+
+Outcome = tuple[str, str]  # finished, failed or interrupted; and the reason
+
+
+def launch(
+    run: Run,
+    settings: Settings,
+    console: Console,
+    address: str | None,
+    parts: Parts | None = None,
+    ray: "Future[Cluster] | None" = None,
+    keeps_ray: bool = False,
+) -> Outcome:
+    """Run a session to its end and return its outcome and reason.
+
+    The first interrupt (Ctrl-C or SIGTERM) requests a clean stop, the second an immediate one.
+
+    Args:
+        run: the run.
+        settings: the settings of the campaign, or the changed ones of a resume.
+        console: the console that shows progress.
+        address: the Ray cluster to join; None: RAY_ADDRESS. Without either, a local Ray is started.
+            Other executors ignore it.
+        parts: the result of `build` for these settings, to avoid building them twice.
+        ray: the result of `start_ray` or `join`.
+        keeps_ray: whether to keep a started local Ray for the next campaign of this process.
+
+    Raises:
+        BbkbError: the errors of `open_session` and `Driver.run`. CampaignError: if the actor died.
+    """
+    with view(console) as shown:
+        if not settings.workers.traits.on_ray:
+            return _run_here(run, settings, shown, parts)
+        from bbkb.orchestrator.running.coordinator.cluster import disconnect
+        from bbkb.orchestrator.running.coordinator.remote import RemoteSession
+
+        with logs.log_into(run.folder, run.name, settings.log.level, settings.log.format):
+            cluster = _cluster(settings, address, run.name, ray, shown, keeps_ray=keeps_ray)
+        try:
+            # a local Ray ends with this process, so its actor must not be detached
+            session = RemoteSession.start(run, settings, not cluster.is_ours, parts)
+            return watch(session, shown, cluster.dashboard)
+        finally:
+            # a command reports on the session in the meantime; in a program that may use Ray again,
+            # Ray would end the process if it freed this session's handles during the shutdown
+            disconnect(cluster, keeps_ray, waits=keeps_ray)
+
+
+def _cluster(
+    settings: Settings,
+    address: str | None,
+    name: str,
+    ray: "Future[Cluster] | None",
+    shown: View,
+    keeps_ray: bool,
+) -> "Cluster":
+    """Return the cluster of the session, after waiting for it."""
+    joined = named_cluster(address)
+    further = ": further campaigns of this process use it" if keeps_ray else ""
+    starting = f"starting Ray on this machine{further}"
+    if ray is None or not ray.done():
+        shown.wait_for(starting if joined is None else f"joining the Ray cluster at {joined}")
+    cluster = connect_for(settings, address, name) if ray is None else ray.result()
+    _LOGGER.info("%s Ray at %s", "started" if cluster.is_ours else "joined", cluster.address)
+    where = "a local Ray" if cluster.is_ours else f"the Ray cluster at {cluster.address}"
+    dashboard = f", dashboard {cluster.dashboard_url}" if cluster.dashboard_url else ""
+    for line in (f"evaluating on {where}{dashboard}", *cluster.notes):
+        shown.say(line)
+    return cluster
+
+
+def _run_here(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
+    """Run the session and its evaluations in this process."""
+    session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
+
+    def stop(now: bool) -> None:
+        session.driver.stop(now)
+        if now:  # an evaluation or a computation may occupy this thread
+            raise HostInterruptError
+
+    with _interrupts(stop):
+        close = session.run()
+    return close.outcome, close.reason
+
+
+def watch(session: "RemoteSession", shown: View, dashboard: "LateDashboard | None" = None) -> Outcome:
+    """Show a session in another process until its end. The first interrupt stops it cleanly, the
+    second immediately.
+
+    Args:
+        session: the session.
+        shown: the view that displays it.
+        dashboard: started when the session has been built.
+    """
+    # stop requests that were not forwarded yet, because a signal handler must not call Ray
+    requests: list[bool] = []
+    deadline = float("inf")
+    report = threading.Thread(target=_import_report, name="import of the report", daemon=True)
+    with _interrupts(requests.append):
+        while not session.wait(_REDRAW_SECONDS):
+            while requests:
+                now = requests.pop(0)
+                session.stop(now)
+                deadline = time.monotonic() + _PATIENCE_SECONDS if now else deadline
+            if (status := session.status()) is not None:
+                shown.update(status)
+                if dashboard is not None:
+                    dashboard.start()  # once
+                    for line in dashboard.news():
+                        shown.say(line)
+                if status.trials.done and report.ident is None:
+                    report.start()
+            if time.monotonic() > deadline:
+                session.end()
+                return "interrupted", "interrupted during a computation of the model"
+        outcome = session.result()
+        if (status := session.status()) is not None:
+            shown.update(status)
+        return outcome
+
+
+def _import_report() -> None:
+    """Import the modules of a report while evaluations run, because nothing waits for them then."""
+    import scipy.optimize  # noqa: F401
+
+    import bbkb.orchestrator.report.page  # noqa: F401
+
+
+@contextmanager
+def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that."""
+    count = 0
+
+    def interrupt(_signal: int, _frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        stop(count > 1)
+
+    if threading.current_thread() is not threading.main_thread():
+        # only the main thread receives signals; programs that run campaigns in threads must handle
+        # them
+        yield
+        return
+    with handling(signal.SIGINT, interrupt), handling(signal.SIGTERM, interrupt):
+        yield

@@ -1,0 +1,191 @@
+"""The checks of a resume: which settings have changed, whether another process runs the campaign,
+and whether there is work left. `bbkb resume --retry-failed` queues failed trials again."""
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from bbkb.orchestrator.campaign.closing import close_stopped
+from bbkb.orchestrator.campaign.commands import Close, Stop
+from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import ReopenedTrial, SessionOpened, TrialsReopened
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.tables import History
+from bbkb.orchestrator.session.build import Parts, build
+from bbkb.orchestrator.session.rules import rules_of
+from bbkb.orchestrator.settings.changes import CHANGEABLE, differences, may_change
+from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.resumed import with_recorded
+from bbkb.orchestrator.store import runs, snapshots
+from bbkb.orchestrator.store.damage import lost_sessions, lost_trials
+from bbkb.orchestrator.store.lease import find_free, take
+from bbkb.orchestrator.wording import plural
+from bbkb.workers.messages import FailureKind
+
+EVERY_KIND = frozenset(FailureKind)
+_SHOWN = 10  # the number of differences in the message of a refused resume
+_CHANGEABLE = f"{', '.join(CHANGEABLE[:-1])} and {CHANGEABLE[-1]}"
+_MORE = "raise budget.evaluations"
+_REMEDIES: Mapping[str, str] = {  # the reason of the end → the remedy
+    StopReason.STEPS_SPENT: "raise budget.steps",
+    StopReason.TIME_SPENT: "raise budget.hours",
+    StopReason.TARGET_REACHED: "change budget.target",
+    StopReason.NO_GAIN: "change budget.stop_when",
+    StopReason.LITTLE_LEFT: "change budget.stop_when",
+}
+
+
+def prepare(
+    old: runs.Run,
+    settings: Settings,
+    say: Callable[[str], None],
+    retried: frozenset[FailureKind] = frozenset(),
+    compared: tuple[str, ...] = (),
+) -> tuple[Settings, Parts] | Close:
+    """Return the settings with which `old` is continued and the parts built from them, or the end
+    of the campaign if there is no work left.
+
+    Nothing is written, except that failures of the kinds `retried` are queued again. `say` prints a
+    line. `compared` are prefixes of dotted keys that the caller has already compared.
+
+    Raises RunError if a setting differs that a resume may not change, the budget is already spent,
+    or the log has lost its end; HeldError if another process runs the campaign; and the errors of
+    `build`.
+    """
+    with old.store() as store:
+        find_free(store, old.name, say)  # before the log is read, which does not grow any more
+        created, state = snapshots.current(old, store)
+        if loss := lost_sessions(old, store) or lost_trials(old, state.totals.chosen):
+            raise RunError(loss)
+        now = status_of(created.name, state)
+        trials_done = now.trials.done
+        tree = old.recorded_settings(store)
+        recorded = from_mapping(tree)
+        settings = with_recorded(tree, recorded, settings)
+        check_changes(old.folder, recorded, settings, say, compared)
+    if settings.budget.evaluations < trials_done:
+        raise RunError(
+            f"budget.evaluations must be at least {trials_done}, the number of trials that are done already, got "
+            f"{settings.budget.evaluations}: raise it"
+        )
+    parts = build(settings) if retried else None  # errors are raised before anything is written
+    if retried:
+        count, state = reopen(old, settings, retried)
+        trials_done -= count
+        say(f"failed trials to be evaluated again: {count}")
+    end = end_of(state, settings)
+    if end is not None:
+        ended, remedy = end
+        say(f"{old.folder} has {ended.outcome}: {ended.reason}. To continue, {remedy}")
+        return ended
+    parts = parts or build(settings)  # errors are raised before anything starts
+    say(f"resuming {old.folder}: {_progress(trials_done, now.budget.steps, settings)}")
+    return settings, parts
+
+
+def _progress(done: int, steps: int, settings: Settings) -> str:
+    """Return the spent part of the budget: trials, and steps if they are limited."""
+    budget = settings.budget
+    if budget.steps is None:
+        return f"{done} of {budget.evaluations} done"
+    return f"{plural(done, 'trial')} done, {steps} of {budget.steps} steps"
+
+
+def check_changes(
+    folder: Path,
+    old: Settings,
+    settings: Settings,
+    say: Callable[[str], None],
+    compared: tuple[str, ...] = (),
+) -> None:
+    """Print the differences from the run's settings `old`, except for keys with a prefix in
+    `compared`.
+
+    Raises RunError if a resume may not change one of these keys.
+    """
+    # keys that an older version did not record have their defaults
+    changes = differences(old.resolved(), settings.resolved())
+    changes = [change for change in changes if not change.key.startswith(compared)]
+    refused = [change for change in changes if not may_change(change.key)]
+    if refused:
+        # the keys of another section are None here
+        differing = [change for change in refused if change.old != change.new]
+        lines = [f"  {change.key}: {change.old!r} became {change.new!r}\n" for change in differing]
+        further = f"  and {len(lines) - _SHOWN} more\n" * (len(lines) > _SHOWN)
+        raise RunError(
+            f"a resume may change only {_CHANGEABLE}; these settings differ from those of {folder}:\n"
+            f"{''.join(lines[:_SHOWN])}{further}"
+            "Restore these values, or start a new run, which learns these results as known_results"
+        )
+    for change in changes:
+        say(f"{change.key}: {change.old} becomes {change.new}")
+
+
+def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None:
+    """Return the end of another session, and the remedy, if it would end immediately; None if there
+    is work left."""
+    opened = SessionOpened(
+        time=state.clock.last_time,
+        # epoch 0 would mean that no session has begun and there is no work left
+        epoch=state.session.epoch + 1,
+        executor="",
+        slots=settings.workers.count,
+        settings=settings.resolved(),
+        rules=rules_of(settings, settings.workers.count),
+    )
+    reopened = apply(state, opened)
+    command = decide(reopened, now=state.clock.last_time)
+    if isinstance(command, Stop):
+        return close_stopped(reopened, command.reason), _REMEDIES.get(command.reason, _MORE)
+    if not isinstance(command, Close):
+        return None
+    is_failed = command.outcome is SessionOutcome.FAILED
+    return command, f"fix the cause and add --retry-failed, or {_MORE}" if is_failed else _MORE
+
+
+def failed_trials(
+    history: History, kinds: Collection[FailureKind] = EVERY_KIND
+) -> tuple[ReopenedTrial, ...]:  # fmt: skip
+    """Return the trials whose last attempt failed with one of `kinds`, sorted by index."""
+    failed = (
+        ReopenedTrial(
+            trial=row.trial,
+            arm=row.arm,
+            attempt=row.attempts,
+            failure=row.error.partition(":")[0],
+            parameters=row.parameters,
+            step=max(1, row.training.last_step),
+        )
+        for row in history.trials
+        if row.status == "failed"
+    )
+    return tuple(trial for trial in failed if FailureKind(trial.failure) in kinds)
+
+
+def reopen(
+    run: runs.Run, settings: Settings, kinds: Collection[FailureKind] = EVERY_KIND
+) -> tuple[int, CampaignState]:  # fmt: skip
+    """Queue the failed trials of a run again for the next session.
+
+    Returns the number of these trials and the campaign's state afterwards. Raises HeldError if a
+    process is running the campaign, and StoreError if the log cannot be read or written.
+    """
+    with contextlib.ExitStack() as resources:
+        store = resources.enter_context(run.store())
+        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
+        resources.callback(writer.release)
+        history = read_history(run)
+        failed = failed_trials(history, kinds)
+        state = history.campaign
+        if failed:
+            reopened = TrialsReopened(time=state.clock.last_time, trials=failed)
+            writer.append([reopened])
+            state = apply(state, reopened)
+    return len(failed), state

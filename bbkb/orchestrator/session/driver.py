@@ -1,0 +1,256 @@
+"""The only loop: outcome → event → store → state → next command.
+
+Events are applied in memory at once. They are written in one transaction before the loop acts on
+them: before trials are submitted, before a long computation, and before waiting. So every result is
+durable first, and a turn of the loop costs one commit for any number of results (`recorder`). The
+strategy computes in the background (`background`) while the loop collects results and dispatches
+chosen trials.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from bbkb.orchestrator.bandit.blas import blas_threads
+from bbkb.orchestrator.bandit.strategy import Pick
+from bbkb.orchestrator.campaign import commands, events
+from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import Status, idle_seconds, status_of
+from bbkb.orchestrator.errors import CampaignError, UserError, place_of, trace_of
+from bbkb.orchestrator.session.background import Computing
+from bbkb.orchestrator.session.computations import Computation, Search, computation_for, continuation
+from bbkb.orchestrator.session.evaluations import Evaluations
+from bbkb.orchestrator.session.event_lines import HealthLog
+from bbkb.orchestrator.session.outputs import remove_outputs
+from bbkb.orchestrator.session.problem import Problem, Progress
+from bbkb.orchestrator.session.recorder import Recorder, Span
+from bbkb.orchestrator.store.event_store import Writer
+from bbkb.workers.checkpoints import remove_checkpoints, remove_saved
+from bbkb.workers.executor import Executor
+from bbkb.workers.results import printable
+
+_LOGGER = logging.getLogger("bbkb.session")
+
+CANCELLED = commands.Close(SessionOutcome.INTERRUPTED, "stopped at once, running evaluations were cancelled")
+_ATTENTION_SECONDS = 0.2  # the longest wait for outcomes before the loop checks for a stop request
+
+
+class Observer:
+    """Shows snapshots of the status, at most one in `seconds`: the cost of a snapshot grows with
+    the number of running evaluations."""
+
+    def __init__(self, show: Callable[[Status], None] | None, seconds: float) -> None:
+        self._show = show
+        self._seconds = seconds
+        self._next_shown = 0.0
+
+    def update(self, status: Callable[[], Status], is_last: bool = False) -> None:
+        """Show a snapshot if one is due, or if it is the last one of the session."""
+        now = time.perf_counter()
+        if self._show is None or (now < self._next_shown and not is_last):
+            return
+        self._next_shown = now + self._seconds
+        self._show(status())
+
+
+class Driver:
+    """Runs one session. Only one thread calls `run`; any thread may call `status` and `stop`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        progress: Progress,
+        writer: Writer,
+        executor: Executor,
+        observe: Callable[[Status], None] | None = None,
+        computes_in_background: bool = False,
+        show_seconds: float = 0.0,
+    ) -> None:
+        """`observe` receives a snapshot after a turn of the loop, at most one in `show_seconds`,
+        and always the last one of the session."""
+        self._problem = problem
+        self._search = Search(problem, progress.model, progress.pool)
+        self._executor = executor
+        self._observer = Observer(observe, show_seconds)
+        self._computing = Computing(computes_in_background)
+        self._activity = "starting"
+        self._health_log = HealthLog()
+        # requests to end the session, from any thread: without and with its running evaluations
+        self._drains = False
+        self._cancels = False
+        self.recorder = Recorder(progress.campaign, writer, lambda: self._cancels, self._wait_for_store)
+        self._evaluations = Evaluations(problem, executor, self.recorder)
+
+    @property
+    def _campaign(self) -> CampaignState:
+        return self.recorder.campaign
+
+    def run(self, opened: events.SessionOpened) -> commands.Close:
+        """Work until the campaign ends, is stopped, or fails. Always closes the executor.
+
+        Raises FencedError if another process has taken over the campaign, StoreError if results
+        cannot be written, and CampaignError if the strategy fails. Committed events are kept.
+        """
+        leave_running = True
+        try:
+            self.recorder.record(opened)
+            remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.trainings.removed))
+            self._remove_saved()
+            self._evaluations.begin()
+            close = self._loop()
+            leave_running = False
+        except KeyboardInterrupt:
+            leave_running = False
+            return self._close(CANCELLED)
+        except (UserError, CampaignError):
+            raise
+        except Exception as error:
+            reason = printable(f"{type(error).__name__} in {self._activity}: {error}{place_of(error)}")
+            _LOGGER.error("%s", reason, exc_info=error)
+            if self._campaign.session.is_open:
+                self.recorder.record(
+                    events.SessionClosed(time=self._executor.now(), outcome=SessionOutcome.FAILED, reason=reason)
+                )
+            self._evaluations.commit()
+            remedy = "No finished result is lost; `bbkb resume` continues from here"
+            raise CampaignError(f"{reason}. {remedy}\n{printable(trace_of(error))}") from error
+        finally:
+            # the process that takes over the campaign may adopt the running evaluations
+            self._executor.close(leave_running)
+            if not leave_running:
+                remove_outputs(self._problem.outputs)
+        return close
+
+    def stop(self, now: bool = False) -> None:
+        """Stop dispatching, and end the session when the running evaluations have ended. `now`:
+        cancel the evaluations instead of waiting."""
+        self._drains = True
+        if now:
+            self._cancels = True
+
+    def status(self) -> Status:
+        """Return a snapshot. Any thread may call this at any time."""
+        return status_of(self._problem.name, self._campaign, self._executor.now(), self._activity)
+
+    def _loop(self) -> commands.Close:
+        while True:
+            self._record_changes()
+            self._health_log.update(self._campaign, self._executor.now())
+            self._computing.poll()
+            command = decide(self._campaign, self._executor.now())
+            if isinstance(command, commands.Close):
+                return self._close(command)
+            self._carry_out(command)
+            self._observer.update(self.status)
+            if self._cancels:
+                return self._close(CANCELLED)
+
+    def _record_changes(self) -> None:
+        """Record a request to stop, and a change of the executor's capacity."""
+        now = self._executor.now()
+        if self._drains and self._campaign.session.phase is Phase.RUNNING:
+            self.recorder.record(events.StopRequested(time=now, reason=StopReason.INTERRUPTED))
+        if self._executor.slots != self._campaign.session.slots:
+            self.recorder.record(events.PlacesChanged(time=now, slots=self._executor.slots))
+
+    def _carry_out(self, command: commands.Command) -> None:
+        now = self._executor.now()
+        match command:
+            case commands.Ask() | commands.Tell() | commands.Begin() | commands.Grow():
+                self._compute(computation_for(command, self._search))
+            case commands.Await():
+                self._await()
+            case commands.Pause():
+                self._pause(command)
+            case commands.Dispatch():
+                self._evaluations.dispatch(command, self._search.pool.candidates)
+            case commands.Finish():
+                picks = [Pick(-1, trial=trial) for trial in command.trials]
+                self.recorder.record(continuation(self._campaign, picks, "finish", now))
+            case commands.RemoveCheckpoints():
+                self._remove_checkpoints(command)
+            case commands.GiveUp():
+                self._evaluations.give_up(command)
+            case commands.Stop():
+                self.recorder.record(events.StopRequested(time=now, reason=command.reason))
+
+    def _await(self) -> None:
+        self._evaluations.commit()
+        is_computing = self._computing.wait_briefly()
+        if not is_computing:
+            self._activity = "evaluating"
+        self._evaluations.receive(0.0 if is_computing else _ATTENTION_SECONDS)
+
+    def _pause(self, command: commands.Pause) -> None:
+        self._evaluations.commit()
+        self._activity = "waiting before retries"
+        self._executor.pause(min(command.seconds, _ATTENTION_SECONDS))
+
+    def _remove_checkpoints(self, command: commands.RemoveCheckpoints) -> None:
+        """Remove checkpoints, after recording their removal. If the process dies before it removes
+        the files, the next session removes them."""
+        self.recorder.record(events.CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
+        self._evaluations.commit()
+        remove_checkpoints(self._problem.trial_folders, command.trials)
+
+    def _remove_saved(self) -> None:
+        """Remove the saved checkpoints that no trial of a population needs any more."""
+        trials = self._problem.trial_folders
+        population = self._campaign.trainings.population
+        if trials is not None and population.saved:
+            queued = (attempt.trial for attempt in self._campaign.backlog)
+            self._evaluations.commit()
+            remove_saved(trials, population.first_needed((*self._campaign.running, *queued)))
+
+    def _compute(self, computation: Computation) -> None:
+        """Record the beginning of a computation and start it.
+
+        Results are in the log before the strategy learns from them, and before the loop waits.
+        """
+        self.recorder.record(events.ComputingBegan(time=self._executor.now(), what=computation.kind))
+        if computation.kind == "refreshing" or not self._computing.is_in_background:
+            self._evaluations.commit()
+        self._activity = computation.activity
+        campaign = self._campaign
+        began = time.perf_counter()
+
+        def run() -> Any:
+            with blas_threads(self._problem.threads):
+                return computation.run(campaign)
+
+        self._computing.start(run, lambda result: self._conclude(computation, result, time.perf_counter() - began))
+
+    def _conclude(self, computation: Computation, result: Any, seconds: float) -> None:
+        now = self._executor.now()
+        recorded, self._search = computation.conclude(result, self._campaign, now, seconds)
+        if computation.kind == "refreshing":
+            self.recorder.measured(Span.REFIT, seconds)
+        for event in recorded:
+            before = len(self._campaign.notes.remarks)
+            self.recorder.record(event)
+            for remark in self._campaign.notes.remarks[before:]:  # that follow from the event
+                _LOGGER.warning("%s", remark)
+        if computation.kind == "refreshing":
+            self._remove_saved()
+
+    def _close(self, command: commands.Close) -> commands.Close:
+        session = self._campaign.session
+        if session.outcome is not None:  # an interrupt while the end was being written
+            self._evaluations.commit()
+            return commands.Close(session.outcome, session.close_reason)
+        now = self._executor.now()
+        idle = idle_seconds(self._campaign, max(0.0, now - self._campaign.clock.last_time))
+        self.recorder.record(
+            events.SessionClosed(time=now, outcome=command.outcome, reason=command.reason, idle_seconds=idle)
+        )
+        self._evaluations.commit()
+        self.recorder.save_snapshot()
+        self._activity = ""
+        self._observer.update(self.status, is_last=True)
+        return command
+
+    def _wait_for_store(self, activity: str) -> None:
+        self._activity = activity

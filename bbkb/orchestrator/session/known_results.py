@@ -1,0 +1,354 @@
+"""Reads the sources of `known_results` when a campaign is created: their values become an event, and
+the best configurations of other runs are evaluated first.
+
+A result is matched to a candidate by the index in the column `arm`, or by its parameters, which
+must all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates
+have equal parameters, the first one is used. The parameter `row` (a table's row index) may be
+missing. Results that match no candidate are dropped and counted.
+"""
+
+import contextlib
+import time
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.objective import Candidates, ObjectiveError
+from bbkb.objectives.parameters import Parameter
+from bbkb.objectives.space import SearchSpace
+from bbkb.objectives.table_file import Cells, Column, as_typed, as_typed_with_gaps, read_cells
+from bbkb.objectives.tabular import ROW
+from bbkb.orchestrator.campaign.events import ExistingTaken
+from bbkb.orchestrator.campaign.goals import ConstraintGoal
+from bbkb.orchestrator.candidates.matching import array_of, match_rows
+from bbkb.orchestrator.errors import RunError, UserError
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.session.portfolio import MOST, Configuration, EarlierRun, portfolio
+from bbkb.orchestrator.session.rules import goals_of
+from bbkb.orchestrator.settings.changes import differences
+from bbkb.orchestrator.settings.from_log import read_recorded
+from bbkb.orchestrator.settings.imported import GivenResults
+from bbkb.orchestrator.settings.known_results import TABLES, BestOf, Known, KnownRun, ResultTable, of_kind
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.spaces import dump_space
+from bbkb.orchestrator.store.runs import Run, open_run
+
+ARM = "arm"
+_AS_RESULTS = (
+    ". In a space with real numbers, write `results: [{parameters: {…}, value: …}]` as the source: these "
+    "configurations become candidates"
+)
+_SHARE = 4  # the configurations of other runs take at most a quarter of the budget
+_EXPECTED = (".prior", ".confidence")  # keys in which the spaces of runs may differ
+
+
+@dataclass(frozen=True)
+class _Results:
+    """`values` (n,) on the user's scale, and the columns (n,) that identify their candidates: `arm`
+    or parameters. `labels` (n,) name the results in messages."""
+
+    source: str
+    columns: Mapping[str, NDArray[np.generic]]
+    values: NDArray[np.float64]
+    labels: Sequence[str]
+
+    def wording(self, index: int) -> str:
+        """Return the row `index` as one line of text, for a message."""
+        text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
+        return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
+
+
+def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None:
+    """Return the known results of a new campaign, matched to `candidates`; None if there are none.
+    A resume reads them from its log.
+
+    Raises UserError if a source cannot be read, a column is missing or wrong, or no result of a
+    source matches a candidate.
+    """
+    direction = settings.objective.direction
+    sources: list[_Results] = []
+    arms: list[NDArray[np.intp]] = []
+    for number, source in enumerate(settings.known_results):
+        if isinstance(source, ResultTable | KnownRun | GivenResults):
+            with _naming(f"known_results.{number}"):
+                sources.append(_read(source, candidates, direction))
+                is_drawn = not candidates.repeats and not isinstance(source, GivenResults)
+                arms.append(_matched(sources[-1], candidates, _AS_RESULTS if is_drawn else ""))
+    return _take(sources, arms, candidates, direction) if sources else None
+
+
+@contextlib.contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """Prefix an error with the key of its source, which leads to the line in the campaign file."""
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(f"{key}: {error}") from error
+
+
+def _read(source: ResultTable | KnownRun | GivenResults, candidates: Candidates, direction: str) -> _Results:
+    match source:
+        case ResultTable():
+            return _read_table(source, candidates)
+        case KnownRun():
+            return _read_run(source, candidates, direction)
+        case GivenResults():
+            return _given(source, candidates)
+
+
+def _given(data: GivenResults, candidates: Candidates) -> _Results:
+    configurations = _without_fixed(data, candidates.columns)
+    parameters = _known_parameters(data.source, configurations, candidates)
+    rows = [{**dict.fromkeys(candidates.columns), **configuration} for configuration in configurations]
+    columns = {name: array_of([row[name] for row in rows]) for name in parameters}
+    values = np.array([result.value for result in data.results], np.float64)
+    return _Results(data.source, columns, values, [f"result {number}" for number in range(len(values))])
+
+
+def _known_parameters(
+    source: str,
+    configurations: Sequence[Mapping[str, object]],
+    candidates: Candidates,
+) -> list[str]:
+    """Return the candidates' parameters that the results contain. Raises UserError if the results
+    contain others, or none."""
+    names = dict.fromkeys(name for configuration in configurations for name in configuration)
+    unknown = [name for name in names if name not in candidates.columns]
+    parameters = [name for name in candidates.columns if name in names]
+    if unknown or not parameters:
+        raise UserError(
+            f"{source} has the parameter {(unknown or ['none'])[0]}, and candidates have "
+            f"{', '.join(candidates.columns)}: rename the parameters of the space as they are there"
+        )
+    return parameters
+
+
+def configurations(known: Known, space: SearchSpace) -> list[Mapping[str, object]]:
+    """Return the distinct configurations of these results that belong to the space, as candidates.
+    The others are counted later. Raises UserError if none of a source belongs to it."""
+    distinct: dict[bytes, Mapping[str, object]] = {}
+    for number, data in enumerate(known):
+        if not isinstance(data, GivenResults):
+            continue
+        given = _without_fixed(data, space.parameters)
+        refusals: list[ObjectiveError] = []
+        for configuration in given:
+            try:
+                distinct.setdefault(space.code_of(configuration).tobytes(), configuration)
+            except ObjectiveError as error:
+                refusals.append(error)
+        if refusals and len(refusals) == len(given):
+            raise UserError(
+                f"known_results.{number}: none of the {len(given)} results of {data.source} belongs to the space "
+                f"(the first: {refusals[0]})"
+            )
+    return list(distinct.values())
+
+
+def _without_fixed(data: GivenResults, parameters: Container[str]) -> list[Mapping[str, object]]:
+    """Return configurations without constant parameters that no candidate has."""
+    values: dict[str, set[object]] = {}
+    for result in data.results:
+        for name, value in result.parameters.items():
+            values.setdefault(name, set()).add(value)
+    fixed = {name for name, different in values.items() if len(different) == 1 and name not in parameters}
+    return [{name: value for name, value in result.parameters.items() if name not in fixed} for result in data.results]
+
+
+def _take(
+    sources: Sequence[_Results],
+    arms: Sequence[NDArray[np.intp]],
+    candidates: Candidates,
+    direction: str,
+) -> ExistingTaken:
+    """Return the results that match candidates: those with `arms` >= 0."""
+    left_out = [
+        results.wording(int(index))
+        for results, matched in zip(sources, arms, strict=True)
+        for index in np.flatnonzero(matched < 0)
+    ]
+    all_arms = np.concatenate(arms)
+    values = np.concatenate([results.values for results in sources])
+    event = ExistingTaken(
+        time=time.time(),
+        source=" and ".join(results.source for results in sources),
+        arms=tuple(all_arms[all_arms >= 0].tolist()),
+        values=tuple(values[all_arms >= 0].tolist()),
+        unmatched=len(left_out),
+        first_unmatched=left_out[0] if left_out else "",
+    )
+    best = event.arms[event.best(1.0 if direction == "maximize" else -1.0)]
+    return replace(event, best_parameters=candidates.parameters(best))
+
+
+def _matched(results: _Results, candidates: Candidates, remedy: str) -> NDArray[np.intp]:
+    """Return the candidate of each result; −1 if none. Raises UserError if none matches."""
+    arms = _arms(results, candidates)
+    if not (arms >= 0).any():
+        raise UserError(
+            f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
+            f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, or the parameters must equal a "
+            f"candidate's{remedy}"
+        )
+    return arms
+
+
+def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Results:
+    """Return the other run's successful evaluations, without its own known results."""
+    run = open_run(Path(source.run)) if source.store is None else Run(Path(source.run), source.store)
+    history = fold(run.events())
+    name = f"run {run.name}"
+    theirs = "maximize" if history.is_maximized else "minimize"
+    if theirs != direction:
+        raise RunError(f"{name} has direction {theirs} and this campaign {direction}: their values cannot be compared")
+    if not history.succeeded:
+        raise RunError(f"{name} has no evaluation that succeeded: start without it, or name another run")
+    rows = sorted(history.succeeded, key=lambda row: row.trial)
+    names = _parameters(name, candidates, [*dict.fromkeys(key for row in rows for key in row.parameters)])
+    columns = {name: array_of([row.parameters.get(name) for row in rows]) for name in names}
+    values = np.array([row.value for row in rows], np.float64)
+    return _Results(name, columns, values, [f"trial {row.trial}" for row in rows])
+
+
+def _read_table(source: ResultTable, candidates: Candidates) -> _Results:
+    path = Path(source.table)
+    reward = source.reward
+    if not path.name.endswith(TABLES):
+        raise UserError(
+            f"table must end in {', '.join(TABLES)}, got {source.table!r}; the folder of a run is {{run: FOLDER}}"
+        )
+    header = f"{path}:1" if path.suffix != ".parquet" else str(path)
+
+    def needed(names: Sequence[str]) -> list[str]:
+        if reward not in names:
+            raise UserError(
+                f"{header}: known results need a column {reward!r} with their values, got the "
+                f"columns {', '.join(names)}; name it in `reward`{did_you_mean(reward, names)}"
+            )
+        is_numbered = ARM in names and ARM not in candidates.columns
+        return [reward, *([ARM] if is_numbered else _parameters(header, candidates, names))]
+
+    try:
+        cells = read_cells(path, needed)
+        columns = {name: _typed(path, name, column, candidates) for name, column in cells.items()}
+    except ObjectiveError as error:
+        raise UserError(f"{error}: fix this table of known results, or name another one") from error
+    values = columns.pop(reward)
+    if values.dtype.kind not in "if":
+        raise UserError(f"{path}: column {reward!r} must be numbers, got {str(values[0])!r}: fix the table")
+    labels = [f"row {number} of the table" for number in range(1, len(values) + 1)]
+    return _Results(str(path), columns, values.astype(np.float64), labels)
+
+
+def _typed(path: Path, name: str, cells: Cells, candidates: Candidates) -> Column:
+    """Return a column; an empty cell means that a conditional parameter does not exist."""
+    if name not in candidates.conditional:
+        return as_typed(path, name, cells)
+    column = as_typed_with_gaps(path, name, cells).tolist()
+    return array_of([None if value != value else value for value in column])
+
+
+def _parameters(place: str, candidates: Candidates, columns: Sequence[str]) -> list[str]:
+    """Return the parameters by which results are matched. Raises UserError if a required parameter
+    is missing."""
+    names = list(candidates.columns)
+    optional = candidates.conditional if len(names) == 1 else {*candidates.conditional, ROW}
+    missing = [name for name in names if name not in columns and name not in optional]
+    if missing:
+        raise UserError(
+            f"{place}: known results must identify their candidates by {ARM} or by every parameter; "
+            f"the columns {', '.join(columns)} lack {', '.join(missing)}"
+        )
+    return [name for name in names if name in columns]
+
+
+def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
+    """Return the candidate of each result (n,), −1 if there is none. Raises UserError for an
+    invalid arm."""
+    if list(results.columns) != [ARM] or ARM in candidates.columns:
+        absent = dict.fromkeys(candidates.conditional, array_of([None] * len(results.values)))
+        return match_rows(candidates.columns, {**absent, **results.columns})
+    arms = results.columns[ARM]
+    wrong = np.flatnonzero(arms != np.rint(arms)) if arms.dtype.kind in "if" else np.array([0])
+    if len(wrong):
+        place = results.labels[int(wrong[0])]
+        raise UserError(
+            f"{results.source}: column {ARM!r} must hold whole numbers, got {str(arms[wrong[0]])!r} in {place}"
+        )
+    numbers = arms.astype(np.float64)
+    return np.where((numbers >= 0) & (numbers < len(candidates)), numbers, -1).astype(np.intp)
+
+
+def with_best_of(settings: Settings) -> Settings:
+    """Return the settings with the best configurations of the runs below `best_of`, if they were
+    not read yet.
+
+    Raises RunError if a run cannot be read, has a different space, or has no result.
+    """
+    known = settings.known_results
+    unread = [number for number, source in enumerate(known) if isinstance(source, BestOf) and source.first is None]
+    if not unread:
+        return settings
+    number = unread[0]
+    (source,) = of_kind(known, BestOf)
+    space = SearchSpace(settings.space, settings.forbid)
+    budget = settings.budget.evaluations
+    constraints = goals_of(settings).constraints
+    runs = []
+    for index, folder in enumerate(source.best_of):
+        with _naming(f"known_results.{number}.best_of.{index}"):
+            runs.append(_read_best(Path(folder), space, constraints))
+    free = max(budget - len(settings.enqueue), 0)
+    first = portfolio(space, runs, min(MOST, max(budget // _SHARE, 1), free))
+    read = (*known[:number], source.model_copy(update={"first": tuple(first)}), *known[number + 1 :])
+    return settings.model_copy(update={"known_results": read})
+
+
+def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal]) -> EarlierRun:
+    """Return the results of a run whose configurations belong to `space`, except those that violate
+    one of the run's `constraints`."""
+    run = open_run(folder)
+    history = fold(run.events())
+    _check_space(run.name, read_recorded(history.created.settings).space, space)
+    metric = history.goals.objectives[0].metric
+    allowed: list[Configuration] = []
+    rewards: list[float] = []
+    for row in history.succeeded:
+        if row.value is None or _violates({**row.metrics, metric: row.value}, constraints):
+            continue
+        configuration = {name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}
+        with contextlib.suppress(ObjectiveError):  # a clause of `space` forbids it
+            space.code_of(configuration)
+            allowed.append(configuration)
+            rewards.append(history.sign * row.value)
+    if not allowed:
+        within = " that satisfies the constraints" if constraints else ""
+        raise RunError(f"run {run.name} has no result of an allowed configuration{within}: leave it out")
+    return EarlierRun(run.name, allowed, rewards)
+
+
+def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace) -> None:
+    """Raise RunError if the run `name` has a different space than `space`, apart from priors."""
+    changes = differences(dump_space(theirs), dump_space(space.parameters))
+    different = [change for change in changes if not change.key.endswith(_EXPECTED)]
+    if different:
+        listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
+        ending = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
+        raise RunError(
+            f"run {name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
+            "search the same space"
+        )
+
+
+def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal]) -> bool:
+    """Return whether a result is known to violate a constraint. A constraint on a metric that the
+    run did not record is ignored."""
+    return any(
+        constraint.metric in metrics and constraint.margin(metrics[constraint.metric]) < 0.0
+        for constraint in constraints
+    )

@@ -1,0 +1,240 @@
+"""Creates runs and opens sessions: claims the campaign, rebuilds its state, starts the executor."""
+
+import hashlib
+import json
+import logging
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from bbkb.objectives.objective import Candidates
+from bbkb.orchestrator import logs
+from bbkb.orchestrator.bandit.blas import blas_threads
+from bbkb.orchestrator.bandit.strategy import Pick
+from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, SessionOpened
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.session.build import Parts, build
+from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.session.executors import MAKE, Request, unenforced_limits
+from bbkb.orchestrator.session.notify import notifications
+from bbkb.orchestrator.session.outcome_events import trials_of_picks
+from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs
+from bbkb.orchestrator.session.problem import Problem, Progress, replay
+from bbkb.orchestrator.session.rules import rules_of
+from bbkb.orchestrator.session.training import remark_on_reports, with_training
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store import runs
+from bbkb.orchestrator.store.damage import record_sessions
+from bbkb.orchestrator.store.event_store import EventStore, Writer
+from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
+from bbkb.orchestrator.store.runs import Run, write_settings
+from bbkb.workers.executor import Executor
+
+if TYPE_CHECKING:
+    from bbkb.workers.on_ray.allocation import Allocation
+
+_LOGGER = logging.getLogger("bbkb.session")
+
+
+def create_run(settings: Settings, parts: Parts, existing: ExistingTaken | None = None) -> Run:
+    """Return the folder of a new run, whose log contains the first events. `existing` is the result
+    of `known_results.existing`.
+
+    Raises RunError or StoreError as `store.runs.create` does.
+    """
+    events = first_events(settings, parts, existing)
+    return runs.create(settings, events, began=shlex.join(sys.argv))
+
+
+def first_events(
+    settings: Settings, parts: Parts, existing: ExistingTaken | None = None
+) -> list[Event]:  # fmt: skip
+    """Return the first events of a log: the creation of the campaign, the `existing` results, and
+    the choice of the enqueued arms."""
+    candidates = parts.problem.candidates
+    created = CampaignCreated(
+        time=time.time(),
+        name=settings.name,
+        seed=settings.seed,
+        arms=len(candidates),
+        candidates_digest=_digest(candidates),
+        objective=parts.description,
+        optimum=parts.optimum(settings.objective.direction == "maximize"),
+        settings=settings.resolved(),
+        rules=rules_of(settings),
+    )
+    events: list[Event] = [created] if existing is None else [created, existing]
+    if parts.enqueued:
+        picks = [Pick(arm) for arm in parts.enqueued]
+        chosen = BatchChosen(
+            time=created.time,
+            round=0,
+            picks=trials_of_picks(picks, CampaignState(), candidates),
+            reason="enqueued in the campaign file",
+            seconds=0.0,
+            limit=len(picks),
+            is_enqueued=True,
+        )
+        events.append(chosen)
+    return events
+
+
+def _digest(candidates: Candidates) -> str:
+    sha = hashlib.sha256(candidates.features.reshape(-1).data)  # avoids a copy of all candidates
+    for name, column in candidates.columns.items():
+        sha.update(name.encode())
+        sha.update(column.tobytes() if column.dtype != object else repr(column.tolist()).encode())
+    return sha.hexdigest()
+
+
+@dataclass(frozen=True)
+class OpenSession:
+    """A driver that holds the campaign's claim, and the first event of its session."""
+
+    driver: Driver
+    opened: SessionOpened
+    heartbeat: Heartbeat
+    held: ExitStack  # the resources to release at its end
+
+    def run(self) -> Close:
+        """Work until the session ends; see `Driver.run`."""
+        with self.held:
+            self.heartbeat.pass_stop_requests_to(self.driver.stop)
+            return self.driver.run(self.opened)
+
+
+def open_session(
+    run: Run,
+    settings: Settings,
+    observe: Callable[[Status], None] | None = None,
+    show_seconds: float = 0.0,
+    parts: Parts | None = None,
+    allocation: "Allocation | None" = None,
+    me: Identity | None = None,
+) -> OpenSession:
+    """Claim the campaign in `run` for a session with `settings`, rebuild its state from the log,
+    and prepare workers.
+
+    The settings are part of the claim. `campaign.yaml` is written after the claim has succeeded,
+    and is not read here. `observe` receives a snapshot after a turn of the loop, at most one in
+    `show_seconds`. `parts` is the result of `build` for these settings if it is known; `allocation`
+    has workers that Ray has already started for them; `me` is the holder of the
+    claim (this process if None).
+
+    Raises HeldError if another process runs the campaign, RunError if the candidates differ from
+    those in the log or the folders of the trials cannot be created, UserError if the executor can never
+    provide a worker, and StoreError and ObjectiveError as the store and the objective do.
+    """
+    parts = parts or build(settings)
+    # released immediately if a statement below raises, otherwise at the end of the session
+    with ExitStack() as resources:
+        resources.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
+        store = resources.enter_context(run.store())
+        is_begun = store.holding(run.name).epoch > 0
+        settings = with_training(settings, parts.training_objective, is_begun)
+        # the previous holder may be on another machine
+        if settings.workers.trial_folders and run.folder.is_dir():
+            check_trial_folders(run)
+        me = me or Identity.of_this_process()
+        writer = take(store, run.name, me=me, settings=json.dumps(settings.resolved()))
+        _log_remarks(settings, parts)
+        _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, me)
+        # the following steps may take longer than a lease lasts without a heartbeat
+        heartbeat = Heartbeat(writer)
+        heartbeat.start()
+        resources.callback(heartbeat.end)
+        if run.folder.is_dir():
+            write_settings(run, settings)
+            record_sessions(run, writer.epoch)
+        problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
+        progress = _replay(run, store, parts, problem, settings)
+        request = Request(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
+        executor = MAKE[settings.workers.executor](request)
+        opened = _opening(progress, executor, writer, settings)
+        traits = settings.workers.traits
+        driver = Driver(
+            problem=problem,
+            progress=progress,
+            writer=writer,
+            executor=executor,
+            observe=observe,
+            computes_in_background=not (traits.one_at_a_time or traits.in_virtual_time),
+            show_seconds=show_seconds,
+        )
+        driver.recorder.heard = resources.enter_context(notifications(settings.notify, run, driver.status))
+        return OpenSession(driver, opened, heartbeat, resources.pop_all())
+
+
+def _log_remarks(settings: Settings, parts: Parts) -> None:
+    """Log remarks about the candidates, the executor and the reports."""
+    reports = remark_on_reports(settings, parts.training_objective)
+    for remark in (parts.problem.candidates.remark, unenforced_limits(settings), reports):
+        if remark:
+            _LOGGER.warning("%s", remark)
+
+
+def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
+    """Return the problem with folders for its trials if the settings request them, and with their
+    output if this machine has the run's folder."""
+    outputs = prepare_outputs(run) if run.folder.is_dir() else None
+    folders = run.trials if settings.workers.trial_folders else None
+    return replace(problem, trial_folders=folders, outputs=outputs)
+
+
+def _place_arms(problem: Problem, settings: Settings, resources: ExitStack) -> Problem:
+    """Return the problem with its candidates in this process or divided among Ray actors."""
+    if settings.computing.shards == 1:
+        return problem
+    # imported here so that campaigns without Ray do not load it
+    from bbkb.orchestrator.candidates.shards import ShardedArms
+
+    features = problem.candidates.features
+    sharded = ShardedArms.start(features, settings.computing.shards, settings.computing.threads)
+    resources.callback(sharded.close)
+    return replace(problem, sharded_arms=sharded)
+
+
+def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
+    """Return both states, rebuilt from a log of the same candidates and the same objective."""
+    created, events = run.stream(store)
+    _check_unchanged(run, parts, created)
+    with blas_threads(problem.threads):
+        return replay(problem, chain((created,), events))
+
+
+def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
+    """Return the session's first event, with the trials that workers still hold from an earlier
+    session."""
+    adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
+    return SessionOpened(
+        time=executor.now(),
+        epoch=writer.epoch,
+        executor=settings.workers.executor,
+        slots=executor.slots,
+        settings=settings.resolved(),
+        rules=rules_of(settings, executor.slots),
+        adopted=tuple(sorted(adopted)),
+    )
+
+
+def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
+    """Raise RunError if candidates or objective differ from those in the log, because the results
+    would belong to another problem."""
+    if created.candidates_digest != _digest(parts.problem.candidates):
+        raise RunError(
+            f"the candidates of {run.folder} differ from those at its start: its table or data folder has changed; "
+            f"restore the old file, or start a new run"
+        )
+    if created.objective != parts.description:
+        raise RunError(
+            f"the objective of {run.folder} was {created.objective!r} and is {parts.description!r} now: restore its "
+            f"data, or start a new run"
+        )

@@ -1,0 +1,94 @@
+"""Turns outcomes of attempts and picks of the strategy into events."""
+
+import math
+from collections.abc import Sequence
+from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
+from typing import Any
+
+from bbkb.objectives.objective import Candidates
+from bbkb.orchestrator.bandit.strategy import Pick
+from bbkb.orchestrator.campaign.attempts import place_between
+from bbkb.orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
+from bbkb.orchestrator.campaign.same_fields import same_fields
+from bbkb.orchestrator.campaign.state import CampaignState, is_final, knows_remark
+from bbkb.orchestrator.campaign.trainings.population import Copied
+from bbkb.orchestrator.session.reports import RecordedReports
+from bbkb.workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, Success
+
+
+def event_of(
+    outcome: Outcome, campaign: CampaignState, reports: RecordedReports, now: float, cause: str = ""
+) -> AttemptEnded:
+    """Return the event that records `outcome`, which the campaign must expect.
+
+    `campaign` is the state before the outcome; it decides whether a failure is final and which
+    remarks are new. `reports` discards the attempt. `now` is the executor's time in seconds, and
+    `cause` the reason if the campaign stopped the attempt.
+    """
+    started, finished = place_between(outcome.started, outcome.finished, campaign.running[outcome.trial].since, now)
+    times = {"time": now, "started": started, "finished": finished}
+    match outcome:
+        # the objective may have modified the worker process, which makes its check unreliable
+        case Success() if not isfinite(outcome.value):
+            message = f"value must be a finite number, got {outcome.value}"
+            kind = FailureKind.INVALID_VALUE
+            reports.forget(outcome)
+            return _event(TrialFailed, outcome, **times, failure=kind.value, message=message, is_final=True)
+        case Stopped():
+            further = _further_reports(reports.take_rest(outcome, campaign.trainings))
+            return _event(TrialStopped, outcome, **times, **further, cause=str(cause))
+        case Success():
+            further = _further_reports(reports.take_rest(outcome, campaign.trainings))
+            remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
+            return _event(TrialSucceeded, outcome, **times, **further, remark=remark)
+        case Failure():
+            reports.forget(outcome)
+            final = is_final(campaign, outcome)
+            return _event(TrialFailed, outcome, **times, failure=outcome.kind.value, is_final=final)
+
+
+def _event(kind: type[AttemptEnded], outcome: Outcome, **others: Any) -> AttemptEnded:
+    shared = same_fields(outcome, kind)
+    shared.pop("kind", None)  # a failure's kind is `failure` in its event
+    return kind(**{**shared, **others})
+
+
+def _further_reports(reports: Sequence[Reported]) -> dict[str, Any]:
+    """Return the event fields for reports that arrived with an outcome."""
+    return {
+        "reports": tuple(reported[:2] for reported in reports),
+        "report_metrics": tuple((reported.step, dict(reported.metrics)) for reported in reports if reported.metrics),
+    }
+
+
+def trials_of_picks(
+    picks: Sequence[Pick], campaign: CampaignState, candidates: Candidates
+) -> tuple[PickedTrial, ...]:  # fmt: skip
+    """Return the trials of a batch with the next indices of `campaign`, and with their parameters,
+    reasons and origins."""
+    return tuple(
+        PickedTrial(
+            trial=trial,
+            arm=pick.arm,
+            parameters=candidates.parameters(pick.arm),
+            mean=number_or_none(pick.mean),
+            width=number_or_none(pick.width),
+            variance=number_or_none(pick.variance),
+            reason=pick.reason,
+            copied=_origin(pick, campaign),
+        )
+        for trial, pick in enumerate(picks, start=campaign.totals.chosen)
+    )
+
+
+def _origin(pick: Pick, campaign: CampaignState) -> Copied | None:
+    """Return the checkpoint that the new trial of `pick` copies, which is the parent's newest."""
+    if pick.parent is None or pick.replaces is None:
+        return None
+    step, _ = campaign.trainings.population.saved[pick.parent]
+    return Copied(trial=pick.parent, step=step, replaces=pick.replaces)
+
+
+def number_or_none(number: float) -> float | None:
+    """Return `number`, or None if it is NaN."""
+    return None if math.isnan(number) else number

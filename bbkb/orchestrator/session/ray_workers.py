@@ -1,0 +1,69 @@
+"""Converts the section `workers` for the Ray executor: the placement of evaluations and the initial
+workers."""
+
+import sys
+
+from bbkb.objectives.objective import HasPreparation
+from bbkb.orchestrator.session.resources import Resources, limits_of
+from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.worker_sections import WorkerSettings
+from bbkb.workers.on_ray.allocation import FirstWorkers
+from bbkb.workers.on_ray.crews import Crew
+from bbkb.workers.on_ray.places import Placement
+
+
+def placement_of(settings: Settings, campaign: str, resources: Resources | None) -> Placement:
+    """Return the placement for the evaluations of the run `campaign`.
+
+    `resources` are the resources of each trial, if the trials differ. Raises ExecutorError if
+    evaluations need Ray Train and it is not installed.
+    """
+    workers = settings.workers
+    return Placement(
+        campaign=campaign,
+        label=f"evaluate:{settings.name}",
+        kind="actor" if workers.is_gang else workers.kind,
+        cpus=workers.cpus,
+        gpus=workers.gpus,
+        keep_seconds=workers.keep_hours * 3600.0,
+        machines=workers.machines,
+        is_spread=workers.is_spread,
+        crew=_crew_of(workers, campaign),
+        limits=limits_of(settings),
+        largest=None if resources is None else resources.largest,
+    )
+
+
+def first_workers(settings: Settings, campaign: str, cores: int | None = None) -> FirstWorkers | None:
+    """Return the workers that start before there are attempts for them.
+
+    `cores` are those of this machine if all workers run on it: the coordinator starts on one of
+    them, and more processes would delay it. The other workers start with their attempts.
+
+    None if evaluations are Ray tasks (Ray keeps processes ready for them), if parameters determine
+    the resources of a trial, or if an evaluation takes several machines.
+    """
+    workers = settings.workers
+    objective = settings.objective.options
+    if workers.kind == "task" or workers.is_gang or workers.sized_by:
+        return None
+    return FirstWorkers(
+        count=min(workers.count, settings.budget.evaluations, max(1, (cores or sys.maxsize) - 1)),
+        slots=workers.count,
+        placement=placement_of(settings, campaign, None),
+        objective=objective if isinstance(objective, HasPreparation) else None,
+    )
+
+
+def _crew_of(workers: WorkerSettings, campaign: str) -> Crew:
+    """Return the set of processes that an evaluation needs. Only a campaign with several imports
+    `bbkb.workers.gangs`."""
+    if workers.ray_train:
+        from bbkb.workers.gangs.trainers import TrainerCrew
+
+        return TrainerCrew()
+    if workers.is_gang:
+        from bbkb.workers.gangs.ranks import RankCrew
+
+        return RankCrew(campaign)
+    return Crew()

@@ -1,0 +1,310 @@
+"""The mistakes in a campaign file, in plain words.
+
+pydantic finds the mistakes. This module converts them to predicates about a dotted path ("must be >
+0, got -1"), without class names, links, or one line for every member of a union. The checks of this
+project have messages of the same form: `failure` creates the exception for a pydantic validator, so
+that one pass over the file finds all mistakes.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from bbkb.objectives.keywords import did_you_mean, meaning, nearest, suggestion
+from bbkb.orchestrator.credentials import redact
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.file import Document, Keys, dotted_key
+
+CUSTOM = "bbkb"  # pydantic's type for an error whose context contains a `Refusal`
+
+# pydantic's error types → the rule; {…} is filled in from the error's context
+_RULES = {
+    "missing": "is required",
+    "greater_than": "must be > {gt:.12g}",
+    "greater_than_equal": "must be >= {ge:.12g}",
+    "less_than": "must be < {lt:.12g}",
+    "less_than_equal": "must be <= {le:.12g}",
+    "multiple_of": "must be a multiple of {multiple_of:.12g}",
+    "finite_number": "must be a finite number",
+    "int_from_float": "must be a whole number",
+    "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
+    "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} characters",
+    **dict.fromkeys(
+        ("model_type", "model_attributes_type", "dict_type", "mapping_type", "dataclass_type", "dataclass_exact_type"),
+        "must be a mapping",
+    ),
+    **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+}
+_NAMED_KEYS = 4  # of a section, listed in a message
+_TYPES = {"int": "a whole number", "float": "a number", "string": "text", "bool": "true or false", "none": "null"}
+# a duration as text, such as 10m → its unit in seconds
+_DURATION = re.compile(r"^\s*([0-9.]+)\s*(s|sec|m|min|h|d)\w*\s*$")
+_SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0}
+# the ending of a key that holds a duration → its unit in seconds
+_UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
+_QUOTED = re.compile("'([^']*)'")
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A mistake in the settings."""
+
+    keys: Keys  # the path of the value
+    rule: str  # a predicate that follows the place, or a sentence after `: `
+    got: str = ""  # the rejected value; empty if the rule does not need it
+    meant: Keys = ()  # of an unknown key: the path of the key that was probably meant
+
+    def __str__(self) -> str:
+        got = f", got {self.got}" if self.got else ""
+        return f"{dotted_key(self.keys)}{'' if self.rule.startswith(':') else ' '}{self.rule}{got}"
+
+    def below(self, *keys: str | int) -> "Refusal":
+        """Return the same mistake, with `keys` before its own keys."""
+        return replace(self, keys=(*keys, *self.keys), meant=self.meant and (*keys, *self.meant))
+
+
+def failure(problems: Iterable[Refusal]) -> ValidationError:
+    """Return the exception for a validator; pydantic adds its position to each path."""
+    return ValidationError.from_exception_data(
+        "campaign",
+        [
+            InitErrorDetails(
+                type=PydanticCustomError(CUSTOM, "{problem}", {"problem": problem}),
+                loc=problem.keys,
+                input=None,
+            )
+            for problem in problems
+        ],
+    )
+
+
+def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
+    """Return the mistakes in `tree` that pydantic found. `model` defines the valid keys."""
+    candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
+    problems = _without_union_noise(candidates)
+    # a misspelled key is not reported as missing, too
+    suggested = {each.meant[: depth + 1] for each in problems for depth in range(len(each.meant))}
+    return [each for each in problems if each.rule != "is required" or each.keys not in suggested]
+
+
+def config_error(document: Document, problems: Iterable[Refusal]) -> ConfigError:
+    """Return one line for each mistake, with its place, in the order of the file."""
+    order = {place: index for index, place in enumerate(document.places.values())}
+    ordered = sorted(problems, key=lambda problem: order.get(document.place(problem.keys), -1))
+    lines = [f"{document.place(problem.keys)}: {problem}" for problem in ordered]
+    return ConfigError("\n".join(dict.fromkeys(lines)))
+
+
+def align(keys: Keys, message: str, value: object = None) -> Refusal:
+    """Return the problem at `keys` from a message that has its own path (`kernel.x must be …`)."""
+    subject, _, rule = message.partition(" ")
+    path: Keys = tuple(subject.rstrip(":").split("."))
+    rule = f": {rule}" if subject.endswith(":") else rule
+    if isinstance(value, Mapping) and path[0] in value:
+        return Refusal(keys + path, rule)
+    if path[0] in keys:
+        start = len(keys) - 1 - keys[::-1].index(path[0])
+        return Refusal(keys[:start] + path, rule)
+    return Refusal(keys, f": {message}")
+
+
+def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
+    """Return the problem of an unknown key, with a similar one or, if known, all valid ones."""
+    if key == "type" and "low" in choices:
+        return Refusal((key,), "is not a known key; leave it out, or write integer: true")
+    section, dot, rest = str(key).partition(".")
+    if dot and section in choices:
+        rule = f"is not a known key; write {section}: {{{rest}: …}}"
+        return Refusal((key,), rule, meant=(section, rest))
+    meant = nearest(str(key), choices)
+    hint = f"; {suggestion(str(key), choices)}" if choices else ""
+    return Refusal((key,), f"is not a known key{hint}", meant=(meant,) if meant else ())
+
+
+def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
+    """Return the problem of an unknown key, which may belong to a section if it is at the top.
+    `loc` is pydantic's path of the key, with the names of the members of unions; `keys` is the path
+    in the file."""
+    key = str(keys[-1])
+    sections = _sections_at(model, keys[:-1])
+    chosen = [section for section in sections if _selector(section)[1] in loc] or sections
+    existing = _names_in(chosen)
+    if len(keys) == 1 and (meant := _in_section(key, model)):
+        return Refusal(keys, f"is not a known key; did you mean {'.'.join(meant)!r}?", meant=meant)
+    owners = [_selector(section) for section in sections if key in _names_in([section])]
+    if owners and all(name for name, _ in owners):
+        return Refusal(keys, f"needs {' or '.join(map(': '.join, owners))}")
+    return unknown_key(key, existing).below(*keys[:-1])
+
+
+def _in_section(key: str, model: type[BaseModel] | None) -> tuple[str, ...]:
+    """Return the path of the key in a section that `key` means, such as budget, hours for `time`, or
+    else of the same key, unless a section has this meaning; empty if there is none."""
+    fields = {} if model is None else model.model_fields
+    sections = {
+        name: _names_in(_models_in(field.annotation))
+        for name, field in fields.items()
+        if get_origin(field.annotation) is not tuple
+    }
+    for section, names in sections.items():
+        if name := meaning(key, names):
+            return section, name
+    if meaning(key, list(fields)):
+        return ()
+    return next(((section, key) for section, names in sections.items() if key in names), ())
+
+
+def _duration_hint(key: str, value: object) -> str:
+    """Return `; write 600` for the value `10m` of a key such as `timeout_seconds`."""
+    unit = next((seconds for ending, seconds in _UNITS.items() if key.endswith(ending)), None)
+    duration = _DURATION.match(value) if isinstance(value, str) else None
+    if unit is None or duration is None:
+        return ""
+    number, name = duration.groups()
+    try:
+        return f"; write {float(number) * _SECONDS[name] / unit:.6g}"
+    except ValueError:  # such as 1.2.3h
+        return ""
+
+
+def excerpt(value: object) -> str:
+    """Return a value as written in a file, cut at 60 characters."""
+    text = redact(json.dumps(value, ensure_ascii=False, default=repr))
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+# a problem, and the path of the union whose members pydantic tried, if there is one
+_Found = tuple[Refusal, Keys | None]
+
+
+def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
+    kind = details["type"]
+    ctx = details.get("ctx", {})
+    keys, union = _place_in_file(details["loc"], tree, kind)
+    if kind == CUSTOM:
+        # the complete path in a dataclass's message is only known now
+        problem: Refusal = ctx["problem"]
+        if problem.rule.startswith(": "):
+            return align(keys, problem.rule[2:]), None
+        return problem.below(*keys[: len(keys) - len(problem.keys)]), None
+    if kind in ("value_error", "assertion_error"):
+        return align(keys, str(ctx["error"]), details["input"]), union
+    if kind in ("union_tag_invalid", "union_tag_not_found"):
+        return _wrong_tag(keys, ctx), None
+    if kind in _UNKNOWN:
+        return _unknown(details["loc"], keys, model), union
+    got = "" if kind == "missing" else excerpt(details["input"])
+    if keys and kind in ("float_type", "float_parsing", "int_type"):
+        got += _duration_hint(str(keys[-1]), details["input"])
+    if kind == "literal_error":
+        got += did_you_mean(str(details["input"]), _QUOTED.findall(ctx["expected"]))
+    rule = _rule(kind, details["msg"], ctx)
+    existing = _names_in(_sections_at(model, keys))
+    if kind in ("model_type", "model_attributes_type") and existing:
+        ending = ["…"] * (len(existing) > _NAMED_KEYS)
+        rule += f" with keys such as {', '.join([*existing[:_NAMED_KEYS], *ending])}"
+    return Refusal(keys, rule, got), union
+
+
+def _wrong_tag(keys: Keys, ctx: Mapping[str, Any]) -> Refusal:
+    """Return the problem of a section whose key, such as `rule`, selects no member of a union."""
+    key = ctx["discriminator"].strip("'")
+    if "tag" not in ctx:
+        return Refusal((*keys, key), "is required")
+    *first, last = map(repr, _QUOTED.findall(ctx["expected_tags"]))
+    return Refusal((*keys, key), f"must be {', '.join(first)} or {last}", excerpt(ctx["tag"]))
+
+
+def _rule(kind: str, message: str, ctx: Mapping[str, Any]) -> str:
+    if kind in _RULES:
+        return _RULES[kind].format_map(ctx)
+    family = kind.partition("_")[0]
+    if family in _TYPES and kind.endswith(("_type", "_parsing", "_parsing_size")):
+        return f"must be {_TYPES[family]}"
+    return re.sub(r"^(Input|Value|String) should", "must", message)
+
+
+def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
+    """Return the part of `loc` that is written in the file, without the names of a union's
+    members."""
+    keys: list[str | int] = []
+    union: Keys | None = None
+    for depth, part in enumerate(loc):
+        if _has(tree, part):
+            tree = tree[part]
+        elif kind != CUSTOM and not (kind == "missing" and depth == len(loc) - 1):
+            union = tuple(keys) if union is None else union
+            continue
+        keys.append(part)
+    return tuple(keys), union
+
+
+def _has(tree: object, part: str | int) -> bool:
+    if isinstance(tree, Mapping):
+        return part in tree
+    return isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int) and part < len(tree)
+
+
+def _sections_at(model: type[BaseModel] | None, keys: Keys) -> list[type[BaseModel]]:
+    """List the possible sections at `keys`. A number in `keys` is an index in a list."""
+    models = [model] if model else []
+    for key in keys:
+        if isinstance(key, str):
+            fields = [model.model_fields[key] for model in models if key in model.model_fields]
+            models = [section for field in fields for section in _models_in(field.annotation)]
+    return models
+
+
+def _names_in(sections: Iterable[type[BaseModel]]) -> list[str]:
+    """List the keys of `sections` as they are written in a file."""
+    fields = [field for section in sections for field in section.model_fields.items()]
+    return list(dict.fromkeys(field.alias or name for name, field in fields))
+
+
+def _selector(section: type[BaseModel]) -> tuple[str, str]:
+    """Return the key, such as `rule`, and its only value that select a section of a union.
+
+    Without such a key, return an empty text and the tag of a source of known results.
+    """
+    for name, field in section.model_fields.items():
+        match get_args(field.annotation):
+            case (str(value),) if get_origin(field.annotation) is Literal:
+                return name, value
+    return "", next((f"a {name}" for name, field in section.model_fields.items() if field.is_required()), "")
+
+
+def _models_in(annotation: object) -> list[type[BaseModel]]:
+    """List the sections in a field's type, such as `Section | None` or `tuple[Section, ...]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for member in get_args(annotation) for model in _models_in(member)]
+
+
+def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:
+    """Keep only the mistakes of the union's member that was validated furthest. Members that got
+    equally far become `must be A or B`."""
+    problems: dict[tuple[Keys, str | None], Refusal] = {}
+    for problem, union in candidates:
+        rivals = [rival.keys for rival, other in candidates if union is not None and other == union]
+        if rivals and len(problem.keys) < max(map(len, rivals)):
+            continue
+        key = (problem.keys, problem.rule if union is None else None)
+        problems[key] = _either(problems[key], problem) if key in problems else problem
+    return list(problems.values())
+
+
+def _either(first: Refusal, second: Refusal) -> Refusal:
+    alternative = second.rule.removeprefix("must be ")
+    if alternative == second.rule or alternative in first.rule:
+        return first
+    return Refusal(first.keys, f"{first.rule} or {alternative}", first.got)

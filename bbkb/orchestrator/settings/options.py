@@ -1,0 +1,190 @@
+"""Frozen dataclasses built from the mappings of a campaign file: the options of an objective and,
+with `strategies`, of a strategy.
+
+For a field that may be one of several dataclasses (`kernel`, `warm_start`), the mapping's `name`
+selects one before pydantic validates it, so that messages concern the intended one.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError
+
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.external import PythonCallable
+from bbkb.objectives.names import ObjectiveOptions, ReadsFiles, find_objective
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.pickled import PickledFunction
+from bbkb.orchestrator.settings.file import Plain, Tree
+from bbkb.orchestrator.settings.mistakes import Refusal, describe, excerpt, failure, unknown_key
+
+# objectives that are defined in the campaign file
+External = PythonCallable | ShellCommand | PickledFunction
+AnyObjective = ObjectiveOptions | External
+
+# key in the file → class, the field that holds the key's value, and fields that name folders with
+# their defaults
+EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = {
+    "callable": (PythonCallable, "path", {"search_paths": lambda: [".", str(Path.cwd())]}),
+    "command": (ShellCommand, "command", {"working_directory": lambda: "."}),
+    "function": (PickledFunction, "path", {}),
+}
+OBJECTIVE_KEYS = ("name", *EXTERNAL)
+
+
+@functools.cache
+def adapter(cls: type) -> TypeAdapter[Any]:
+    """Return pydantic's adapter for a dataclass. Raises ValidationError if a campaign file cannot
+    express the values of a field."""
+    try:
+        return TypeAdapter(cls)
+    except PydanticSchemaGenerationError as error:
+        raise failure(_unwritable_fields(cls)) from error
+
+
+def _unwritable_fields(cls: type) -> list[Refusal]:
+    """Return a problem for each field whose type has no plain values."""
+    hints = get_type_hints(cls, include_extras=True)
+    problems = []
+    for field in dataclasses.fields(cls):
+        try:
+            TypeAdapter(hints[field.name])
+        except PydanticSchemaGenerationError:
+            kind = getattr(hints[field.name], "__name__", hints[field.name])
+            rule = f"is a field of {cls.__name__} with a type that no campaign file has, {kind}"
+            remedy = "take plain values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
+            problems.append(Refusal((field.name,), f"{rule}; {remedy}"))
+    return problems
+
+
+def dump(options: object) -> Plain:
+    """Return a dataclass as plain values with defaults; `build` reads them."""
+    cls: type = type(options)
+    dumped: Plain = adapter(cls).dump_python(options, mode="json")
+    return dumped
+
+
+def build(cls: type, options: Tree) -> Any:
+    """Return `cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
+    whole = adapter(cls)
+    hints = get_type_hints(cls, include_extras=True)
+    names = [field.name for field in dataclasses.fields(cls) if field.init]
+    problems = [unknown_key(key, names) for key in options if key not in names]
+    values: Plain = {}
+    for key in filter(options.__contains__, names):
+        try:
+            values[key] = _build_value(hints[key], options[key])
+        except ValidationError as error:
+            problems += [problem.below(key) for problem in describe(error, options[key])]
+    try:
+        instance = whole.validate_python(values)
+    except ValidationError as error:
+        # a part that could not be built is missing; its mistake has already been reported
+        named = set(options) - set(values)
+        problems += [
+            problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in named}
+        ]
+    except ObjectiveError as error:
+        raise ValueError(str(error)) from error
+    if problems:
+        raise failure(problems)
+    return instance
+
+
+def find_options(name: str) -> type[ObjectiveOptions]:
+    """Return the options class of a listed objective. Raises ValueError, as validators may."""
+    try:
+        return find_objective(name)
+    except ObjectiveError as error:
+        raise ValueError(str(error)) from error
+
+
+def build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
+    """Return the dataclass of `objective.<key>: value` and options; folders below `folder`."""
+    if key == "name":
+        named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
+        return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
+    cls, field, places = EXTERNAL[key]
+    values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
+    if field in values:
+        raise failure([Refusal((field,), f"is not an option; write it as objective.{key}")])
+    defaults = {name: default() for name, default in places.items() if values.get(name) is None}
+    located = {name: join(folder, place) for name, place in values.items() if name in places}
+    for name, place in defaults.items():
+        default = join(folder, place)
+        located[name] = list(dict.fromkeys(default)) if isinstance(default, list) else default
+    external: External = build(cls, {**values, **located, field: value})
+    return external
+
+
+def dump_objective(options: object) -> Plain:
+    """Return the mapping of options that `build_objective` turns into `options`; empty for None."""
+    fields = {} if options is None else dump(options)
+    for cls, field, _ in EXTERNAL.values():
+        if isinstance(options, cls):
+            del fields[field]
+    return fields
+
+
+def alternatives(annotation: object) -> dict[str, type]:
+    """Return the dataclasses of a union, by their `name`; empty for any other annotation."""
+    classes = [member for member in _members(annotation) if isinstance(member, type)]
+    return {name: member for member in classes for name in _names(member)}
+
+
+def _members(annotation: object) -> tuple[object, ...]:
+    while get_origin(annotation) is Annotated:
+        annotation = get_args(annotation)[0]
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def join(folder: Path, place: object) -> object:
+    """Return the path below `folder`, or each path of a list; other values unchanged."""
+    if isinstance(place, list | tuple):
+        return [join(folder, path) for path in place]
+    return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
+
+
+def _names(member: object) -> tuple[str, ...]:
+    if not (isinstance(member, type) and dataclasses.is_dataclass(member)):
+        return ()
+    hint = get_type_hints(member).get("name")
+    return get_args(hint) if get_origin(hint) is Literal else ()
+
+
+def _build_value(annotation: object, value: object) -> object:
+    choices = alternatives(annotation)
+    if choices:
+        return _build_named(choices, value)
+    members = [member for member in _members(annotation) if member is not NoneType]
+    if isinstance(value, Mapping) and len(members) == 1 and dataclasses.is_dataclass(members[0]):
+        return build(cast(type, members[0]), value)  # such as `Model | None`
+    return value
+
+
+def _build_named(choices: Mapping[str, type], value: object) -> object:
+    if isinstance(value, str):
+        example = value if value in choices else next(iter(choices))
+        raise failure([Refusal((), f"must be a mapping such as {{name: {example}}}", excerpt(value))])
+    if not isinstance(value, Mapping):
+        return value
+    listed = ", ".join(choices)
+    if "name" not in value:
+        raise failure([Refusal(("name",), f"is required: one of {listed}")])
+    name = value["name"]
+    if not isinstance(name, str) or name not in choices:
+        raise failure([Refusal(("name",), f"must be one of {listed}", excerpt(name))])
+    return build(choices[name], value)
+
+
+def as_mapping(options: object, example: str) -> Plain:
+    """Return `options` as a dict. Raises ValidationError, with `example` in the message, if it is
+    not a mapping."""
+    if not isinstance(options, Mapping):
+        raise failure([Refusal((), f"must be a mapping such as {example}", excerpt(options))])
+    return dict(options)

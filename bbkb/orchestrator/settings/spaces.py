@@ -1,0 +1,279 @@
+"""The search space of a campaign file: `space`, `forbid` and `enqueue`."""
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+
+from bbkb.objectives.conditions import Clause, Scalar, clauses_of
+from bbkb.objectives.constraints import mistakes
+from bbkb.objectives.keywords import meaning
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range, conditions, has_prior
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.bandit.strategy import Informed
+from bbkb.orchestrator.settings.file import Plain
+from bbkb.orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure
+from bbkb.orchestrator.settings.options import as_mapping, build, dump
+from bbkb.orchestrator.settings.sections import BudgetSettings
+
+PARAMETERS: Mapping[str, type] = {  # kinds of parameters by their identifying key
+    "choices": Choice,
+    "ordered": Ordered,
+    "constant": Constant,
+    "low": Range,
+    "high": Range,
+}
+
+Configuration = Mapping[str, Scalar]
+
+REPEAT = "repeat"
+MOST_REPEATS = 100
+_STREAM = 5  # a random stream of the campaign; the others are in `session.problem`
+_NAME = re.compile(r"^[^\W\d][\w.:-]*$")
+
+
+def build_space(space: object) -> dict[str, Parameter]:
+    """Return the parameters of a search space by name. Raises ValidationError."""
+    parameters: dict[str, Parameter] = {}
+    # name of a parameter → its key in the space; different in a repeated block
+    keys: dict[str, str] = {}
+    problems: list[Refusal] = []
+    entries = as_mapping(space, "{learning_rate: {low: 0, high: 1}}")
+    for name, options in entries.items():
+        if not _NAME.match(name):
+            problems.append(
+                Refusal((name,), "must be named by letters, digits and _ . : -, not beginning with a digit")
+            )
+        try:
+            if isinstance(options, Mapping) and REPEAT in options:
+                added = _repeat_block(name, options, entries)
+            else:
+                added = {name: _build_parameter(options)}
+        except ValidationError as error:
+            problems += [problem.below(name) for problem in describe(error, options)]
+            continue
+        problems += [
+            Refusal((name,), f"must not name a parameter {same}: {keys[same]} names one so already; rename one of them")
+            for same in added
+            if same in keys
+        ]
+        keys |= dict.fromkeys(added, name)
+        parameters |= added
+    if problems:
+        raise failure(problems)
+    return parameters
+
+
+def dump_space(space: Mapping[str, Parameter]) -> Plain:
+    """Return the mapping that `build_space` turns into `space`."""
+    return {name: dump(parameter) for name, parameter in space.items()}
+
+
+def build_forbid(forbid: object) -> tuple[Clause, ...]:
+    """Return the forbidden clauses of a search space. Raises ValidationError."""
+    if not isinstance(forbid, list | tuple):
+        raise failure([Refusal((), "must be a list such as [{model: svm, kernel: poly}]", excerpt(forbid))])
+    problems: list[Refusal] = []
+    clauses: list[Clause] = []
+    for number, clause in enumerate(forbid):
+        try:
+            clauses += clauses_of([clause])
+        except ValueError as error:
+            problems.append(Refusal((number,), f": {error}"))
+    if problems:
+        raise failure(problems)
+    return tuple(clauses)
+
+
+def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
+    """Return the list that `build_forbid` turns into `clauses`."""
+    return [
+        {name: list(test) if isinstance(test, tuple) else dict(test) for name, test in clause.items()}
+        for clause in clauses
+    ]
+
+
+def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
+    """Return a ConfigSpace file's `space` and `forbid`, below `folder`. Raises ValidationError."""
+    from bbkb.objectives.configspace_file import read_configspace  # only if a file names one
+
+    try:
+        return read_configspace(folder / Path(file).expanduser())
+    except ObjectiveError as error:
+        raise failure([Refusal(("space",), f": {error}")]) from error
+
+
+def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
+    """Return the configurations to be evaluated first. Raises ValidationError."""
+    if not isinstance(enqueue, list | tuple):
+        raise failure([Refusal((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
+    wrong = [
+        Refusal((number,), "must be a mapping of parameters to plain values", excerpt(configuration))
+        for number, configuration in enumerate(enqueue)
+        if not isinstance(configuration, Mapping)
+        or not configuration
+        or not all(isinstance(value, Scalar) for value in configuration.values())
+    ]
+    if wrong:
+        raise failure(wrong)
+    return tuple({str(name): value for name, value in configuration.items()} for configuration in enqueue)
+
+
+def completed_enqueue(
+    space: SearchSpace, enqueue: Sequence[Configuration], seed: int
+) -> tuple[tuple[Configuration, ...], list[Refusal]]:
+    """Return the configurations, with omitted parameters drawn from the campaign's seed, and the
+    mistakes in those that do not belong to the space or cannot be completed."""
+    completed = []
+    problems = []
+    for number, configuration in enumerate(enqueue):
+        try:
+            completed.append(space.complete(configuration, np.random.default_rng([seed, _STREAM, number])))
+        except ObjectiveError as error:
+            problems.append(align(("enqueue", number), str(error), configuration))
+    return tuple(completed), problems
+
+
+def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
+    """Return the list that `build_enqueue` turns into `enqueue`."""
+    return [dict(configuration) for configuration in enqueue]
+
+
+def enqueue_problems(enqueue: Sequence[Configuration], budget: BudgetSettings) -> Iterator[Refusal]:
+    """Yield a mistake if more configurations are enqueued than there may be evaluations."""
+    most = budget.evaluations
+    if len(enqueue) > most:
+        rule = f"must hold at most budget.evaluations, {most}, configurations"
+        yield Refusal(("enqueue",), rule, str(len(enqueue)))
+
+
+def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -> list[Refusal]:
+    """Return conflicts between parameters and forbidden clauses."""
+    problems = [Refusal(mistake.keys, mistake.rule) for mistake in mistakes(space, forbid)]
+    if problems or not space:
+        return problems or [Refusal(("forbid",), "needs a space: its clauses speak of parameters")] * bool(forbid)
+    try:
+        SearchSpace(space, forbid)
+    except ObjectiveError as error:
+        return [align(("space",), str(error))]
+    return problems
+
+
+def prior_problems(space: Mapping[str, Parameter], strategy: object) -> list[Refusal]:
+    """Return a mistake if a prior is given and the strategy does not use priors."""
+    if isinstance(strategy, Informed) and strategy.takes_prior:
+        return []
+    rule = "needs the strategy bbkb with its default preset: this one does not use it"
+    return [
+        Refusal(("space", name, "prior"), rule) for name, parameter in space.items() if has_prior({name: parameter})
+    ]
+
+
+def _build_parameter(options: object) -> Parameter:
+    if isinstance(options, Parameter):
+        return options
+    fields = as_mapping(options, _example(options))
+    kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
+    if kind is None:
+        rule = f"must have low and high, or choices, or ordered, or constant{_renaming(fields)}"
+        raise failure([Refusal((), rule, excerpt(options))])
+    when = fields.pop("when", None)
+    if rule := _broken_rule(kind, fields):
+        raise failure([Refusal((), rule, excerpt(options))])
+    parameter: Parameter = build(kind, fields)
+    if when is None:
+        return parameter
+    # not checked by pydantic, which would report a reason for each member of the union
+    try:
+        return dataclasses.replace(parameter, when=clauses_of(when))
+    except ValueError as error:
+        raise failure([Refusal(("when",), f": {error}")]) from error
+
+
+def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
+    """Return the broken rule on the values of a parameter; an empty text if there is none."""
+    if kind is Range and bool in map(type, (fields.get("low"), fields.get("high"))):
+        return "must have numbers as low and high, or choices: [false, true]"
+    listed = (value for value in fields.values() if isinstance(value, list | tuple))
+    if kind in (Choice, Ordered) and any(isinstance(each, Mapping | list | tuple) for each in chain(*listed)):
+        return "must hold texts, numbers, true, false or null: name each one, and let the objective look up the name"
+    return ""
+
+
+def _example(options: object) -> str:
+    """Return examples to write instead: two ordered numbers may be a range or choices."""
+    if not isinstance(options, list | tuple):
+        return "{low: 0, high: 1}"
+    are_numbers = all(isinstance(option, int | float) and not isinstance(option, bool) for option in options)
+    is_range = len(options) == 2 and are_numbers and options[0] < options[1]
+    meant = f"{{low: {options[0]}, high: {options[1]}}} or " if is_range else ""
+    return f"{meant}{{choices: {excerpt(options)}}}"
+
+
+def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str, object]) -> dict[str, Parameter]:
+    """Return the parameters of the block `{repeat: n_layers, space: {units: …}}` by name,
+    `layer_1_units`, …. Those of repetition i exist if `n_layers` is at least i."""
+    if options.keys() != {REPEAT, "space"}:
+        raise failure([Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")])
+    count = str(options[REPEAT])
+    repeats = _repeats(count, written.get(count))
+    block = _block(options["space"], count)
+    return {
+        f"{name}_{place}_{inner}": dataclasses.replace(
+            parameter, when=tuple(_of_place(clause, f"{name}_{place}_", block, count, place) for clause in clauses)
+        )
+        for place in range(1, repeats + 1)
+        for inner, parameter in block.items()
+        for clauses in [conditions(parameter) or ({},)]
+    }
+
+
+def _repeats(count: str, options: object) -> int:
+    """Return the largest number of repetitions of a block; `options` belong to `count`."""
+    number = _build_parameter(options) if isinstance(options, Mapping | Parameter) else None
+    if isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS:
+        return int(number.high)
+    rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
+    raise failure([Refusal((REPEAT,), rule, count)])
+
+
+def _block(space: object, count: str) -> dict[str, Parameter]:
+    """Return the parameters of a block. Their conditions must not refer to `count`."""
+    try:
+        block = build_space(space)
+    except ValidationError as error:
+        raise failure([problem.below("space") for problem in describe(error, space)]) from error
+    for inner, parameter in block.items():
+        if any(count in clause for clause in conditions(parameter)):
+            rule = f"must not name {count}, by which the block is repeated"
+            raise failure([Refusal(("space", inner, "when"), rule)])
+    return block
+
+
+def _of_place(clause: Clause, prefix: str, block: Mapping[str, Parameter], count: str, place: int) -> Clause:
+    """Return a block's condition for the repetition `place`, with `prefix` before names."""
+
+    def with_prefix(word: object) -> object:
+        return f"{prefix}{word}" if word in block else word
+
+    renamed: dict[str, Any] = {
+        str(with_prefix(name)): {key: with_prefix(bound) for key, bound in test.items()}
+        if isinstance(test, Mapping)
+        else test
+        for name, test in clause.items()
+    }
+    return clauses_of([{**renamed, count: {"at_least": place}}])[0]
+
+
+def _renaming(fields: Mapping[str, object]) -> str:
+    """Return a hint about keys that have a different name in campaign files: ` (write low instead
+    of min)`."""
+    wrong = {key: meaning(key, [*PARAMETERS]) for key in fields}
+    renamed = [f"{right} instead of {key}" for key, right in wrong.items() if right is not None]
+    return f" (write {' and '.join(renamed)})" if renamed else ""

@@ -1,0 +1,112 @@
+"""The strategy that a campaign file names, with its options. It is separate from `options`, so that
+readers of a log do not import any strategy.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from bbkb.objectives.keywords import suggestion
+from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.reference import import_reference
+from bbkb.orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
+from bbkb.orchestrator.errors import ConfigError
+from bbkb.orchestrator.settings.file import Document, Plain
+from bbkb.orchestrator.settings.mistakes import Refusal, excerpt, failure
+from bbkb.orchestrator.settings.older import current_options
+from bbkb.orchestrator.settings.options import as_mapping, build, dump
+
+DEFAULT_STRATEGY = "bbkb"
+# methods that are unavailable as strategies, or have a different name → the remedy
+_ELSEWHERE = {
+    "tpe": "write {name: optuna, sampler: TPESampler}",
+    **dict.fromkeys(("cmaes", "cma-es"), "write {name: optuna, sampler: CmaEsSampler}"),
+    **dict.fromkeys(("nsga2", "nsgaii"), "write {name: optuna, sampler: NSGAIISampler}"),
+    **dict.fromkeys(("random", "randomsearch", "random_search"), "write uniform"),
+    **dict.fromkeys(("asha", "hyperband", "bohb"), "write early_stopping: {rule: asha} beside any strategy"),
+}
+
+
+def build_strategy(options: object) -> AnyStrategy:
+    """Return the strategy that `options` specifies, with its fields. Raises ValidationError."""
+    fields = as_mapping({"name": options} if isinstance(options, str) else options, "{name: bbkb, …}")
+    cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
+    try:
+        fields = with_preset(cls, current_options(cls, fields))
+    except ValueError as error:
+        raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
+    strategy: AnyStrategy = build(cls, fields)
+    if STRATEGIES.name_of(cls) is None:
+        _check_refreshes(strategy)
+    return strategy
+
+
+def own_strategy(name: str) -> type:
+    """Import the class of a user's strategy from `module:Name`. The method `posterior` is optional.
+
+    Raises ValueError, with a message that continues the name, if the class cannot be imported or is
+    not a strategy.
+    """
+    try:
+        return check_class(import_reference(name), methods=CAMPAIGN_METHODS)
+    except ObjectiveError as error:
+        raise ValueError(f"cannot be imported: {str(error).removeprefix(f'{name!r}: ')}") from error
+
+
+def strategy_name(cls: type) -> str:
+    """Return a strategy class's name in a campaign file: listed, or `module:Name`."""
+    return STRATEGIES.name_of(cls) or f"{cls.__module__}:{cls.__qualname__}"
+
+
+def _check_refreshes(strategy: AnyStrategy) -> None:
+    """Raise ValidationError if a strategy never waits and has no rule for refreshes: a campaign
+    would request all trials from it at once."""
+    mode = getattr(strategy, "mode", None)
+    growth = refresh_growth(strategy)
+    if never_waits(strategy) and (mode != "async" or not growth > 0.0):
+        rule = 'must have a field mode, "async", and a field refresh_growth, > 0, because its never_waits is true'
+        raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
+
+
+def with_model_in_strategy(document: Document) -> Document:
+    """Return the document with its section `model`, which all model-based strategies share, moved
+    into `strategy`.
+
+    It is dropped if the strategy is not model-based. Raises ConfigError if the model is in both
+    places.
+    """
+    tree = dict(document.tree)
+    model = tree.pop("model", None)
+    strategy = tree.get("strategy", {})
+    if isinstance(strategy, str):
+        strategy = {"name": strategy}
+    if model is None or not isinstance(strategy, Mapping):
+        return dataclasses.replace(document, tree=tree)
+    if strategy.get("model") is not None:
+        raise ConfigError(f"{document.place(('model',))}: model must not be given beside strategy.model")
+    cls = STRATEGIES.get(strategy.get("name", DEFAULT_STRATEGY))
+    if cls is not None and "model" not in {field.name for field in dataclasses.fields(cls)}:
+        return dataclasses.replace(document, tree=tree)
+    moved = {("strategy", *keys): place for keys, place in document.places.items() if keys[:1] == ("model",)}
+    tree["strategy"] = {**strategy, "model": model}
+    return dataclasses.replace(document, tree=tree, places={**document.places, **moved})
+
+
+def dump_strategy(strategy: object) -> Plain:
+    """Return the mapping that `build_strategy` converts to `strategy`."""
+    return {"name": strategy_name(type(strategy)), **dump(strategy)}
+
+
+def _strategy_class(name: object) -> type:
+    if isinstance(name, str) and name in STRATEGIES:
+        return STRATEGIES[name]
+    if not isinstance(name, str) or ":" not in name:
+        rule = f"must be a listed strategy or package.module:Name, got {excerpt(name)}"
+        hint = _ELSEWHERE.get(str(name).lower()) or suggestion(str(name), list(STRATEGIES))
+        raise failure([Refusal(("name",), f"{rule}; {hint}")])
+    try:
+        return own_strategy(name)
+    except ValueError as error:
+        raise failure([Refusal(("name",), str(error))]) from error

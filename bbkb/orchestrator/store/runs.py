@@ -1,0 +1,377 @@
+"""A run's folder: the resolved campaign file, its provenance, the SQLite log and the report.
+
+    runs/<name>-<time>/    or runs/<run>/ with the key `run`
+        campaign.yaml      the resolved file; budget, workers, computing and log may be edited
+                           before a resume
+        provenance.json    the campaign's name in the store, versions, git commit, seed, working
+                           directory and command
+        campaign.sqlite    the event log (unless the store is a URL)
+        report.html
+        run.log            the operator's log (`bbkb.orchestrator.logs`)
+
+Only the owner can read the folder and its files, which contain no password. The folder can be
+renamed.
+"""
+
+import json
+import os
+import platform
+import reprlib
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bbkb.orchestrator import credentials, files
+from bbkb.orchestrator.campaign.events import CampaignCreated, Event, SessionOpened
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.settings import file as campaign_file
+from bbkb.orchestrator.settings.file import Tree
+from bbkb.orchestrator.store import trusted
+
+if TYPE_CHECKING:  # reading a run imports no strategy, no model of the campaign file, no SQLAlchemy
+    from bbkb.orchestrator.settings.model import Settings
+    from bbkb.orchestrator.store.event_store import EventStore
+
+_LONGEST_SHOWN = 200  # characters of a path in a message
+_LOG = "campaign.sqlite"
+_PROVENANCE = "provenance.json"
+_MOST_PROVENANCE_BYTES = 1_000_000
+_VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run's folder and its store."""
+
+    folder: Path
+    store_url: str = field(repr=False)  # may contain a password
+    name: str = ""  # the campaign's name in the store, by default the folder's
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            object.__setattr__(self, "name", self.folder.name)
+
+    @property
+    def settings_file(self) -> Path:
+        """The resolved campaign file."""
+        return self.folder / "campaign.yaml"
+
+    @property
+    def report_file(self) -> Path:
+        """The HTML report."""
+        return self.folder / "report.html"
+
+    @property
+    def trials(self) -> Path:
+        """The folder with a folder for each trial."""
+        return self.folder / "trials"
+
+    @property
+    def has_own_log(self) -> bool:
+        """Whether the log is in the run's folder, and not in a shared database."""
+        return self.store_url == _store_url("sqlite", self.folder)
+
+    @property
+    def resume_command(self) -> str:
+        """The shell command that continues the run."""
+        return self.command("resume")
+
+    def command(self, name: str) -> str:
+        """Return the shell command `bbkb NAME` for the run."""
+        return f"bbkb {name} {shlex.quote(str(self.folder))}"
+
+    @contextmanager
+    def store(self) -> "Iterator[EventStore]":
+        """Open the store."""
+        # imported here, because a finished run is read without SQLAlchemy (`store.glance`)
+        from bbkb.orchestrator.store.event_store import EventStore
+
+        store = EventStore(self.store_url)
+        try:
+            yield store
+        finally:
+            store.close()
+
+    def events(self) -> list[Event]:
+        """Return the whole log.
+
+        Raises RunError if the run has no log, and StoreError if it cannot be read.
+        """
+        with self.store() as store:
+            created, events = self.stream(store)
+            return [created, *events]
+
+    def stream(self, store: "EventStore") -> tuple[CampaignCreated, Iterator[Event]]:
+        """Return the first event and an iterator over the others, which reads page by page.
+
+        Raises as `events` does.
+        """
+        return self.first(store), store.read(self.name, after=1)
+
+    def first(self, store: "EventStore") -> CampaignCreated:
+        """Return the first event. Raises RunError if the log is empty."""
+        created = store.event_at(self.name, 0)
+        if not isinstance(created, CampaignCreated):
+            raise RunError(
+                f"{self.folder} has no log named {self.name!r} in its store: it is empty, or the store is another run's"
+            )
+        return created
+
+    def recorded_settings(self, store: "EventStore") -> Tree:
+        """Return the campaign file of the newest session."""
+        opened = store.newest(self.name, "session_opened")
+        return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
+
+
+def create(settings: "Settings", first_events: Sequence[Event], began: str) -> Run:
+    """Create the folder of a new run.
+
+    A named folder without a log, whose process died before the first event, is reused. After an
+    error, a new folder is removed. `began` is the command line.
+
+    Raises RunError if files cannot be written or a run with that name exists, and StoreError if the
+    log cannot be written.
+    """
+    if settings.run:
+        folder = _folder_of(settings)
+        link = Path(settings.runs, settings.run)
+        if link.is_symlink():
+            raise RunError(f"{link} must not be a link when a run starts: remove it, or give the run another name")
+        is_new = make_folder(folder)
+    else:
+        folder = _new_folder(settings)
+        is_new = True
+    _remember(settings.store)
+    run = Run(folder, _store_url(settings.store, folder))
+    try:
+        with run.store() as store:  # first: the log decides which process starts the run
+            store.create(run.name, first_events)
+        write_settings(run, settings)
+        write_provenance(run, _provenance(run, settings, began))
+    except BaseException:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)  # the first error is the important one
+        raise
+    return run
+
+
+def find(settings: "Settings") -> Run | None:
+    """Return the run specified by the key `run` of these settings.
+
+    Return None if the key is not set or the run does not exist. If the log is in a database, the
+    folder may be missing on this machine; `make_folder` creates it.
+    """
+    if settings.run is None:
+        return None
+    folder = _folder_of(settings)
+    run = Run(folder, _store_url(settings.store, folder), _name_in_store(folder))
+    if settings.store == "sqlite" and not os.path.isdir(folder):  # False for a path that is too long
+        return None
+    _remember(settings.store)
+    with run.store() as store:
+        return run if store.has(run.name) else None
+
+
+def unwritable(runs: str, reason: str | None) -> RunError:
+    """Return the error of a folder `runs` in which no run can be created."""
+    return RunError(f"runs must be a folder that can be created and written, got {reprlib.repr(runs)}: {reason}")
+
+
+def check_writable(settings: "Settings") -> None:
+    """Raise RunError if no folder can be created in `runs`, or StoreError if the store fails."""
+    root = Path(settings.runs)
+    try:
+        there = next(folder for folder in (root, *root.parents) if folder.exists())
+    except OSError as error:
+        raise unwritable(settings.runs, error.strerror) from error
+    if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
+        raise unwritable(settings.runs, f"{there} cannot be written")
+    if settings.store != "sqlite":
+        from bbkb.orchestrator.store.event_store import EventStore
+
+        EventStore(settings.store).close()
+
+
+def open_run(folder: Path, *, runs_it: bool = False) -> Run:
+    """Return the run in `folder`.
+
+    Args:
+        folder: may belong to another user. Nothing in it is executed, and nothing is sent to a
+            database that this user does not trust (`bbkb.orchestrator.store.trusted`).
+        runs_it: the user asks to continue the run, which executes the code of its campaign file.
+
+    Raises:
+        RunError: the folder is not a run or cannot be read, or this user does not trust its
+            database.
+        ConfigError: its campaign file is damaged.
+    """
+    folder = _resolve_folder(folder)
+    try:
+        return _open(folder, runs_it)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be read: {error.strerror}") from error
+    except RecursionError as error:
+        raise RunError(f"{folder} has a campaign file or provenance that is nested too deep to be read") from error
+
+
+def _open(folder: Path, runs_it: bool) -> Run:
+    file = folder / "campaign.yaml"
+    log = folder / _LOG
+    if campaign_file.has_content(file):
+        store: object = campaign_file.find_text(file, "store")
+        if store != "sqlite":  # a database, or a damaged file whose error names the line
+            store = campaign_file.read(file).tree.get("store")
+        if not isinstance(store, str):
+            raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
+    elif log.is_file():
+        store = "sqlite"  # the settings are also in the log
+    elif folder.is_file():
+        raise RunError(f"{folder} is a file: name the folder of a run (`bbkb run` creates runs below runs/)")
+    else:
+        raise RunError(f"{folder} is not a run: it has no campaign.yaml (`bbkb run` creates runs below runs/)")
+    if store == "sqlite" and not log.is_file():
+        raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")
+    if runs_it:
+        _remember(store)
+    elif store != "sqlite" and (refusal := trusted.refusal(store, folder)):
+        raise RunError(refusal)
+    return Run(folder, _store_url(store, folder), _name_in_store(folder))
+
+
+def _remember(store: str) -> None:
+    if store != "sqlite":
+        trusted.remember(store)
+
+
+def write_settings(run: Run, settings: "Settings") -> None:
+    """Write the resolved campaign file atomically. Raises RunError."""
+    from bbkb.orchestrator.settings.sections import without_implied  # readers of a run do not import it
+
+    text = (
+        "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
+    )
+    _write(run.settings_file, text + campaign_file.write(without_implied(settings.resolved())))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        files.write_text(path, text)
+    except OSError as error:
+        raise RunError(
+            f"{path} cannot be written: {error.strerror}; free some space, or make its folder writable"
+        ) from error
+
+
+def read_provenance(folder: Path) -> dict[str, object]:
+    """Return a run's provenance; empty if it is missing or damaged.
+
+    Raises RunError if the file cannot be read.
+    """
+    try:
+        provenance = json.loads(files.read_small(folder / _PROVENANCE, _MOST_PROVENANCE_BYTES))
+    except (FileNotFoundError, ValueError):
+        return {}
+    except OSError as error:
+        raise RunError(f"{folder / _PROVENANCE} cannot be read: {error.strerror}") from error
+    return provenance if isinstance(provenance, dict) else {}
+
+
+def write_provenance(run: Run, provenance: Mapping[str, object]) -> None:
+    """Write a run's provenance atomically. Raises RunError."""
+    _write(run.folder / _PROVENANCE, json.dumps(provenance, indent=2) + "\n")
+
+
+def _name_in_store(folder: Path) -> str:
+    """Return the campaign's name from the provenance; in older runs, the folder's name."""
+    name = read_provenance(folder).get("campaign")
+    return name if isinstance(name, str) and name else folder.name
+
+
+def _folder_of(settings: "Settings") -> Path:
+    """Return the folder of the run specified by the key `run`."""
+    return _resolve_folder(Path(settings.runs, settings.run or ""))
+
+
+def _resolve_folder(folder: Path) -> Path:
+    try:
+        return folder.resolve()
+    except (OSError, RuntimeError) as error:
+        raise RunError(f"{folder} is a link to itself: remove it, or name another folder") from error
+
+
+def make_folder(folder: Path) -> bool:
+    """Create a private folder if it is missing. Return whether it is new. Raises RunError."""
+    try:
+        folder.mkdir(files.PRIVATE_FOLDER, parents=True)
+        return True
+    except OSError as error:
+        if os.path.isdir(folder):  # False also for a path that is too long
+            return False
+        name = str(folder) if len(str(folder)) <= _LONGEST_SHOWN else f"{str(folder)[:_LONGEST_SHOWN]}…"
+        raise RunError(f"the run's folder {name} cannot be created ({error.strerror}): set `runs:`") from error
+
+
+def _new_folder(settings: "Settings") -> Path:
+    """Return a new folder named after the campaign and the time.
+
+    If the store is a database, four random digits follow: another machine may create a folder in
+    the same second, which is not visible here.
+    """
+    root = Path(settings.runs)
+    name = settings.name
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    if settings.store != "sqlite":
+        stamp += f"-{secrets.token_hex(2)}"
+    for suffix in ("", *(f"-{number}" for number in range(2, 100))):
+        folder = (root / f"{name}-{stamp}{suffix}").resolve()
+        if make_folder(folder):
+            return folder
+    raise RunError(f"{root} has too many runs named {name}-{stamp}: wait a second")
+
+
+def _store_url(store: str, folder: Path) -> str:
+    return f"sqlite:///{folder / _LOG}" if store == "sqlite" else store
+
+
+def _provenance(run: Run, settings: "Settings", began: str) -> dict[str, object]:
+    return {
+        "campaign": run.name,
+        "began": credentials.redact(began),
+        "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "working_directory": str(Path.cwd()),
+        "seed": settings.seed,
+        "git_commit": _git_commit(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "versions": {name: _version(name) for name in _VERSIONED},
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "not installed"  # the program runs from a source folder
+
+
+def _git_commit() -> str | None:
+    """Return the working directory's commit, `+changes` if modified; None outside git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit + ("+changes" if _git("status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    process = subprocess.run(["git", *arguments], capture_output=True, text=True, check=True, timeout=10)
+    return process.stdout.strip()

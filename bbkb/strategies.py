@@ -1,0 +1,45 @@
+"""The strategies for tuning, with options that an editor completes.
+
+    from bbkb.strategies import BBKB
+
+    Optimizer(space, "minimize", strategy=BBKB(coverage=0.1))
+
+Each of them has the calibrated settings of a campaign file; `BBKB.paper(…)` is the published
+algorithm. `bbkb strategies` lists the names of all strategies.
+"""
+
+from bbkb.objectives.keywords import checks_arguments
+from bbkb.orchestrator.bandit.strategies.async_ts import AsyncTS as _AsyncTS
+from bbkb.orchestrator.bandit.strategies.bbkb import BBKB as _BBKB
+from bbkb.orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement as _ExpectedImprovement
+from bbkb.orchestrator.bandit.strategies.gp_bucb import GPBUCB as _GPBUCB
+from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB as _GPUCB
+from bbkb.orchestrator.bandit.strategies.pbt import PBT as _PBT
+from bbkb.orchestrator.bandit.strategies.presets import Calibrated
+from bbkb.orchestrator.bandit.strategies.probability_of_improvement import (
+    ProbabilityOfImprovement as _ProbabilityOfImprovement,
+)
+from bbkb.orchestrator.bandit.strategies.uniform import Uniform as _Uniform
+from bbkb.orchestrator.interop.optuna_sampler import OptunaSampler as _OptunaSampler
+
+__all__ = [
+    "BBKB",
+    "GPBUCB",
+    "GPUCB",
+    "PBT",
+    "AsyncTS",
+    "ExpectedImprovement",
+    "OptunaSampler",
+    "ProbabilityOfImprovement",
+    "Uniform",
+]
+
+BBKB = Calibrated(checks_arguments(_BBKB))
+GPUCB = Calibrated(checks_arguments(_GPUCB))
+GPBUCB = Calibrated(checks_arguments(_GPBUCB))
+AsyncTS = Calibrated(checks_arguments(_AsyncTS))
+ExpectedImprovement = Calibrated(checks_arguments(_ExpectedImprovement))
+ProbabilityOfImprovement = Calibrated(checks_arguments(_ProbabilityOfImprovement))
+Uniform = Calibrated(checks_arguments(_Uniform))
+OptunaSampler = Calibrated(checks_arguments(_OptunaSampler))
+PBT = Calibrated(checks_arguments(_PBT))

@@ -1,0 +1,79 @@
+"""Types that occur only in signatures, for annotations in your code.
+
+    from bbkb.types import CampaignSections, Status
+
+These are the types of `bbkb`, the sections of `CampaignSections`, the parts of `Status`, and the
+types of `bbkb.strategy`.
+"""
+
+from bbkb.objectives.conditions import Comparison
+from bbkb.objectives.goals import Direction
+from bbkb.objectives.objective import Candidates
+from bbkb.objectives.parameters import Constant, Parameter
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.api.arguments import EarlyStopping, Executor, Space
+from bbkb.orchestrator.ask_tell.strategy import StrategyChoice
+from bbkb.orchestrator.bandit.arms import Layout
+from bbkb.orchestrator.bandit.checks import HasArms
+from bbkb.orchestrator.bandit.curves import CurveValues
+from bbkb.orchestrator.bandit.goals import Goals
+from bbkb.orchestrator.bandit.growing import Growth, Perturbation
+from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel
+from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
+from bbkb.orchestrator.bandit.model.fitting import Fitted
+from bbkb.orchestrator.bandit.model.model import Fitting, Mean, ScoredCurves
+from bbkb.orchestrator.bandit.model.outputs import Outputs
+from bbkb.orchestrator.bandit.pulls import Tally
+from bbkb.orchestrator.bandit.strategies.presets import Calibrated
+from bbkb.orchestrator.bandit.strategy import Posterior
+from bbkb.orchestrator.campaign.attempts import EndedAttempt
+from bbkb.orchestrator.campaign.events import Recommendation
+from bbkb.orchestrator.campaign.status import (
+    BestStatus,
+    BudgetStatus,
+    GoalsStatus,
+    ModelStatus,
+    PopulationStatus,
+    RunningTrial,
+    Status,
+    TrialsStatus,
+    WorkersStatus,
+)
+from bbkb.orchestrator.campaign.trainings.reports import Band, Forecast
+from bbkb.orchestrator.campaign.trial_result import Trials
+from bbkb.orchestrator.settings.typed_sections import (
+    AshaSection,
+    BudgetSection,
+    CampaignSections,
+    CandidateSection,
+    ComputingSection,
+    ConstraintSection,
+    DataSection,
+    FromParameterSection,
+    LogSection,
+    MedianSection,
+    ModelStoppingSection,
+    NotifySection,
+    ObjectiveMetricSection,
+    ObjectiveSection,
+    SimulationSection,
+    StopWhenSection,
+    WorkerSection,
+)
+
+__all__ = [  # noqa: RUF022 (in the order of the docstring)
+    "Calibrated", "CampaignSections", "Candidates", "Comparison", "Constant", "Direction",
+    "EarlyStopping", "Executor", "Parameter", "Posterior", "Recommendation", "SearchSpace",
+    "Space", "Status", "StrategyChoice", "Trials",
+    # sections
+    "AshaSection", "BudgetSection", "CandidateSection", "ComputingSection", "ConstraintSection",
+    "DataSection", "FromParameterSection", "LogSection", "MedianSection", "ModelStoppingSection",
+    "NotifySection", "ObjectiveMetricSection", "ObjectiveSection", "SimulationSection",
+    "StopWhenSection", "WorkerSection",
+    # parts of a status
+    "Band", "BestStatus", "BudgetStatus", "EndedAttempt", "Forecast", "GoalsStatus", "ModelStatus",
+    "PopulationStatus", "RunningTrial", "TrialsStatus", "WorkersStatus",
+    # of `bbkb.strategy`
+    "CurveKernel", "CurveNumbers", "CurveValues", "Fitted", "Fitting", "Goals", "Growth", "HasArms",
+    "Layout", "Mean", "Outputs", "Perturbation", "ScoredCurves", "Tally",
+]  # fmt: skip

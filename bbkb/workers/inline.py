@@ -1,0 +1,60 @@
+"""Evaluates in this process, one attempt at a time: for debugging, tests and machines without
+Ray."""
+
+import functools
+import time
+from collections.abc import Iterable
+
+from bbkb.objectives.objective import Objective
+from bbkb.workers.clock import SteadyClock
+from bbkb.workers.evaluate import evaluate
+from bbkb.workers.executor import InProcessExecutor
+from bbkb.workers.messages import Attempt, IntermediateValue, Limits, Outcome, Reported
+
+
+class InlineExecutor(InProcessExecutor):
+    """An executor with one slot: `next_outcomes` itself evaluates the oldest queued attempt.
+
+    A call can therefore take longer than its `timeout`. Only the time-out is enforced, and only in
+    the main thread (see `bbkb.workers.evaluate`). A campaign with a time-out is rejected in other
+    threads.
+    """
+
+    def __init__(self, objective: Objective, limits: Limits) -> None:
+        super().__init__()
+        self._objective = objective
+        self._clock = SteadyClock()
+        self._limits = limits
+
+    @property
+    def slots(self) -> int:
+        """The number of concurrent evaluations: 1."""
+        return 1
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        """Return the outcomes of cancelled attempts; if there are none, evaluate the next."""
+        if self._cancelled or not self._queue:
+            return self._take_cancelled()
+        attempt = next(iter(self._queue.values()))
+        publish = functools.partial(self._publish, attempt)
+        outcome = evaluate(self._objective, attempt, self._limits, now=self.now, worker="inline", publish=publish)
+        del self._queue[attempt.trial]  # an attempt stays in the queue if the user interrupts it
+        return [outcome]
+
+    def _publish(self, attempt: Attempt, reported: Reported | None) -> bool:
+        """Pass a report on. Return whether the attempt should stop."""
+        if reported is None or self._take is None:
+            return False
+        return attempt.trial in self._take([IntermediateValue(attempt.trial, attempt.attempt, reported)])
+
+    def cancel(self, trials: Iterable[int]) -> None:
+        """Remove these trials from the queue."""
+        self._cancel_queued(trials, self.now(), "inline")
+
+    def pause(self, seconds: float) -> None:
+        """Sleep for these seconds."""
+        time.sleep(seconds)
+
+    def now(self) -> float:
+        """Return wall-clock seconds since the epoch, as `SteadyClock` counts them."""
+        return self._clock()

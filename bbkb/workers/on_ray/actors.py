@@ -1,0 +1,318 @@
+"""Long evaluations: a pool of detached worker actors, which continue if the campaign's process
+dies.
+
+A worker evaluates one attempt at a time. It is created if no idle worker fits, and killed after a
+minute without work. After the death of the campaign's process, the next session finds it by its
+name and by the ledger (`bbkb.workers.on_ray.ledger`). The names end in an index that starts at 1. The
+index of an ended worker is reused, because each name creates new series of metrics.
+"""
+
+import contextlib
+import itertools
+import logging
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import ray
+
+from bbkb.objectives.objective import HasPreparation
+from bbkb.workers.messages import Attempt, Failure, Outcome, Share, Stopped, Success
+from bbkb.workers.on_ray.ledger import NAMESPACE, Entry, HeldAttempt, Ledger
+from bbkb.workers.on_ray.objective import Box, Reference
+from bbkb.workers.on_ray.packing import Need
+from bbkb.workers.on_ray.places import Placement
+from bbkb.workers.on_ray.processes import end_actor, process_of
+from bbkb.workers.on_ray.worker_actor import WorkerActor
+
+_LOGGER = logging.getLogger("bbkb.executor")
+
+# a running attempt of an earlier session: reference, trial, attempt, start on the worker's clock
+Adopted: TypeAlias = tuple[Reference, int, int, float]
+
+IDLE_SECONDS = 60.0
+# for a new worker to start, before an idle one is killed to make room for it
+PLACE_SECONDS = 30.0
+_TOUCH_SECONDS = 20.0
+
+
+@dataclass(eq=False, slots=True)
+class Worker:
+    """A worker actor of this campaign."""
+
+    name: str  # the actor's name, which begins with `title_of` the campaign
+    actor: Any  # Ray's handle
+    memory: int | None  # the memory that it reserves, in bytes; None if unlimited, 0 if unknown
+    share: Share | None = None  # its CPUs and GPUs; None if unknown
+    has_begun: bool = False  # whether it is known to be running, not waiting for resources
+    # the time of its creation, on the monotonic clock
+    made: float = field(default_factory=time.monotonic)
+    # the time since which it has had no attempt, on the monotonic clock
+    idle_since: float = field(default_factory=time.monotonic)
+    # (trial, attempt) of outcomes that it may delete; its next call passes them on
+    acknowledged: list[tuple[int, int]] = field(default_factory=list)
+    # its machine and process as its outcomes name them; None before its first outcome
+    process: str | None = None
+
+
+class ActorFactory:
+    """Creates and finds the worker actors of one campaign."""
+
+    def __init__(self, placement: Placement) -> None:
+        self.title = title_of(placement.campaign)
+        self._placement = placement
+        self._remote: Any = ray.remote(WorkerActor)  # once: Ray exports each such object
+
+    def make(self, names: Collection[str], memory: int | None, share: Share) -> Worker:
+        """Create a worker with these resources and a name that is not among `names`."""
+        need = self._placement.need(share, memory)
+        for index in itertools.count(1):
+            name = f"{self.title}{index}"
+            if name in names:
+                continue
+            with contextlib.suppress(ValueError):  # the old worker has not quite ended
+                worker = Worker(name, self._create(name, need), memory, share)
+                _LOGGER.debug("started worker %s", name)
+                return worker
+        raise AssertionError("the indices are infinite")
+
+    def find(self) -> dict[str, Any]:
+        """Return the campaign's worker actors that are alive, by name."""
+        actors = {}
+        for listed in ray.util.list_named_actors(all_namespaces=True):
+            name = listed["name"]
+            if listed["namespace"] == NAMESPACE and name.startswith(self.title):
+                try:
+                    actors[name] = ray.get_actor(name, NAMESPACE)
+                except ValueError:  # it has died since it was listed
+                    continue
+        return actors
+
+    def end(self, worker: Worker, may_hang: bool) -> None:
+        """Kill a worker and release its resources; `may_hang`: it may not respond to Ray."""
+        end_actor(worker.actor, reaches_other_nodes=may_hang)
+        self._placement.crew.release(worker.name)
+        _LOGGER.debug("ended worker %s", worker.name)
+
+    def _create(self, name: str, need: Need) -> Any:
+        """Create an actor. Raises ValueError if the name is taken."""
+        crew = self._placement.crew
+        options = crew.reserve(name, need)
+        try:
+            return self._remote.options(
+                name=name,
+                namespace=NAMESPACE,
+                lifetime="detached",
+                max_restarts=0,
+                max_task_retries=0,
+                **options,
+            ).remote(name, self._placement.campaign, self._placement.keep_seconds, crew)
+        except ValueError:
+            crew.release(name)
+            raise
+
+
+def title_of(campaign: str) -> str:
+    """Return the prefix of the names of the campaign's workers and of their crew's resources."""
+    return f"bbkb {campaign} worker "
+
+
+class WorkerPool:
+    """The worker actors of one campaign. The executor limits those that are busy to its slots."""
+
+    def __init__(self, slots: int, placement: Placement) -> None:
+        self.slots = slots  # the number of concurrent evaluations that fit into the cluster
+        self.box: Box = []  # the objective of the workers; set before the first `start`
+        self._placement = placement
+        self._ledger = Ledger(placement.campaign)
+        self._factory = ActorFactory(placement)
+        self._busy: dict[Reference, Worker] = {}  # by the reference of the attempt
+        self._idle: list[Worker] = []  # sorted by idle time, the longest first
+        # the workers of the ledger's entries; None if the worker has ended
+        self._entries: dict[tuple[int, int], Worker | None] = {}
+        self._next_touch = 0.0
+        self._next_room = 0.0
+        self.touch()
+
+    def start_idle(self, count: int, objective: HasPreparation | None) -> None:
+        """Create workers before there are attempts for them, and let them prepare `objective`.
+
+        Does nothing if the campaign already has workers, which may hold attempts.
+        """
+        if self._factory.find():
+            return
+        for _ in range(count):
+            limits = self._placement.limits
+            worker = self._make(limits.memory_bytes, self._placement.share_of(None))
+            if objective is not None:
+                worker.actor.prepare.remote(objective, limits)
+            self._idle.append(worker)
+
+    def start(self, attempt: Attempt) -> Reference:
+        """Start the attempt on a worker, and return a reference to its outcome."""
+        share = self._placement.share_of(attempt)
+        attempt = replace(attempt, share=share)
+        worker = self._take(self._placement.memory_request(attempt.memory_factor), share)
+        evaluate = worker.actor.evaluate.options(name=self._placement.label)
+        limits = self._placement.limits
+        reference: Reference = evaluate.remote(self.box, attempt, limits, tuple(worker.acknowledged))
+        worker.acknowledged.clear()
+        self._busy[reference] = worker
+        self._entries[attempt.trial, attempt.attempt] = worker
+        return reference
+
+    def ask(self, reference: Reference, trial: int, attempt: int) -> Reference:
+        """Return another reference to the same outcome, after the connection to the worker broke.
+
+        It resolves to None if the worker has not evaluated the attempt.
+        """
+        worker = self._busy.pop(reference)
+        again: Reference = worker.actor.outcome.remote(trial, attempt)
+        self._busy[again] = worker
+        return again
+
+    def process(self, reference: Reference) -> str | None:
+        """Return the machine and process of an attempt's worker; None before its first outcome."""
+        return self._busy[reference].process
+
+    def free(self, reference: Reference, process: str) -> None:
+        """Mark the worker of an ended attempt as idle. `process`: the outcome's name for it."""
+        worker = self._busy.pop(reference)
+        worker.process = process
+        worker.idle_since = time.monotonic()
+        worker.has_begun = True
+        self._idle.append(worker)
+
+    def end(self, reference: Reference) -> None:
+        """Kill the worker of an attempt. The worker may hang or be dead already."""
+        self._end(self._busy.pop(reference), may_hang=True)
+
+    def adopt(self, attempts: Mapping[int, int]) -> tuple[list[Outcome], list[Adopted]]:
+        """Take over the workers of an earlier session: those with one of `attempts`, by trial.
+
+        Its other workers are killed, unless this pool created them. Return the outcomes of ended
+        attempts, and the attempts that are running.
+        """
+        finished: list[Outcome] = []
+        held: dict[str, tuple[tuple[int, int], float]] = {}  # by worker: the attempt and its start
+        for key in attempts.items():
+            entry = self._ledger.read(*key)
+            if isinstance(entry, Success | Failure | Stopped):
+                finished.append(entry)
+                self._entries[key] = None
+            elif isinstance(entry, HeldAttempt) and entry.started >= held.get(entry.worker, (key, 0.0))[1]:
+                # if two successive workers have the same name, only the later one can be running
+                held[entry.worker] = (key, entry.started)
+        return finished, list(self._take_over(held))
+
+    def _take_over(self, held: Mapping[str, tuple[tuple[int, int], float]]) -> Iterator[Adopted]:
+        """Adopt the workers with these attempts, and kill the campaign's other workers."""
+        actors = self._factory.find()
+        created = {worker.name for worker in self._idle}
+        in_use = created | (actors.keys() & held.keys())
+        self._placement.crew.release_unused(self._factory.title, in_use)
+        for name, actor in actors.items():
+            if name in held:
+                key, started = held[name]
+                # its resources are unknown, so it is replaced for any demand
+                worker = Worker(name, actor, memory=0, has_begun=True)
+                reference: Reference = actor.outcome.remote(*key)
+                self._busy[reference] = worker
+                self._entries[key] = worker
+                yield reference, *key, started
+            elif name not in created:
+                end_actor(actor, reaches_other_nodes=True)
+
+    def acknowledge(self, attempts: Iterable[tuple[int, int]]) -> None:
+        """Remove the entries of these attempts: by the next call of their worker, or now if the
+        worker has ended."""
+        for attempt in attempts:
+            if attempt in self._entries:
+                worker = self._entries.pop(attempt)
+                if worker is None:
+                    self._ledger.forget(*attempt)
+                else:
+                    worker.acknowledged.append(attempt)
+
+    def last_entry(self, trial: int, attempt: int) -> Entry | None:
+        """Return the ledger's entry of an attempt; None if no worker has begun it."""
+        return self._ledger.read(trial, attempt)
+
+    def is_alive(self, reference: Reference) -> bool:
+        """Return whether the worker of this attempt has a process."""
+        return process_of(self._busy[reference].actor) is not None
+
+    def end_idle_workers(self, idle_seconds: float = IDLE_SECONDS) -> None:
+        """Kill workers idle for `idle_seconds`, and renew the lease of the others."""
+        now = time.monotonic()
+        while self._idle and now - self._idle[0].idle_since >= idle_seconds:
+            self._end(self._idle.pop(0))
+        while self._idle and len(self._busy) + len(self._idle) > self.slots:
+            self._end(self._idle.pop(0))  # after the death of a node, its slot is needed
+        if self._idle and now >= self._next_room:
+            self._make_room(now)
+        if now >= self._next_touch:
+            self.touch()
+
+    def touch(self) -> None:
+        """Renew the lease of the workers; they exit when it expires."""
+        self._next_touch = time.monotonic() + _TOUCH_SECONDS
+        self._ledger.touch(repr(time.time()))
+
+    def close(self, leave_running: bool) -> None:
+        """Kill all workers and clear the ledger, or leave the workers for another session."""
+        if not leave_running:
+            for worker in (*self._busy.values(), *self._idle):
+                self._factory.end(worker, may_hang=False)
+            self._ledger.clear()
+        for collection in (self._busy, self._idle, self._entries):
+            collection.clear()
+        self.box = []
+
+    def _make_room(self, now: float) -> None:
+        """Kill an idle worker for each new one that is waiting for resources.
+
+        Other users of the cluster may have taken resources, and an attempt would wait behind an
+        idle worker.
+        """
+        self._next_room = now + PLACE_SECONDS
+        waiting = 0
+        for attempt, worker in self._entries.items():
+            if worker is None or worker.has_begun or now - worker.made < PLACE_SECONDS:
+                continue
+            worker.has_begun = self.last_entry(*attempt) is not None
+            waiting += not worker.has_begun
+        for worker in self._idle[:waiting]:
+            self._idle.remove(worker)
+            self._end(worker)
+
+    def _take(self, memory: int | None, share: Share) -> Worker:
+        """Return an idle worker that has reserved enough resources, or a new one."""
+        if self._placement.largest is not None or not self._placement.crew.is_reusable:
+            # idle workers with another share hold resources that this attempt needs
+            for worker in [worker for worker in self._idle if worker.share != share]:
+                self._idle.remove(worker)
+                self._end(worker)
+        fitting = [one for one in self._idle if memory is None or (one.memory or 0) >= memory]
+        if fitting:
+            worker = fitting[-1]  # busy last, so that the others reach their idle limit
+            self._idle.remove(worker)
+            return worker
+        if len(self._busy) + len(self._idle) >= self.slots and self._idle:
+            self._end(self._idle.pop(0))
+        return self._make(memory, share)
+
+    def _make(self, memory: int | None, share: Share) -> Worker:
+        names = {worker.name for worker in (*self._busy.values(), *self._idle)}
+        return self._factory.make(names, memory, share)
+
+    def _end(self, worker: Worker, may_hang: bool = False) -> None:
+        """Kill a worker, and remove the ledger entries that it should have removed. Unacknowledged
+        outcomes remain in the ledger."""
+        self._factory.end(worker, may_hang)
+        for attempt in worker.acknowledged:
+            self._ledger.forget(*attempt)
+        for attempt, writer in self._entries.items():
+            if writer is worker:
+                self._entries[attempt] = None

@@ -1,0 +1,87 @@
+"""The processes of one evaluation: one worker actor, unless a crew of `bbkb.workers.gangs` adds others.
+
+The `Placement` of a campaign contains its crew. The campaign's process reserves and releases
+resources with the crew. It also sends the crew to each worker actor, which evaluates with it.
+"""
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.objective import Objective
+from bbkb.objectives.with_metrics import WithMetrics
+from bbkb.workers.evaluate import evaluate, prepare
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, Share
+from bbkb.workers.on_ray.objective import Box, get_objective
+from bbkb.workers.on_ray.packing import Need
+from bbkb.workers.reporting import Publish
+
+_CALLBACKS = "RAY_TRAIN_CALLBACKS"  # Ray Train makes these classes when a trainer starts
+# named instead of imported: Ray Train imports it when a trainer starts
+_TRAINER_CHECK = "bbkb.workers.gangs.trainer_check.TrainerCheck"
+
+
+class Crew:
+    """The default crew: the worker actor evaluates alone."""
+
+    further_seconds = 0.0  # for work before and after an evaluation, beyond its time limit
+    # whether a worker can evaluate again after a failure, or if its resources are unknown
+    is_reusable = True
+
+    def end_seconds(self, share: Share) -> float:
+        """Return the time that processes of an evaluation may take to end after its time-out."""
+        return 0.0
+
+    def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
+        """Reserve resources for the worker `name`, and return the options of its actor.
+
+        Raises ValueError if the name is taken.
+        """
+        memory = int(need.memory) or None
+        return {"num_cpus": need.cpus, "num_gpus": need.gpus, "memory": memory}
+
+    def release(self, name: str) -> None:
+        """Release the resources reserved for the worker `name`, if there are any."""
+
+    def release_unused(self, title: str, in_use: Collection[str]) -> None:
+        """Release the resources of workers whose names begin with `title` and are not `in_use`."""
+
+    def prepare(self, objective: Objective, limits: Limits) -> None:
+        """Prepare the worker's process for an evaluation, before its time limit begins."""
+        refuse_trainers(objective)
+        prepare(objective, limits)
+
+    def evaluate(
+        self,
+        box: Box,
+        attempt: Attempt,
+        limits: Limits,
+        publish: Publish,
+        record: Callable[[Outcome], None],
+    ) -> Outcome:
+        """Evaluate an attempt in the worker's process. `record` receives the outcome if the process
+        must end before it can return it."""
+        objective = get_objective(box)
+        return evaluate(objective, attempt, limits, is_expendable=True, publish=publish, kind_of=self.kind_of)
+
+    def kind_of(self, error: BaseException) -> FailureKind:
+        """Classify an exception of the objective."""
+        return FailureKind.ERROR
+
+
+def refuse_trainers(objective: Objective) -> None:
+    """Make Ray Train reject the trainers that this process starts.
+
+    The variable is not set for commands: they inherit the environment, and their Python may lack
+    the module that it names.
+    """
+    inner = objective.inner if isinstance(objective, WithMetrics) else objective
+    names = os.environ.get(_CALLBACKS, "").split(",")
+    names = [name for name in names if name not in ("", _TRAINER_CHECK)]
+    if not isinstance(inner, ShellCommand):
+        names.append(_TRAINER_CHECK)
+    if names:
+        os.environ[_CALLBACKS] = ",".join(names)
+    else:
+        os.environ.pop(_CALLBACKS, None)

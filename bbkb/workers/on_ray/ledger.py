@@ -1,0 +1,78 @@
+"""The record of attempts in the cluster, in which a later session can find them.
+
+The worker actor writes an entry for its attempt into the key-value store of Ray's head: first its
+node, then its outcome, which remains until it is acknowledged. Reading an entry needs neither the
+worker's main thread, which is busy evaluating, nor the process that requested the evaluation, which
+may be dead. Ray has no public interface to this store; its own libraries use the same private one.
+"""
+
+import pickle
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
+
+from bbkb.workers.messages import Outcome
+
+NAMESPACE = "bbkb"  # for all names of bbkb in a cluster: of these entries and of actors
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAttempt:
+    """A running attempt."""
+
+    worker: str  # the name of its worker actor; empty for a task
+    node: str  # Ray's id of its node
+    started: float  # its start, on the worker's wall clock
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAttempt:
+    """An attempt that arrived at a process which was about to exit, and was not evaluated there."""
+
+
+Entry: TypeAlias = HeldAttempt | RefusedAttempt | Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """The entries of one campaign. Any process and thread may call the methods; they raise RpcError
+    if Ray's head does not respond."""
+
+    campaign: str
+
+    def write(self, trial: int, attempt: int, entry: Entry) -> None:
+        """Write or replace the entry of this attempt."""
+        _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
+
+    def read(self, trial: int, attempt: int) -> Entry | None:
+        """Return the entry of this attempt."""
+        stored = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
+        if stored is None:
+            return None
+        entry: Entry = pickle.loads(stored)
+        return entry
+
+    def forget(self, trial: int, attempt: int) -> None:
+        """Remove the entry of this attempt."""
+        _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)
+
+    def touch(self, sign_of_life: str) -> None:
+        """Renew the lease of the campaign's workers by writing a different text with each call."""
+        _internal_kv_put(self._lease, sign_of_life, overwrite=True, namespace=NAMESPACE)
+
+    def sign_of_life(self) -> bytes | None:
+        """Return the text that the last `touch` wrote."""
+        sign: bytes | None = _internal_kv_get(self._lease, namespace=NAMESPACE)
+        return sign
+
+    def clear(self) -> None:
+        """Remove all entries of this campaign."""
+        _internal_kv_del(f"{self.campaign}\n", del_by_prefix=True, namespace=NAMESPACE)
+
+    @property
+    def _lease(self) -> str:
+        return f"{self.campaign}\nlease"
+
+    def _key(self, trial: int, attempt: int) -> str:
+        return f"{self.campaign}\n{trial}\n{attempt}"

@@ -1,0 +1,243 @@
+"""Carries intermediate values from workers to the coordinator, and its responses back, through
+Ray's key-value store.
+
+A worker has at most one unanswered entry there, with the values since the previous entry (at most
+`BUFFERED`). The coordinator reads the entry, decides whether the trial stops, writes a stop request
+if so, and removes the entry. The removal is the response. If the campaign may stop the trial, the
+worker waits for the response for a limited time, because an unnecessary step costs more. A slow or
+unavailable coordinator therefore loses intermediate values but no results, and evaluations without
+reports have no overhead.
+
+The response is advisory: it may arrive a few steps late. A limit that is known in advance is sent
+with the attempt (`Attempt.step_limit`), and the worker enforces it exactly.
+"""
+
+import math
+import pickle
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+import ray
+from ray.experimental.internal_kv import (
+    _internal_kv_del,
+    _internal_kv_exists,
+    _internal_kv_get,
+    _internal_kv_list,
+    _internal_kv_put,
+)
+
+from bbkb.workers.executor import TakeReports
+from bbkb.workers.messages import IntermediateValue, Reported
+from bbkb.workers.on_ray.ledger import NAMESPACE
+
+BUFFERED = 200
+POLL_SECONDS = 0.5  # the longest time between two polls of either side
+SEND_SECONDS = 0.02  # the shortest time between two entries of an attempt
+WAIT_SECONDS = 0.3  # the longest wait of a worker for one response
+WAIT_SHARE = 0.1  # the largest share of an attempt's time that its worker waits for responses
+POLL_SHARE = 0.2  # the largest share of the coordinator's time that it spends on reports
+_FIRST_POLL_SECONDS = 0.002  # after a worker has sent an entry
+_SHORTEST_POLL_SECONDS = 0.005  # the shortest interval while workers wait
+_PROMPTNESS = 20.0  # a coordinator polls again after the time since the last entry divided by this
+
+
+class _WaitBudget:
+    """The time that an attempt may wait for responses: a limited share of its duration."""
+
+    def __init__(self) -> None:
+        # seconds that the last response took; infinite if it did not arrive during a wait
+        self.latency = 0.0
+        self._began = time.monotonic()
+        self._waited = 0.0
+
+    def seconds(self) -> float:
+        """Return the time to wait for the next response; 0 if it will probably take longer."""
+        share = WAIT_SHARE * (time.monotonic() - self._began) - self._waited
+        patience = min(WAIT_SECONDS, share)
+        return patience if self.latency <= patience else 0.0
+
+    def spend(self, seconds: float) -> None:
+        self._waited += seconds
+
+
+class ReportSender:
+    """The worker's side, for one attempt. Used as `publish`; a separate thread sends.
+
+    With `waits`, a call waits for the response: at most `WAIT_SECONDS`, and only if the last
+    response took less time than that. The thread starts with the first report, and ends after a
+    last delivery when the sender is closed.
+    """
+
+    def __init__(self, campaign: str, trial: int, attempt: int, waits: bool) -> None:
+        self._prefix = f"{campaign}\nreports\n{trial}\n{attempt}\n"
+        self._stop_key = _stop_key(campaign, trial, attempt)
+        self._budget = _WaitBudget() if waits else None
+        self._unsent: deque[Reported] = deque(maxlen=BUFFERED)
+        self._reported = 0  # number of reports
+        self._answered = 0  # the number of reports with a response from the coordinator
+        self._next_entry = 0.0  # monotonic clock
+        self._is_stopped = False
+        self._is_closed = False
+        self._changed = threading.Condition()  # guards the attributes that both threads write
+        self._thread: threading.Thread | None = None
+
+    def __call__(self, reported: Reported | None) -> bool:
+        """Queue a report, or nothing if `report` is None. Return whether the campaign stops the
+        trial."""
+        if reported is None:
+            return self._is_stopped
+        with self._changed:
+            self._unsent.append(reported)
+            self._reported += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send, name="bbkb reports", daemon=True)
+                self._thread.start()
+            elif len(self._unsent) == 1:
+                self._changed.notify_all()
+            if self._budget is not None:
+                self._wait(self._budget)
+            return self._is_stopped
+
+    def close(self) -> None:
+        """Send the remaining reports. No report is sent afterwards."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join(POLL_SECONDS)
+
+    def _wait(self, budget: _WaitBudget) -> None:
+        """Wait for the response to the latest report, if it will probably arrive in time."""
+        began = time.monotonic()
+        seconds = budget.seconds()
+        if seconds <= 0.0 or began < self._next_entry:
+            return
+        number = self._reported
+        if not self._changed.wait_for(lambda: self._answered >= number, seconds):
+            budget.latency = math.inf
+        budget.spend(time.monotonic() - began)
+
+    def _send(self) -> None:
+        is_last = False
+        while not is_last:
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_closed or self._unsent)
+                pause = self._next_entry - time.monotonic()
+                self._changed.wait_for(lambda: self._is_closed, pause)
+                reports = tuple(self._unsent)
+                number = self._reported
+                is_last = self._is_closed
+                self._unsent.clear()
+                self._next_entry = time.monotonic() + SEND_SECONDS
+            try:
+                if reports:
+                    self._deliver(reports, number)
+            except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+                message = f"bbkb: intermediate values could not be sent: {error}"
+                print(message, file=sys.stderr, flush=True)
+                self._next_entry = time.monotonic() + POLL_SECONDS
+
+    def _deliver(self, reports: tuple[Reported, ...], number: int) -> None:
+        """Write an entry, and wait until the coordinator has responded or the attempt has ended."""
+        sent = time.monotonic()
+        pause = _FIRST_POLL_SECONDS
+        key = f"{self._prefix}{number}"
+        _internal_kv_put(key, pickle.dumps(reports), overwrite=True, namespace=NAMESPACE)
+        while True:
+            with self._changed:
+                if self._changed.wait_for(lambda: self._is_closed, pause):
+                    return
+            if not _internal_kv_exists(key, namespace=NAMESPACE):
+                break
+            pause = min(1.5 * pause, POLL_SECONDS)
+        is_stopped = bool(_internal_kv_exists(self._stop_key, namespace=NAMESPACE))
+        with self._changed:
+            self._answered = number
+            self._is_stopped = is_stopped
+            if self._budget is not None:
+                self._budget.latency = time.monotonic() - sent
+            self._changed.notify_all()
+
+
+class ReportReceiver:
+    """The coordinator's side, for all attempts of a campaign."""
+
+    def __init__(self, campaign: str) -> None:
+        # receives the values and returns the trials to stop
+        self.listener: TakeReports | None = None
+        # whether workers wait for responses. The receiver then polls more often shortly after an
+        # entry has arrived, so that a response takes a small part of a step.
+        self.is_awaited = False
+        self._campaign = campaign
+        self._taken: list[bytes] = []  # keys of the entries without a response yet
+        self._began = 0.0  # the last poll, monotonic clock
+        self._next_poll = 0.0
+        self._last_entry = -math.inf
+
+    @property
+    def patience_seconds(self) -> float:
+        """The seconds until the next poll."""
+        return max(0.0, self._next_poll - time.monotonic())
+
+    def relay(self, attempts: Callable[[], Mapping[int, int]]) -> None:
+        """Pass the values that have arrived to the listener, and respond to them. `attempts`
+        returns the attempts in flight by trial."""
+        if self.listener is None or not (values := self.take()):
+            return
+        stopped = self.listener(values)
+        in_flight = attempts()
+        self.answer((trial, in_flight[trial]) for trial in stopped if trial in in_flight)
+
+    def take(self) -> list[IntermediateValue]:
+        """Return the values that have arrived since the last poll. Must be followed by `answer`.
+
+        Returns nothing if it is too early for the next poll.
+        """
+        if time.monotonic() < self._next_poll:
+            return []
+        self._began = time.monotonic()
+        prefix = f"{self._campaign}\nreports\n"  # older versions wrote other entries below "report"
+        self._taken = _internal_kv_list(prefix, namespace=NAMESPACE)
+        values: list[IntermediateValue] = []
+        for key in sorted(self._taken, key=_numbers):
+            stored = _internal_kv_get(key, namespace=NAMESPACE)
+            trial, attempt, _ = _numbers(key)
+            reports: tuple[Reported, ...] = () if stored is None else pickle.loads(stored)
+            values += [IntermediateValue(trial, attempt, reported) for reported in reports]
+        if values:
+            self._last_entry = self._began
+        else:
+            self._plan()
+        return values
+
+    def answer(self, stopped: Iterable[tuple[int, int]]) -> None:
+        """Respond to the entries that were read: these (trial, attempt) stop, others continue."""
+        for identity in stopped:
+            stop_key = _stop_key(self._campaign, *identity)
+            _internal_kv_put(stop_key, b"1", overwrite=True, namespace=NAMESPACE)
+        for key in self._taken:
+            _internal_kv_del(key, namespace=NAMESPACE)
+        self._plan()
+
+    def forget_stop(self, trial: int, attempt: int) -> None:
+        """Remove the stop request of this attempt, which has stopped."""
+        _internal_kv_del(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
+
+    def _plan(self) -> None:
+        now = time.monotonic()
+        soon = max(_SHORTEST_POLL_SECONDS, (now - self._last_entry) / _PROMPTNESS)
+        pause = min(POLL_SECONDS, soon) if self.is_awaited else POLL_SECONDS
+        self._next_poll = now + max(pause, (now - self._began) * (1.0 / POLL_SHARE - 1.0))
+
+
+def _stop_key(campaign: str, trial: int, attempt: int) -> str:
+    return f"{campaign}\nstop\n{trial}\n{attempt}"
+
+
+def _numbers(key: bytes) -> tuple[int, int, int]:
+    """Return the trial, the attempt and the number of an entry."""
+    trial, attempt, number = key.decode().split("\n")[-3:]
+    return int(trial), int(attempt), int(number)

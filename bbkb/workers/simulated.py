@@ -1,0 +1,217 @@
+"""Evaluates in virtual time: an hour of a campaign on any number of workers takes no longer than
+its table look-ups.
+
+Durations and injected failures depend only on (seed, trial, attempt). A run is therefore
+reproducible for any order of submission, and a resumed run continues as if it had not stopped.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from bbkb.objectives.objective import Objective
+from bbkb.workers.evaluate import evaluate
+from bbkb.workers.executor import InProcessExecutor
+from bbkb.workers.messages import (
+    Attempt,
+    FailureKind,
+    IntermediateValue,
+    Limits,
+    Outcome,
+    Reported,
+    Stopped,
+    Success,
+    cancellation,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DurationModel:
+    """The durations of evaluations without the metric `metrics["seconds"]`: log-normal, with
+    stragglers."""
+
+    mean_seconds: float = 1.0  # the mean of all durations
+    sigma: float = 0.0  # the standard deviation of the logarithm; 0 makes durations constant
+    straggler_share: float = 0.0  # the share of attempts that are stragglers
+    straggler_factor: float = 20.0  # the factor by which stragglers take longer
+
+    def draw(self, rng: np.random.Generator) -> float:
+        """Return a duration in seconds, without stragglers: mean_seconds · exp(N(−σ²/2, σ²)), with
+        mean `mean_seconds`."""
+        return float(self.mean_seconds * np.exp(self.sigma * rng.standard_normal() - 0.5 * self.sigma**2))
+
+    def with_straggling(self, seconds: float, chance: float) -> float:
+        """Return the duration from `draw`, changed for stragglers. `chance` is uniform on [0,
+        1)."""
+        if not self.straggler_share:
+            return seconds
+        slower = self.straggler_factor if chance < self.straggler_share else 1.0
+        return seconds * slower / (1.0 + self.straggler_share * (self.straggler_factor - 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """Injected failures: each attempt fails with probability `rate`, partway through, with the
+    failure `kind`."""
+
+    rate: float = 0.0
+    kind: FailureKind = FailureKind.WORKER_LOST
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _VirtualAttempt:
+    """An attempt on a worker. Sorted by end, then by start."""
+
+    finish: float
+    order: int
+    worker: int
+    outcome: Outcome
+    reported: int = 0  # the number of the outcome's reports that were passed on
+    report: Reported | None = None  # the report due at `finish`; None at the end of the attempt
+
+
+class SimulatedExecutor(InProcessExecutor):
+    """Has `slots` virtual workers and a clock that jumps from one end of an evaluation to the next,
+    beginning at `start_at` seconds.
+
+    An attempt is evaluated when a virtual worker starts it, because the objective may return its
+    duration. Limits do not apply. Its intermediate values are spread evenly over this duration.
+    Virtual time passes without waiting, so timeouts have no effect.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        slots: int,
+        durations: DurationModel,
+        failures: Failures,
+        seed: int,
+        start_at: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self._objective = objective
+        self._durations = durations
+        self._failures = failures
+        self._seed = seed
+        self._now = start_at
+        self._slots = slots
+        self._idle = list(range(slots))  # a heap, the lowest index first
+        self._running: list[_VirtualAttempt] = []  # a heap, the next to end first
+        self._order = itertools.count()
+
+    @property
+    def slots(self) -> int:
+        """The number of virtual workers."""
+        return self._slots
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        """Return all outcomes at the next time at which an evaluation ends, for any timeout."""
+        self._start()
+        outcomes = self._take_cancelled() + self._end_due()
+        while not outcomes and self._running:
+            self._now = self._running[0].finish
+            outcomes += self._end_due()
+        return outcomes
+
+    def _end_due(self) -> list[Outcome]:
+        """Return the outcomes at this time, after delivering the reports that are due."""
+        outcomes: list[Outcome] = []
+        while self._running and self._running[0].finish <= self._now:
+            ending = heapq.heappop(self._running)
+            if ending.report is not None:
+                self._deliver(ending, ending.report)
+            else:
+                heapq.heappush(self._idle, ending.worker)
+                outcomes.append(ending.outcome)
+        return outcomes
+
+    def _deliver(self, entry: _VirtualAttempt, report: Reported) -> None:
+        """Deliver a report. Its attempt then continues to the next report, or is stopped."""
+        assert self._take is not None
+        assert isinstance(entry.outcome, Success)
+        outcome = entry.outcome
+        stopped = self._take([IntermediateValue(outcome.trial, outcome.attempt, report)])
+        if outcome.trial in stopped:
+            reports = outcome.reports[: entry.reported + 1]
+            finite = [reported.value for reported in reports if math.isfinite(reported.value)]
+            end = Stopped(
+                trial=outcome.trial,
+                attempt=outcome.attempt,
+                value=finite[-1] if finite else None,
+                step=report.step,
+                started=outcome.started,
+                finished=self._now,
+                worker=outcome.worker,
+                reports=reports,
+            )
+            heapq.heappush(self._running, replace(entry, finish=self._now, outcome=end, report=None))
+        else:
+            self._push(entry.worker, outcome, entry.reported + 1)
+
+    def _push(self, worker: int, outcome: Outcome, reported: int = 0) -> None:
+        """Push an attempt onto the heap, with the time of its next report or its end."""
+        finish = outcome.finished
+        report = None
+        if self._take is not None and isinstance(outcome, Success) and reported < len(outcome.reports):
+            share = (reported + 1) / (len(outcome.reports) + 1)
+            finish = outcome.started + share * (outcome.finished - outcome.started)
+            report = outcome.reports[reported]
+        entry = _VirtualAttempt(finish, next(self._order), worker, outcome, reported, report)
+        heapq.heappush(self._running, entry)
+
+    def cancel(self, trials: Iterable[int]) -> None:
+        """End these attempts now, so that their workers are free at once."""
+        cancelled = set(trials)
+        self._cancel_queued([trial for trial in self._queue if trial in cancelled], self._now, "")
+        for entry in [entry for entry in self._running if entry.outcome.trial in cancelled]:
+            outcome = entry.outcome
+            heapq.heappush(self._idle, entry.worker)
+            self._cancelled.append(
+                cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
+            )
+        self._running = [entry for entry in self._running if entry.outcome.trial not in cancelled]
+        heapq.heapify(self._running)
+
+    def pause(self, seconds: float) -> None:
+        """Advance the virtual clock by these seconds."""
+        self._now += seconds
+
+    def now(self) -> float:
+        """Return the virtual time, in seconds since the start."""
+        return self._now
+
+    def close(self, leave_running: bool = False) -> None:
+        """Clear the queue and the attempts in flight."""
+        super().close()
+        self._running.clear()
+        self._idle = list(range(self._slots))
+
+    def _start(self) -> None:
+        while self._idle and self._queue:
+            _, attempt = self._queue.popitem(last=False)
+            worker = heapq.heappop(self._idle)
+            outcome = self._simulate(attempt, f"worker-{worker}")
+            self._push(worker, outcome)
+
+    def _simulate(self, attempt: Attempt, worker: str) -> Outcome:
+        """Return the outcome of an attempt that starts now."""
+        # four draws in fixed order, whether used or not: an attempt's duration must not depend on
+        # the failure rate, and failures must not depend on the stragglers
+        rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])
+        seconds = self._durations.draw(rng)
+        is_hit = rng.random() < self._failures.rate
+        share = rng.random()
+        seconds = self._durations.with_straggling(seconds, rng.random())
+        outcome = evaluate(self._objective, attempt, Limits(), now=self.now, worker=worker)
+        seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, Success) else seconds
+        if seconds < 0.0:
+            message = f"metrics['seconds'] must be >= 0, got {seconds}"
+            return attempt.failure(FailureKind.INVALID_VALUE, message, self._now, self._now, worker)
+        if is_hit:
+            end = self._now + share * seconds
+            return attempt.failure(self._failures.kind, "injected failure", self._now, end, worker)
+        return replace(outcome, finished=self._now + seconds)

@@ -1,5 +1,0 @@
-"""The functional core, which chooses the next arms. Pure functions on frozen values; no I/O, clock,
-logging or global randomness.
-
-`orchestrator.campaign` decides what to do with a choice (budget, retries, dispatch).
-"""

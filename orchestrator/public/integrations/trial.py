@@ -1,6 +1,0 @@
-"""For your own training loops: `Trial`, which reports intermediate values and writes
-checkpoints."""
-
-from objectives.trial import Trial
-
-__all__ = ["Trial"]
