@@ -17,7 +17,7 @@ def blocks(language: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", ["torch", "xgboost"])
+@pytest.mark.parametrize("library", ["torch"])
 def test_example_trains_on_two_machines(tmp_path: Path, library: str) -> None:
     pytest.importorskip(library)
     (code,) = (block for block in blocks("python") if f"import {library}\n" in block)
