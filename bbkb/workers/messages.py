@@ -4,8 +4,8 @@ A trial is one decision to evaluate an arm. It may need several attempts. `(tria
 identifies one of them and is never reused, so a late or repeated result can be recognized.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -102,16 +102,6 @@ class Limits:
     memory_bytes: int | None = None
 
 
-def _set_state(outcome: "Outcome", state: Sequence[object]) -> None:
-    """Set the fields of an unpickled outcome. A worker of an older version does not send the last
-    ones, which get their defaults."""
-    known = fields(outcome)
-    missing = known[len(state) :]
-    defaults = [each.default if each.default_factory is MISSING else each.default_factory() for each in missing]
-    for each, value in zip(known, [*state, *defaults], strict=True):
-        object.__setattr__(outcome, each.name, value)
-
-
 @dataclass(frozen=True, slots=True)
 class Success:
     """An attempt that returned a finite value. `started` and `finished` are seconds on the
@@ -128,8 +118,6 @@ class Success:
     remark: str = ""  # the omitted metrics, for display
     output: str = ""  # the end of its output if its process does not share the run's folder
 
-    __setstate__ = _set_state
-
 
 @dataclass(frozen=True, slots=True)
 class Failure:
@@ -143,8 +131,6 @@ class Failure:
     finished: float
     worker: str
     output: str = ""  # like that of a success
-
-    __setstate__ = _set_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +149,6 @@ class Stopped:
     worker: str
     reports: tuple[Reported, ...] = ()
     output: str = ""  # like that of a success
-
-    __setstate__ = _set_state
 
 
 Outcome = Success | Failure | Stopped

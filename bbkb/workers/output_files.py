@@ -5,8 +5,7 @@ first line names the attempt and has `HEADER_BYTES`. Attempts without output lea
 folder: while an attempt runs, its file is in `trials/.output`, because removing a superfluous
 folder would take milliseconds.
 
-If an output grows beyond twice `KEPT_BYTES`, only the last `KEPT_BYTES` are kept. Versions before
-0.3 divided long outputs: the part before `output-1.txt` is in `output-1.older.txt`.
+If an output grows beyond twice `KEPT_BYTES`, only the last `KEPT_BYTES` are kept.
 """
 
 import contextlib
@@ -32,7 +31,6 @@ _CHECK_SECONDS = 0.5  # between two checks of the sizes of open files
 _LOGGER = logging.getLogger("bbkb.executor")
 _RUNNING = ".output"
 _NAME = re.compile(r"output-([1-9][0-9]*)\.txt$")
-_ANY_NAME = re.compile(r"output-[1-9][0-9]*(\.older)?\.txt")
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -68,14 +66,9 @@ def _running_file(trials: Path, trial: int, attempt: int) -> Path:
     return running_folder(trials) / f"{trial:06d}-output-{attempt}.txt"
 
 
-def older_file(path: Path) -> Path:
-    """Return the file with the part before the output file `path`, in runs of older versions."""
-    return path.with_name(f"{path.stem}.older.txt")
-
-
 def is_output(name: str) -> bool:
     """Return whether a file with this name in a trial's folder is an output file."""
-    return _ANY_NAME.fullmatch(name) is not None
+    return _NAME.fullmatch(name) is not None
 
 
 def written_attempts(trials: Path, trial: int) -> list[int]:
@@ -139,8 +132,6 @@ def read_end(path: Path, most: int) -> bytes:
     Raises OSError if the file cannot be read.
     """
     end = _last_bytes(path, most + 1)
-    if len(end) <= most:
-        end = _last_bytes(older_file(path), most + 1 - len(end)) + end
     return end if len(end) <= most else _whole_lines(end)
 
 

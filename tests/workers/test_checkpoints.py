@@ -27,14 +27,14 @@ def fill(folder: Path, **files: str) -> None:
 
 def test_cleanup_removes_everything_but_the_output_of_attempts(tmp_path: Path) -> None:
     fill(tmp_path / "000003", weights_pt="1", deep__er__weights_pt="2")
-    for name in ("output-1.txt", "output-12.older.txt", "output-x.txt"):
+    for name in ("output-1.txt", "output-12.txt", "output-x.txt"):
         (tmp_path / "000003" / name).write_text("printed")
     (tmp_path / "outside").write_text("kept")
     (tmp_path / "000003" / "link").symlink_to(tmp_path / "outside")
     fill(tmp_path / "000004", weights_pt="1")
     for _ in range(2):
         remove_checkpoints(tmp_path, [3, 99])
-        assert {path.name for path in (tmp_path / "000003").iterdir()} == {"output-1.txt", "output-12.older.txt"}
+        assert {path.name for path in (tmp_path / "000003").iterdir()} == {"output-1.txt", "output-12.txt"}
     assert (tmp_path / "outside").read_text() == "kept"
     assert (tmp_path / "000004" / "weights.pt").exists()
     remove_checkpoints(None, [4])

@@ -16,7 +16,6 @@ from bbkb.workers.output_files import (
     find_output,
     move_all_outputs,
     move_output,
-    older_file,
     output_file,
     read_end,
     running_folder,
@@ -87,13 +86,6 @@ def test_output_of_a_killed_process_is_found_and_moved(tmp_path: Path) -> None:
 def test_read_end_begins_with_a_whole_line(tmp_path: Path) -> None:
     path = written(tmp_path, b"".join(b"epoch %d\n" % number for number in range(100)))
     assert read_end(path, 20) == b"epoch 98\nepoch 99\n"
-
-
-def test_read_end_continues_in_the_divided_output_of_an_older_version(tmp_path: Path) -> None:
-    path = written(tmp_path, b"three\n")
-    older_file(path).write_bytes(path.read_bytes()[:HEADER_BYTES] + b"one\ntwo\n")
-    assert read_end(path, 1000) == b"one\ntwo\nthree\n"
-    assert read_end(path, 11) == b"two\nthree\n"
 
 
 def test_long_output_is_shortened_when_the_attempt_ends(tmp_path: Path) -> None:

@@ -137,6 +137,4 @@ class Backlog:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
-        # version 0.2.0 stored pairs of a configuration and a value
-        self._results = deque(result if isinstance(result, Result) else Result(*result) for result in self._results)
         self._begin()

@@ -7,7 +7,7 @@ represented by its index, because Optuna allows any names and any objects.
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from optuna.distributions import (
@@ -136,15 +136,7 @@ class BBKBSampler(BaseSampler):  # type: ignore[misc]  # Optuna's types are not 
         return {name: value for name, value in self.__dict__.items() if name != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # earlier versions had no `_Read`, and options beside the strategy
-        now = dict(state)
-        if "_options" in now:
-            now["_strategy"] = build_strategy({"name": now["_strategy"], **now.pop("_options")})
-        if "_seen" in now:
-            now["_trials_read"] = now.pop("_seen")
-        names = [each.name for each in fields(_Read) if f"_{each.name}" in now]
-        earlier = {name: now.pop(f"_{name}") for name in names}
-        self.__dict__.update({"_read": _Read(**earlier), **now})
+        self.__dict__.update(state)
         self._lock = threading.RLock()
 
     def _take_in(self, study: Study, trial: FrozenTrial, space: dict[str, BaseDistribution]) -> Optimizer:

@@ -153,8 +153,7 @@ class BBKBSearch(Searcher):
     def restore(self, checkpoint_path: str) -> None:
         """Continue from a file that `save` wrote. Load only files that you trust."""
         state = pickle.loads(Path(checkpoint_path).read_bytes())
-        self._space, self._running, self._metric, self._mode, self._backlog, *further = state
-        self._last_step = further[0] if further else 0  # which files of version 0.2.0 lack
+        self._space, self._running, self._metric, self._mode, self._backlog, self._last_step = state
 
     def _begin(self, config: Mapping[str, object]) -> None:
         self._space = TuneSpace.of(config)

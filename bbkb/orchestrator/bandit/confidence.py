@@ -55,10 +55,6 @@ def information_gain(variance: Floats, schedule: Schedule = "practical") -> floa
     return float(np.log1p(c * variance).sum())
 
 
-class Confidence:
-    """The constants of a width in pickles of version 0.2.0, which are dropped."""
-
-
 def information_growth(kernel: AnyKernel, pulls: int) -> float:
     """Return γ_s, the growth of GP-ThreDS's maximal information gain; 0 before any pull."""
     if isinstance(kernel, Matern32 | Matern52):

@@ -35,10 +35,7 @@ class Observation:
 
 
 class Turn(IntEnum):
-    """Whether a free worker starts a new trial or continues a paused one.
-
-    States that earlier versions saved have False and True in place of the first two.
-    """
+    """Whether a free worker starts a new trial or continues a paused one."""
 
     NEW_FIRST = 0  # it continues none
     BY_BOUND = 1  # the trial with the largest upper bound comes next

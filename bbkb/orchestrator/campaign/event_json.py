@@ -28,8 +28,7 @@ def body_of(event: Event) -> str:
 
 
 def event_of(kind: str, body: str | bytes) -> Event:
-    """Return the event that `body_of`, or version 0.1, wrote as `body`. Raises ValueError for any
-    other text."""
+    """Return the event that `body_of` wrote as `body`. Raises ValueError for any other text."""
     if kind not in _CLASSES:
         raise ValueError(f"{kind!r} is not a kind of event")
     return _adapter_of(kind).validate_json(body)

@@ -130,9 +130,7 @@ class BatchChosen:
     picks: tuple[PickedTrial, ...]  # the trials, in the order of choice
     reason: str  # why no further trial was chosen
     seconds: float  # the duration of the choice
-    limit: int = 0  # the requested maximum; 0 in logs of older versions
-    # whether version 0.1 made these picks to occupy idle workers; this version makes none
-    is_filler: bool = False
+    limit: int = 0  # the requested maximum
     is_enqueued: bool = False  # whether the picks are from the campaign file
     # stopped trials that the strategy chose to continue; `TrialsContinued` follows
     continued: tuple[int, ...] = ()
@@ -202,7 +200,7 @@ class TrialStopped:
     worker: str
     reports: tuple[tuple[int, float], ...] = ()
     report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()
-    cause: str = ""  # for display (`stops.StopCause`); empty in logs of older versions
+    cause: str = ""  # for display (`stops.StopCause`)
     kind: Literal["trial_stopped"] = "trial_stopped"
 
 
@@ -215,7 +213,7 @@ class ReopenedTrial:
     attempt: int
     failure: str  # bbkb.workers.messages.FailureKind
     parameters: Mapping[str, object]
-    step: int = 0  # its steps in the budget; 0 in logs of older versions, which count them again
+    step: int = 0  # its steps in the budget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

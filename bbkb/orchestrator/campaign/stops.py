@@ -204,7 +204,7 @@ def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
     rules = state.rules
     rule = rules.training
     learned = state.refresh.learned
-    if rule is None or learned is None or not (rule.balances_starts and rule.has_checkpoints):
+    if rule is None or learned is None or not rule.has_checkpoints:
         return 0
     steps = learned.cautious_steps if is_cautious and rule.is_cautious else learned.steps
     if not (rules.steps and rules.stopping and rule.last_step and steps):
@@ -215,7 +215,7 @@ def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
 def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
     """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
     rules = state.rules
-    if rules.stopping is None or rules.training is None or not rules.training.bounds_starts:
+    if rules.stopping is None or rules.training is None:
         return 0
     return first_pause - 1 if first_pause > rules.stopping.step_of_next_rung(0) else 0
 

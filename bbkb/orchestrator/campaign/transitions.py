@@ -170,8 +170,6 @@ def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
     count = new_trials + len(event.continued)
     index = batch.number + bool(new_trials)
     size = new_trials or batch.size
-    if event.is_filler:  # it does not show whether the strategy itself would choose more
-        return replace(batch, number=index, size=size)
     if count < event.limit or not count:
         return Batch(index, size, stalled=event.reason)
     return Batch(index, size, is_open=bool(event.limit) and not event.is_enqueued)

@@ -97,8 +97,7 @@ def best_text(history: History) -> str:
 
 
 def _setting_text(value: object) -> str:
-    """Return the text of a setting. `False` is equivalent to a setting that an older version did
-    not have."""
+    """Return the text of a setting; empty if it is off."""
     return "" if value is None or value is False else one_line(str(value), _LONGEST)
 
 

@@ -66,9 +66,8 @@ def prepare(
             raise RunError(loss)
         now = status_of(created.name, state)
         trials_done = now.trials.done
-        tree = old.recorded_settings(store)
-        recorded = from_mapping(tree)
-        settings = with_recorded(tree, recorded, settings)
+        recorded = from_mapping(old.recorded_settings(store))
+        settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
     if settings.budget.evaluations < trials_done:
         raise RunError(
@@ -110,7 +109,6 @@ def check_changes(
 
     Raises RunError if a resume may not change one of these keys.
     """
-    # keys that an older version did not record have their defaults
     changes = differences(old.resolved(), settings.resolved())
     changes = [change for change in changes if not change.key.startswith(compared)]
     refused = [change for change in changes if not may_change(change.key)]

@@ -82,8 +82,7 @@ def build(settings: Settings) -> Parts:
 
 
 def build_new(settings: Settings) -> Parts:
-    """Return `build` for a campaign that has not begun. A resume is checked less strictly,
-    because an older version may have begun the campaign.
+    """Return `build` for a campaign that has not begun. A resume is checked less strictly.
 
     Also raises UserError if early stopping is requested and the trials report no values, or if this
     machine would run a command and lacks its program.

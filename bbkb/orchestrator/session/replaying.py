@@ -59,10 +59,9 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
 
 
 def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed | CandidatesGrown]:
-    """Return whether this version can repeat the computation behind `event`. The fillers of version
-    0.1 and enqueued trials were not computed by the strategy."""
+    """Return whether a computation is behind `event`. The strategy does not choose enqueued trials."""
     if isinstance(event, BatchChosen):
-        return not (event.is_filler or event.is_enqueued)
+        return not event.is_enqueued
     return isinstance(event, ModelRefreshed | CandidatesGrown)
 
 

@@ -54,8 +54,7 @@ class RecordedReports:
     def take_rest(self, outcome: Success | Stopped, trainings: Trainings) -> list[Reported]:
         """Return the outcome's reports that are not yet in the log, and discard the attempt.
 
-        A report is missing from the log if its message was lost or delayed. Workers of an older
-        version send pairs without metrics.
+        A report is missing from the log if its message was lost or delayed.
         """
         identity = outcome.trial, outcome.attempt
         recorded = self._recorded[identity]

@@ -81,8 +81,6 @@ def _early_stopping(settings: Settings) -> tuple[StoppingRule | None, TrainingRu
         has_checkpoints=rule.continues is True,
         finish=rule.finish,
         last_step=rule.last_step,
-        balances_starts=True,
-        bounds_starts=True,
         is_cautious=goals_of(settings).is_single,  # models of several outputs learn all values
         keep_checkpoints=rule.keep_checkpoints,
     )

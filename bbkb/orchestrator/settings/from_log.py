@@ -1,8 +1,7 @@
 """The campaign file in a log as typed values, for readers: status, report, export, the live page.
 
-A log is read on machines that cannot import the user's objective or strategy, and by later versions
-of this software. So each section is read separately by its model, nothing is imported, and keys
-that a section no longer has are dropped. A session builds `Settings` instead.
+A log is read on machines that cannot import the user's objective or strategy, so each
+section is read separately by its model and nothing is imported. A session builds `Settings` instead.
 """
 
 from collections.abc import Mapping
@@ -44,10 +43,7 @@ class RecordedSettings:
 
 
 def read_recorded(tree: Tree) -> RecordedSettings:
-    """Read a log's resolved campaign file. Raises ConfigError with the key of each mistake.
-
-    A section that is missing, because an older version wrote the log, has its model's defaults.
-    """
+    """Read a log's resolved campaign file. Raises ConfigError with the key of each mistake."""
     try:
         return RecordedSettings(
             objective=_objective_name(tree),

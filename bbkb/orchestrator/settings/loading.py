@@ -11,7 +11,6 @@ from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.file import Document, Keys, Tree, check_texts, read, with_overrides
 from bbkb.orchestrator.settings.mistakes import Refusal, config_error, describe
 from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.older import with_known_results
 from bbkb.orchestrator.settings.strategies import with_model_in_strategy
 
 # section → the sections with which it is read
@@ -55,7 +54,7 @@ def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "setti
 
 def _settings(document: Document, folder: Path) -> Settings:
     check_texts(document)
-    document = with_known_results(with_model_in_strategy(document))
+    document = with_model_in_strategy(document)
     try:
         return Settings.model_validate(document.tree, context={"folder": folder})
     except ValidationError as error:

@@ -171,7 +171,7 @@ class Settings(Section):
                 problems += check(**{name: getattr(self, name) for name in names})
         wrong |= {str(problem.keys[0]) for problem in problems}
         if self.enqueue and self.space and not wrong & _COMPLETED:
-            # recorded completely, because a later version may draw other values
+            # recorded completely, so that a resume needs no draws
             whole, mistakes = spaces.completed_enqueue(SearchSpace(self.space, self.forbid), self.enqueue, self.seed)
             problems += mistakes
             object.__setattr__(self, "enqueue", whole)
@@ -194,6 +194,6 @@ class Settings(Section):
         `from_mapping` restores equal settings if there was no password."""
         tree = self.model_dump(mode="json")
         for key in ("objectives", "constraints"):
-            if not tree[key]:  # for one objective, the format of older versions
+            if not tree[key]:
                 del tree[key]
         return tree

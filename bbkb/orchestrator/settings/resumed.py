@@ -1,13 +1,11 @@
 """The settings of a resume: the new settings, completed by the recorded ones."""
 
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from bbkb.orchestrator.settings.imported import GivenResults
 from bbkb.orchestrator.settings.known_results import BestOf, Known, Source, of_kind
 from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.older import with_begun_options
 from bbkb.orchestrator.settings.sections import MOST_TRIALS
 from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
 
@@ -15,19 +13,16 @@ from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
 _DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 
 
-def with_recorded(old: Mapping[str, object], recorded: Settings, settings: Settings) -> Settings:
+def with_recorded(recorded: Settings, settings: Settings) -> Settings:
     """Return the settings of a resume, completed by the run's settings.
 
     * Imported results, and the best configurations of the same runs, are taken from the record,
       because their sources may have changed.
-    * `workers.retries` and strategy options that were added later keep the run's values unless they
-      are given, because their defaults have changed.
     * The first session's decisions about trainings remain valid.
     * If only a budget of steps was given, the number of evaluations increases with it.
 
     Args:
-        old: the run's settings as recorded, perhaps by an older version.
-        recorded: the settings built from `old`.
+        recorded: the run's settings.
         settings: the user's settings.
     """
     workers = settings.workers
@@ -36,8 +31,6 @@ def with_recorded(old: Mapping[str, object], recorded: Settings, settings: Setti
     steps = budget.steps or 0
     if before.steps == before.evaluations == budget.evaluations < steps:  # only `steps` was given
         budget = budget.model_copy(update={"evaluations": min(steps, MOST_TRIALS)})
-    if workers.retries is None:
-        workers = workers.model_copy(update={"retries": recorded.workers.retries})
     rule = settings.early_stopping
     begun = recorded.early_stopping
     if isinstance(rule, ModelStoppingSettings) and isinstance(begun, ModelStoppingSettings):
@@ -51,7 +44,6 @@ def with_recorded(old: Mapping[str, object], recorded: Settings, settings: Setti
             "workers": workers,
             "budget": budget,
             "early_stopping": rule,
-            "strategy": with_begun_options(old.get("strategy"), recorded.strategy, settings.strategy),
         }
     )
 

@@ -15,7 +15,6 @@ from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.file import Document, Plain
 from bbkb.orchestrator.settings.mistakes import Refusal, excerpt, failure
-from bbkb.orchestrator.settings.older import current_options
 from bbkb.orchestrator.settings.options import as_mapping, build, dump
 
 DEFAULT_STRATEGY = "bbkb"
@@ -34,7 +33,7 @@ def build_strategy(options: object) -> AnyStrategy:
     fields = as_mapping({"name": options} if isinstance(options, str) else options, "{name: bbkb, …}")
     cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
     try:
-        fields = with_preset(cls, current_options(cls, fields))
+        fields = with_preset(cls, fields)
     except ValueError as error:
         raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)

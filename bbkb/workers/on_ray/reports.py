@@ -199,7 +199,7 @@ class ReportReceiver:
         if time.monotonic() < self._next_poll:
             return []
         self._began = time.monotonic()
-        prefix = f"{self._campaign}\nreports\n"  # older versions wrote other entries below "report"
+        prefix = f"{self._campaign}\nreports\n"
         self._taken = _internal_kv_list(prefix, namespace=NAMESPACE)
         values: list[IntermediateValue] = []
         for key in sorted(self._taken, key=_numbers):

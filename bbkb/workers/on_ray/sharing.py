@@ -55,8 +55,8 @@ class _Entry:
     """The entry of a campaign."""
 
     part: float  # its demand as a fraction of the cluster, from 0 to 1
-    # the number of its largest evaluations that fit together on the cluster. It is 0 in entries of
-    # older versions, and if none fits, since turns would not help then.
+    # the number of its largest evaluations that fit together on the cluster. It is 0 if none
+    # fits, since turns would not help then.
     fewest: int
 
     def text(self, look: int) -> str:
@@ -65,8 +65,8 @@ class _Entry:
 
 
 def _entry_of(text: bytes) -> _Entry:
-    part, _, *fewest = text.split()
-    return _Entry(float(part), int(fewest[0]) if fewest else 0)
+    part, _, fewest = text.split()
+    return _Entry(float(part), int(fewest))
 
 
 class Sharing:

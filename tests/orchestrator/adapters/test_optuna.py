@@ -209,20 +209,6 @@ def test_pickled_sampler_continues_as_the_original() -> None:
     assert copy.sample_relative(study, study.trials[-1], SPACE) == suggested
 
 
-def test_sampler_continues_from_the_fields_of_earlier_versions() -> None:
-    study = study_of()
-    study.optimize(objective, n_trials=12)
-    state = pickle.loads(pickle.dumps(study.sampler)).__getstate__()
-    state |= {f"_{name}": value for name, value in vars(state.pop("_read")).items()}
-    state["_seen"] = state.pop("_trials_read")  # its earlier name
-    for name in ("_reported", "_first_step"):  # which came later
-        del state[name]
-    old = BBKBSampler.__new__(BBKBSampler)
-    old.__setstate__(state)
-    suggested = study.ask(SPACE).params
-    assert old.sample_relative(study, study.trials[-1], SPACE) == suggested
-
-
 def test_sampler_learns_trials_of_all_hyperband_brackets() -> None:
     def evaluate_steps(trial: optuna.Trial) -> float:
         value = objective(trial)

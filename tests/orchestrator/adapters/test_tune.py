@@ -244,17 +244,6 @@ def test_results_of_running_stopped_and_finished_trials_are_learned() -> None:
     }
 
 
-def test_search_saved_by_an_older_version_is_restored(tmp_path: Path) -> None:
-    searcher, again = search(), BBKBSearch()
-    drive(searcher, 3)
-    saved = tmp_path / "saved"
-    searcher.save(str(saved))
-    *old, _last_step = pickle.loads(saved.read_bytes())
-    saved.write_bytes(pickle.dumps(tuple(old)))
-    again.restore(str(saved))
-    assert drive(again, 2, first=3) == drive(searcher, 2, first=3)
-
-
 def test_search_learns_expected_final_values_of_trials_stopped_by_asha() -> None:
     """The scheduler is Tune's own; it stops most trials at their first steps."""
     scheduler: Any = ASHAScheduler("training_iteration", "loss", "min", max_t=27, reduction_factor=3)

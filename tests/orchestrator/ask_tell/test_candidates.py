@@ -231,19 +231,6 @@ def test_file_of_the_other_class_is_rejected_with_the_call_to_write(tmp_path: Pa
         Optimizer.load(tmp_path / "array.json")
 
 
-def test_files_of_version_0_2_0_are_read_and_continue_as_that_version_did() -> None:
-    saved = Path(__file__).parent / "saved"
-    array = CandidateOptimizer.load(saved / "array-0.2.0.json")
-    assert (len(array.trials), array.best.parameters["candidate"]) == (8, 3)
-    assert array.ask(3).tolist() == [2, 4, 6]
-    space = Optimizer.load(saved / "space-0.2.0.json")
-    assert len(space.trials) == 19
-    best, value = space.best, space.best.value
-    assert best.parameters == {"x": 0.2947652144357562, "model": "b"}
-    assert value == pytest.approx(2.74e-05, rel=1e-2)
-    assert [configuration["model"] for configuration in space.ask(3)] == ["a", "b", "a"]
-
-
 class Own(RBF):
     """A kernel of the caller's own."""
 

@@ -66,13 +66,6 @@ def test_saved_optimizer_continues_as_the_original(tmp_path: Path) -> None:
     assert loaded.best == optimizer.best
 
 
-def test_optimizer_of_version_0_2_0_loads_without_steps_and_learns_reports() -> None:
-    optimizer = Optimizer.load(Path(__file__).parent / "saved" / "space-0.2.0.json")
-    configuration = optimizer.ask()[0]
-    assert optimizer.report(configuration, -1e6, 1)
-    assert optimizer.paused == []
-
-
 def test_choices_without_a_report_are_those_of_an_optimizer_without_steps() -> None:
     pair = [Optimizer(SPACE, "minimize", seed=3), Optimizer(SPACE, "minimize", seed=3, steps=STEPS)]
     for _ in range(15):

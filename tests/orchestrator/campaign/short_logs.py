@@ -17,8 +17,8 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.state import CampaignState, is_final
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.orchestrator.store.versions import rules_of_version_2
 from bbkb.workers.messages import Failure, FailureKind
+from tests.orchestrator.campaign.plain_rules import plain_rules
 
 
 def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def created(settings: Mapping[str, Any], **fields: Any) -> CampaignCreated:
     """The creation of a campaign with these settings."""
     defaults: dict[str, Any] = {"time": 0.0, "name": "c", "seed": 0, "arms": 1, "objective": ""}
     fields = defaults | {"candidates_digest": "", "optimum": None} | fields
-    return CampaignCreated(settings=settings, rules=rules_of_version_2(settings, 0), **fields)
+    return CampaignCreated(settings=settings, rules=plain_rules(settings, 0), **fields)
 
 
 def opening(
@@ -53,7 +53,7 @@ def opening(
     executor: str = "inline",
 ) -> SessionOpened:
     """The opening of a session with these settings."""
-    rules = rules_of_version_2(settings, slots)
+    rules = plain_rules(settings, slots)
     return SessionOpened(time=time, epoch=epoch, executor=executor, slots=slots, settings=settings, rules=rules)
 
 

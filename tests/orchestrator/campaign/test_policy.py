@@ -82,13 +82,6 @@ def test_backlog_covers_the_results_expected_during_a_computation() -> None:
     assert decide(state, now=2.0) == Ask(pending=(5, 6, 7), limit=2)  # one for the free worker, one more
 
 
-def test_filler_picks_of_version_0_1_do_not_complete_a_batch() -> None:
-    waiting = asynchronous(batch(0, [5], limit=2, reason="warm start"), dispatch((0, 1)))
-    after = apply(waiting, batch(1, [9], limit=1, is_filler=True))
-    assert after.batch.stalled == waiting.batch.stalled == "warm start"
-    assert decide(after, now=0.0) == Dispatch((QueuedAttempt(1, 9, 1),))
-
-
 def test_last_results_are_learned_after_the_last_choice() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(1), evaluations=2)
     assert decide(state, now=1.0) == Await()

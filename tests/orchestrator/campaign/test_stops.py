@@ -27,7 +27,7 @@ from bbkb.workers.messages import FailureKind
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51
-NEWEST = dict.fromkeys(("balances_starts", "bounds_starts", "is_cautious", "has_checkpoints"), True)
+NEWEST = dict.fromkeys(("is_cautious", "has_checkpoints"), True)
 RULE = StoppingRule.pauses(3, LAST)
 
 
@@ -202,12 +202,10 @@ def with_reliability(
     ("correlation", "chosen", "rule", "turn"),
     [
         (0.9, 4, {}, Turn.NEW_FIRST),
-        (0.9, 4, {"balances_starts": False}, Turn.BY_BOUND),  # an older log
         (0.9, 60, {}, Turn.BY_BOUND),
-        (0.2, 60, {"is_cautious": False}, Turn.PAUSED_FIRST),  # an older log
+        (0.2, 60, {"is_cautious": False}, Turn.PAUSED_FIRST),  # several objectives
         (0.2, 10, {"is_cautious": False}, Turn.BY_BOUND),
         (0.2, 60, {}, Turn.BY_BOUND),  # the values of paused trials tell nothing
-        (0.2, 60, {"bounds_starts": False}, Turn.BY_BOUND),  # an older log
     ],
 )
 def test_new_trials_and_then_stopped_ones_come_first_until_they_have_used_their_share(
@@ -238,7 +236,7 @@ def test_stopped_trials_without_checkpoints_do_not_compete() -> None:
         (0.9, 0.9, {}, 3, 0),
         (0.9, 0.2, {}, None, 0),  # it may be reliable
         (0.2, 0.1, {}, None, END),
-        (0.2, 0.1, {"is_cautious": False}, None, 0),  # an older log
+        (0.2, 0.1, {"is_cautious": False}, None, 0),  # several objectives
     ],
 )
 def test_trial_neither_pauses_nor_is_learned_at_unreliable_steps(
@@ -253,7 +251,6 @@ def test_trial_neither_pauses_nor_is_learned_at_unreliable_steps(
     [
         (0.9, {}, StopCause.FORECAST),
         (0.2, {}, None),
-        (0.2, {"bounds_starts": False}, StopCause.FORECAST),  # an older log
     ],
 )
 def test_forecast_stops_no_trial_at_unreliable_steps(

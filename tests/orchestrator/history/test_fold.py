@@ -30,8 +30,8 @@ from bbkb.orchestrator.history.fold import History, advance, begin, fold
 from bbkb.orchestrator.history.status_text import as_plain
 from bbkb.orchestrator.report.summary import summary_cards
 from bbkb.orchestrator.settings.from_log import read_recorded
-from bbkb.orchestrator.store.versions import rules_of_version_2
 from bbkb.orchestrator.wording import duration
+from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
 from tests.orchestrator.campaign.training_logs import stop
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -184,7 +184,7 @@ def test_recorded_settings_need_no_import_and_ignore_removed_keys() -> None:
     tree["objective"] = {"callable": "no_such_module:f", "direction": "minimize", "options": {}}
     tree["strategy"] = {"name": "no_such_module:Strategy", "mode": "async"}
     tree["workers"]["abandoned_key"] = 3
-    read, rules = read_recorded(tree), rules_of_version_2(tree, slots=1)
+    read, rules = read_recorded(tree), plain_rules(tree, slots=1)
     assert (read.objective, read.strategy) == ("no_such_module:f", "no_such_module:Strategy")
     assert not rules.goals.objectives[0].is_maximized
     assert rules.strategy.is_asynchronous

@@ -178,10 +178,10 @@ def test_training_of_one_epoch_has_no_last_step(tmp_path: Path) -> None:
     assert decide(softmax_tree(tmp_path, objective=objective))[0].last_step is None
 
 
-def test_run_of_an_older_version_keeps_its_decisions(tmp_path: Path) -> None:
+def test_resumed_run_keeps_its_decisions(tmp_path: Path) -> None:
     begun = {"rule": "model", "continue": "anew", "first_trials": 0, "first_steps": 1}
     old = from_mapping(softmax_tree(tmp_path, early_stopping=begun))
-    for resumed in (old, with_recorded(old.resolved(), old, from_mapping(softmax_tree(tmp_path)))):
+    for resumed in (old, with_recorded(old, from_mapping(softmax_tree(tmp_path)))):
         decided = with_training(resumed, build(resumed).training_objective, is_begun=True)
         assert decided.early_stopping == old.early_stopping
         assert not decided.workers.trial_folders

@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.settings.loading`: relative paths, and the files of older runs."""
+"""`bbkb.orchestrator.settings.loading`: relative paths."""
 
 import json
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: pytest
     )
     monkeypatch.chdir(tmp_path)
     assert load(file).objective.options == PythonCallable("m:f", (str(tmp_path),))
-    twice = {"search_paths": [str(tmp_path)] * 2}  # as an older version wrote it
+    twice = {"search_paths": [str(tmp_path)] * 2}
     recorded = load(file, [f"objective.options={twice}"])
     assert from_mapping(recorded.resolved()).resolved() == recorded.resolved()
     assert recorded.objective.options == PythonCallable("m:f", (str(tmp_path),) * 2)
@@ -65,54 +65,3 @@ def test_data_folder_of_the_environment_is_recorded(tmp_path: Path, monkeypatch:
     monkeypatch.delenv("BBKB_DATA")
     assert from_mapping(resolved).data.folder == str(tmp_path)
     assert from_mapping(tree).data.folder is None
-
-
-OLDER_RUN: dict[str, object] = {
-    **from_mapping({"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}}).resolved(),
-    "strategy": {"name": "gp_ucb"},
-}
-
-
-@pytest.mark.parametrize(
-    ("start", "source"),
-    [
-        ({"path": "results/t.csv"}, {"table": "{folder}/results/t.csv", "reward": "reward"}),
-        ({"path": "t.csv", "reward": "loss"}, {"table": "{folder}/t.csv", "reward": "loss"}),
-        ({"path": "runs/a"}, {"run": "{folder}/runs/a", "store": None}),
-        ({"path": "sqlite:///o", "campaign": "c"}, {"run": "c", "store": "sqlite:///{folder}/o"}),
-        ({"path": "postgresql://host/db", "campaign": "c"}, {"run": "c", "store": "postgresql://host/db"}),
-    ],
-)
-def test_warm_start_of_an_older_run_is_a_source(
-    tmp_path: Path, start: dict[str, str], source: dict[str, str | None]
-) -> None:
-    strategy = {"name": "gp_ucb", "warm_start": {"name": "data", **start}}
-    (tmp_path / "x.yaml").write_text(json.dumps({**OLDER_RUN, "strategy": strategy}))
-    settings = load(tmp_path / "x.yaml")
-    located = {key: value and value.format(folder=tmp_path) for key, value in source.items()}
-    assert settings.resolved()["known_results"] == [located]
-    assert isinstance(warm_start_of(settings.strategy), DataStart)
-    assert from_mapping(settings.resolved()) == settings
-
-
-def test_sections_of_an_older_run_are_sources() -> None:
-    listed = {"results": [{"parameters": {"x": 0.5, "y": 0.5}, "value": 1.0}]}
-    space = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
-    older = {"existing_data": listed, "earlier": {"runs": ["/runs/a"], "first": [{"x": 0.5, "y": 0.5}]}, "space": space}
-    known = {"known_results": [listed, {"best_of": ["/runs/a"], "first": [{"x": 0.5, "y": 0.5}]}], "space": space}
-    assert from_mapping({**OLDER_RUN, **older}) == from_mapping({**OLDER_RUN, **known})
-    assert from_mapping({**OLDER_RUN, "existing_data": None, "earlier": None}) == from_mapping(OLDER_RUN)
-
-
-@pytest.mark.parametrize(
-    ("key", "value", "message"),
-    [
-        ("existing_data", {"results": []}, "existing_data is not a known key; did you mean 'known_results'"),
-        ("earlier", ["runs/a"], "earlier is not a known key; did you mean 'known_results'"),
-        ("strategy", {"name": "gp_ucb", "warm_start": {"name": "data", "path": "t.csv"}}, "path is not a known key"),
-    ],
-)
-def test_older_spellings_of_known_results_are_rejected_with_the_new_key(key: str, value: object, message: str) -> None:
-    tree = {"name": "x", "objective": {"name": "branin"}, "budget": {"evaluations": 5}, key: value}
-    with pytest.raises(ConfigError, match=message):
-        from_mapping(tree)

@@ -33,21 +33,6 @@ def test_paper_preset_and_an_explicit_kernel_give_the_published_algorithm(name: 
     assert build_strategy({"name": name, "preset": "paper"}) == STRATEGIES[name]()
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-def test_option_missing_in_a_recorded_strategy_is_off(name: str) -> None:
-    """A run of an older version is continued as it began."""
-    recorded = dump_strategy(build_strategy({"name": name}))
-    older = {key: value for key, value in recorded.items() if key not in ("coverage", "verify")}
-    if isinstance(older.get("model"), dict):
-        older["model"] = {key: value for key, value in older["model"].items() if key != "first_fit"}
-    rebuilt = build_strategy(older)
-    assert getattr(rebuilt, "coverage", 0.0) == getattr(rebuilt, "verify", 0.0) == 0.0
-    model = model_of(rebuilt)
-    assert model is None or model.first_fit == FIRST_FIT
-    longer = {**older, "warm_start": {"name": "spread", "pulls": 16}} if "warm_start" in older else older
-    assert dump_strategy(build_strategy(longer)).get("warm_start") == longer.get("warm_start")
-
-
 def test_file_that_names_some_options_gets_the_newest_defaults() -> None:
     assert getattr(build_strategy({"name": "bbkb", "width": 1.5}), "coverage", 0.0) > 0.0
     noisy = model_of(build_strategy({"name": "bbkb", "model": {"noise": 0.1}}))
@@ -69,16 +54,6 @@ def test_preset_that_is_unknown_or_contradicted_is_rejected() -> None:
     assert _errors_of({"model": {"outputs": "square"}}) == [
         "model.outputs must be 'half_rank', 'rank', 'standardise' or 'raw', got \"square\""
     ]
-
-
-def test_option_of_an_older_version_is_dropped_if_off_and_rejected_if_on() -> None:
-    assert build_strategy({"name": "bbkb", "fillers": 0.0}) == build_strategy({"name": "bbkb"})
-    with pytest.raises(ValidationError, match=r"is no longer an option.*remove it"):
-        build_strategy({"name": "bbkb", "fillers": 0.1})
-    assert build_strategy({"name": "bbkb", "lazy": False}) == build_strategy({"name": "bbkb"})
-    for name in ("uniform", "bkb"):  # never had it
-        (message,) = _errors_of({"name": name, "lazy": False})
-        assert "lazy" in message
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,3 @@ class LocalBlocks(Blocks):
         while earlier and len(earlier[-1].features) <= len(features):
             features = np.concatenate((earlier.pop().features, features))
         return LocalBlocks([*earlier, Block(self.blocks[-1].kernel, features)])
-
-
-class AllArms:
-    """A cache in pickles of version 0.2.0, which is dropped."""

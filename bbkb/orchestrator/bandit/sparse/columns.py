@@ -30,10 +30,6 @@ class Points:
     features: Floats
 
 
-class _Places:
-    """An entry of the cache in pickles of version 0.2.0, which refer to this name; it is not used."""
-
-
 class KernelColumns:
     """Kernel columns over `features` (A, d); old ones are evicted beyond `max_bytes`."""
 
@@ -49,7 +45,7 @@ class KernelColumns:
         self._recent: list[tuple[Points, Indices]] = []
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore without cached columns, which an earlier version may have arranged otherwise."""
+        """Restore without cached columns."""
         features = state["_features"]
         max_bytes = 8 * len(features) * state["capacity"]
         vars(self).update(vars(KernelColumns(state["_kernel"], features, max_bytes)))

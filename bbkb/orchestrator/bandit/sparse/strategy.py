@@ -117,12 +117,10 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
         """Like `tell`, with the drawn and fitted values of `record`; fits nothing."""
         dictionary: Indices = read_only(record["dictionary"], np.intp)
-        # records of version 0.2.0 and earlier lack values that the strategy did not use
-        gain = record.get("information_gain", 0.0)
         after = restore_calibration(self._observe(state, observations), self.model, record)
-        initial = recorded_start(record.get("initial", state.initial), len(after.model.arms))
+        initial = recorded_start(record["initial"], len(after.model.arms))
         after = restore_outputs(after, self.model, record)
-        return replace(after, dictionary=dictionary, information_gain=float(gain), initial=initial)
+        return replace(after, dictionary=dictionary, information_gain=float(record["information_gain"]), initial=initial)
 
     def recommend(self, state: S) -> int | None:
         """See `Recommends`: the pulled arm with the largest estimate if rewards are noisy."""

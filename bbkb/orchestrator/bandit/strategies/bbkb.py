@@ -99,14 +99,6 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
     ] = 0.0
     is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
 
-    def __getstate__(self) -> dict[str, object]:
-        return {option.name: getattr(self, option.name) for option in fields(self)}
-
-    def __setstate__(self, state: Mapping[str, object]) -> None:
-        """Restore the options. A pickle of version 0.2.0 also has caches, which are dropped."""
-        for option in fields(self):
-            object.__setattr__(self, option.name, state.get(option.name, option.default))
-
     def width_at(self, state: SparseState) -> float:
         """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""
         noise = state.model.regularization
@@ -255,7 +247,3 @@ def _drift(strategy: BBKB, batch: AnyBatch) -> Drift:
     if strategy.termination == "global_then_local":
         return LocalDrift(batch, strategy.ratio_threshold, strategy.local_covariance)
     return GlobalDrift(batch, strategy.ratio_threshold)
-
-
-class _Workspace:
-    """A cache in pickles of version 0.2.0, which is dropped."""

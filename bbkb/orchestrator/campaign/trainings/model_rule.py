@@ -24,14 +24,8 @@ class TrainingRule:
     has_checkpoints: bool = False
     finish: int = 0  # the number of unfinished trials to complete with the last part of the budget
     last_step: int | None = None  # the step at which a training ends; None if it is not given
-    # whether trials pause only at reliable steps, and new trials come first until they have used
-    # their share of the steps (`starts`); False in logs of older versions
-    balances_starts: bool = False
-    # whether steps that are not reliable stop no trial, and starts then have a largest share of the
-    # steps, too; False in logs of older versions
-    bounds_starts: bool = False
     # whether steps are reliable only if this is likely, and values at other steps are not learned;
-    # False in logs of older versions, and with several objectives or constraints
+    # False with several objectives or constraints
     is_cautious: bool = False
     # the number of stopped trials whose checkpoints are kept; None: all
     keep_checkpoints: int | None = None

@@ -19,7 +19,6 @@ from bbkb.orchestrator.store import runs, snapshots
 from bbkb.workers.output_files import (
     HEADER_BYTES,
     find_output,
-    older_file,
     open_output,
     output_file,
     written_attempts,
@@ -117,8 +116,6 @@ def _pieces_of_trial(run: runs.Run, trial: int, attempt: int | None, follow: boo
         newest = attempt or max(written_attempts(run.trials, trial), default=0)
         if newest != shown:
             shown = newest
-            older = partial(older_file, output_file(run.trials, trial, newest))
-            yield from _GrowingFile(older, HEADER_BYTES).pieces()
             file = _GrowingFile(partial(find_output, run.trials, trial, newest), HEADER_BYTES)
         if file is not None:
             yield from file.pieces()

@@ -87,9 +87,8 @@ def _posterior(replayed: Replayed, problem: Problem, top: int) -> Iterator[Rende
 
 
 def _reasons(choice: BatchChosen) -> Iterator[RenderableType]:
-    kind = " for idle workers (version 0.1)" * choice.is_filler
     trials = plural(len(choice.picks), "trial")
-    yield Text(f"\nthe last choice, {trials}{kind}, ended by: {choice.reason}")
+    yield Text(f"\nthe last choice, {trials}, ended by: {choice.reason}")
     table = Table("trial", "arm", "mean", "width", "variance (1/λ)", box=None, pad_edge=False)
     for pick in choice.picks[:_REASONS_SHOWN]:
         reasons = ("" if number is None else f"{number:.6g}" for number in (pick.mean, pick.width, pick.variance))
