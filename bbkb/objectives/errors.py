@@ -5,7 +5,6 @@ import sys
 import warnings
 
 
-
 class BbkbError(Exception):
     """The base class of all errors for users: `except BbkbError` catches them."""
 

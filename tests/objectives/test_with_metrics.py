@@ -11,9 +11,9 @@ from bbkb.objectives.external import call_with
 from bbkb.objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
 from bbkb.objectives.returned import MissingValueError, as_evaluation
 from bbkb.objectives.with_metrics import WithMetrics
-from tests.present import of_type
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
+from tests.present import of_type
 
 NEEDED = (("accuracy", "objectives.0"), ("latency", "objectives.1"))
 

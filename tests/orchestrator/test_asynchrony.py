@@ -28,12 +28,12 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.store.event_store import EventStore
-from tests.examples import examples
-from tests.orchestrator.campaign.short_logs import created, opening
-from tests.orchestrator.session.parabola import OpenDriver
 from bbkb.workers.executor import Executor, TakeReports
 from bbkb.workers.messages import Attempt, FailureKind, Outcome, Success
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
+from tests.examples import examples
+from tests.orchestrator.campaign.short_logs import created, opening
+from tests.orchestrator.session.parabola import OpenDriver
 
 X = np.linspace(0.0, 1.0, 41)
 KERNEL, LAMBDA, EVALUATIONS = RBF(0.15), 0.2, 40

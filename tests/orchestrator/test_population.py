@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bbkb import strategies
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Choice, Ordered, Range
 from bbkb.objectives.perturbing import perturb
@@ -27,7 +28,6 @@ from bbkb.orchestrator.campaign.trainings.population import Copied, Population
 from bbkb.orchestrator.history.ancestry import depths, schedule
 from bbkb.orchestrator.history.status_text import population_parts
 from bbkb.orchestrator.history.tables import History
-from bbkb import strategies
 from bbkb.orchestrator.report.pictures import figures
 from bbkb.orchestrator.report.summary import best_parameters
 from bbkb.orchestrator.store.lease import Identity

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.waiting import is_alive, wait_until
 from bbkb.workers.children import end_children
+from tests.waiting import is_alive, wait_until
 
 
 def pid_written(file: Path) -> int:

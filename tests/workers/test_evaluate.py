@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.command import CommandFailedError
 from bbkb.objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
+from bbkb.workers.evaluate import evaluate, summary_of, worker_name
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, Reported, Stopped, Success
+from bbkb.workers.reporting import RECORDED_WHOLE
 from tests.present import of_type
 from tests.workers.evaluations import (
     UNLIMITED,
@@ -26,9 +29,6 @@ from tests.workers.evaluations import (
     outcome_of_raising,
     outcome_of_value,
 )
-from bbkb.workers.evaluate import evaluate, summary_of, worker_name
-from bbkb.workers.messages import Attempt, FailureKind, Outcome, Reported, Stopped, Success
-from bbkb.workers.reporting import RECORDED_WHOLE
 
 
 def test_evaluation_becomes_a_success_with_all_it_reported() -> None:

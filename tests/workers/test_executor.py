@@ -12,8 +12,6 @@ import pytest
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from tests.executors import HERE, executor_here
-from tests.present import of_type
 from bbkb.workers.executor import TRAITS, Executor
 from bbkb.workers.messages import (
     Attempt,
@@ -29,6 +27,8 @@ from bbkb.workers.messages import (
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Kind, Placement
 from bbkb.workers.output_files import output_file, read_end, running_folder
+from tests.executors import HERE, executor_here
+from tests.present import of_type
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

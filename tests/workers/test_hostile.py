@@ -18,12 +18,12 @@ import pytest
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from tests.present import of_type
-from tests.waiting import drain, wait_until
 from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Success
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Kind, Placement
 from bbkb.workers.surroundings import DAMAGED_AFTER
+from tests.present import of_type
+from tests.waiting import drain, wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from tests.workers.evaluations import UNLIMITED, Doing, Published
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.kept_reports import FILE
 from bbkb.workers.messages import Attempt, Failure, Reported, Success
+from tests.workers.evaluations import UNLIMITED, Doing, Published
 
 
 def attempt_of(

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.machines import RANK_VARIABLES
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.limits import HostInterruptError, grace_seconds
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, Success
+from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of
 
 
 def test_rank_variables_of_the_workers_parent_do_not_reach_the_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:

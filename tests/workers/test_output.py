@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import run_python
 from bbkb.workers.output import copy_thread
 from bbkb.workers.output_files import OutputFile, find_output, read_end, running_folder
+from tests.processes import run_python
 
 BEGINNING = """
 import os, subprocess, sys, warnings

@@ -28,7 +28,6 @@ from bbkb.objectives.parameters import Choice, Parameter, Range, Space
 from bbkb.orchestrator.ask_tell.checks import check_seed
 from bbkb.orchestrator.ask_tell.space import Optimizer, ask_after
 from bbkb.orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
-from bbkb.orchestrator.settings.strategies import build_strategy
 
 Configuration = Mapping[str, Scalar]
 Distributions = Mapping[str, BaseDistribution]

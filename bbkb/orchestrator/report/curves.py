@@ -9,7 +9,17 @@ from bbkb.orchestrator.campaign.stops import stop_words
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.remarks import training_remark
 from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.report.figure import Figure, Spec, axis, axis_range, label, layout, quantiles, round_values, sentences
+from bbkb.orchestrator.report.figure import (
+    Figure,
+    Spec,
+    axis,
+    axis_range,
+    label,
+    layout,
+    quantiles,
+    round_values,
+    sentences,
+)
 from bbkb.orchestrator.wording import noun_and_numbers, one_line, plural, printable
 
 _MOST_CURVES = 60

@@ -9,7 +9,13 @@ from bbkb.orchestrator.report.front_pictures import feasible_share, fronts, hype
 from bbkb.orchestrator.report.landscape import landscape
 from bbkb.orchestrator.report.parallel import parallel_coordinates
 from bbkb.orchestrator.report.population import population_tree
-from bbkb.orchestrator.report.progress import batch_sizes, best_so_far, cumulative_regret, dictionary_sizes, simple_regret
+from bbkb.orchestrator.report.progress import (
+    batch_sizes,
+    best_so_far,
+    cumulative_regret,
+    dictionary_sizes,
+    simple_regret,
+)
 from bbkb.orchestrator.report.surrogate import fit_surrogate
 from bbkb.orchestrator.report.timeline import gantt, utilization
 

@@ -10,7 +10,16 @@ import numpy as np
 from bbkb.orchestrator.bandit.strategy import Choose, begin
 from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.session.problem import BEGIN, GROW, TELL, Problem, Progress, advance, begin_progress, with_told_curves
+from bbkb.orchestrator.session.problem import (
+    BEGIN,
+    GROW,
+    TELL,
+    Problem,
+    Progress,
+    advance,
+    begin_progress,
+    with_told_curves,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.objectives.problems.cells import CONVOLUTION, MOST_EDGES, OPERATIONS, POOLING, PROJECTION, Cell, CellSet, cells_of
+from bbkb.objectives.problems.cells import (
+    CONVOLUTION,
+    MOST_EDGES,
+    OPERATIONS,
+    POOLING,
+    PROJECTION,
+    Cell,
+    CellSet,
+    cells_of,
+)
 
 
 @pytest.mark.parametrize(("vertices", "count"), [(2, 1), (3, 6), (4, 84), (5, 2441), (6, 62_010)])

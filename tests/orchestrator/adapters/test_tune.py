@@ -1,7 +1,6 @@
 """BBKB as a search algorithm of Ray Tune, with Ray Tune itself in a few tests."""
 
 import math
-import pickle
 import sys
 from decimal import Decimal
 from pathlib import Path

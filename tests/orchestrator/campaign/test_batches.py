@@ -21,6 +21,7 @@ from bbkb.orchestrator.campaign.policy import MOST_PICKS, decide
 from bbkb.orchestrator.campaign.rules import Rules
 from bbkb.orchestrator.campaign.state import CampaignState, Session, Totals
 from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -32,7 +33,6 @@ from tests.orchestrator.campaign.short_logs import (
     session,
     success,
 )
-from bbkb.workers.messages import FailureKind
 
 
 def test_large_batch_is_chosen_in_parts_and_learned_whole() -> None:

@@ -7,8 +7,8 @@ from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, StopRequested
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.transitions import apply
-from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, refresh, session, success
 from bbkb.workers.messages import FailureKind
+from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, refresh, session, success
 
 
 def test_target_stops_the_campaign_after_running_evaluations() -> None:

@@ -14,6 +14,7 @@ from bbkb.orchestrator.campaign.rules import (
     RetryRules,
 )
 from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -24,7 +25,6 @@ from tests.orchestrator.campaign.short_logs import (
     session,
     success,
 )
-from bbkb.workers.messages import FailureKind
 
 
 def attempts_of(kind: FailureKind, retries: int | None) -> int:

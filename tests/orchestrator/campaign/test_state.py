@@ -11,6 +11,7 @@ from bbkb.orchestrator.campaign.events import Event, PlacesChanged, StopRequeste
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState, is_running
 from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.workers.messages import Success
 from tests.orchestrator.campaign.short_logs import (
     asynchronous,
     batch,
@@ -20,7 +21,6 @@ from tests.orchestrator.campaign.short_logs import (
     session,
     success,
 )
-from bbkb.workers.messages import Success
 
 
 def test_late_or_duplicate_result_is_not_expected() -> None:

@@ -15,6 +15,7 @@ from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.stop_when import LEAST_ROUND, Gains, StopWhen
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.history.status_text import gains_text
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -26,7 +27,6 @@ from tests.orchestrator.campaign.short_logs import (
     settings_of,
     success,
 )
-from bbkb.workers.messages import FailureKind
 
 
 def opened_with(stop_when: dict[str, Any], direction: str = "maximize") -> SessionOpened:

@@ -21,9 +21,9 @@ from bbkb.orchestrator.campaign.stops import (
 )
 from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
 from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, fold_from, opening, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
-from bbkb.workers.messages import FailureKind
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51

@@ -12,8 +12,8 @@ from bbkb.orchestrator.campaign.events import BatchChosen, ComputingBegan, Event
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import TRANSITIONS, apply
-from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, refresh, session, success
 from bbkb.workers.messages import FailureKind
+from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, refresh, session, success
 
 MOST_TURNS = 2000
 

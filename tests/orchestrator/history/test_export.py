@@ -30,8 +30,8 @@ from bbkb.orchestrator.history import export as exporting
 from bbkb.orchestrator.history.columns import FIRST, LAST
 from bbkb.orchestrator.history.export import Format, Table, trial_columns
 from bbkb.orchestrator.history.fold import History, fold
-from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.histories import history_of
+from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.orchestrator.campaign.short_logs import created, dispatch, opening
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog

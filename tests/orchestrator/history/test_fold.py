@@ -31,11 +31,11 @@ from bbkb.orchestrator.history.status_text import as_plain
 from bbkb.orchestrator.report.summary import summary_cards
 from bbkb.orchestrator.settings.from_log import read_recorded
 from bbkb.orchestrator.wording import duration
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
 from tests.orchestrator.campaign.training_logs import stop
 from tests.orchestrator.synthetic_log import SyntheticLog
-from bbkb.workers.messages import FailureKind
 
 LOGS = st.builds(
     SyntheticLog,

@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.launchers.slurm import DEFAULT_GRACE_SECONDS, JobResources, Script, _render, grace_seconds, script_for
+from bbkb.orchestrator.launchers.slurm import (
+    DEFAULT_GRACE_SECONDS,
+    JobResources,
+    Script,
+    _render,
+    grace_seconds,
+    script_for,
+)
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.wording import duration

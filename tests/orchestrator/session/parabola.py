@@ -14,10 +14,10 @@ from bbkb.orchestrator.campaign.events import Event, ExistingTaken, SessionOpene
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.problem import Problem, Progress, replay
 from bbkb.orchestrator.store.event_store import EventStore
-from tests.orchestrator.campaign.short_logs import created, opening
 from bbkb.workers.executor import Executor
 from bbkb.workers.messages import FailureKind
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
+from tests.orchestrator.campaign.short_logs import created, opening
 
 # without reports a population ends when all members have begun
 OPTIONS: dict[str, dict[str, Any]] = {"pbt": {"population": 101}}

@@ -13,10 +13,10 @@ from bbkb.orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.driver import Driver
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import spread
 from tests.executors import HERE, executor_here
 from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 
 @pytest.mark.parametrize(("strategy", "kind"), spread(STRATEGIES, HERE))

@@ -15,8 +15,8 @@ from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import FencedError, StoreError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.store.event_store import Writer
-from tests.orchestrator.session.parabola import Campaign
 from bbkb.workers.executor import Executor
+from tests.orchestrator.session.parabola import Campaign
 
 
 def test_result_is_stored_before_anything_acts_on_it(tmp_path: Path) -> None:

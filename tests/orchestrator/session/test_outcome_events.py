@@ -8,9 +8,9 @@ import pytest
 from bbkb.orchestrator.campaign.events import TrialFailed, TrialSucceeded
 from bbkb.orchestrator.session.outcome_events import event_of
 from bbkb.orchestrator.session.reports import RecordedReports
+from bbkb.workers.messages import Success
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 from tests.present import of_type
-from bbkb.workers.messages import Success
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

@@ -8,9 +8,9 @@ import pytest
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs, with_output
 from bbkb.orchestrator.store.runs import Run
-from tests.present import of_type, present
 from bbkb.workers.messages import Failure, FailureKind, Success
 from bbkb.workers.output_files import HEADER_BYTES, OutputFile, output_file, read_end
+from tests.present import of_type, present
 
 FAILURE = Failure(3, 1, FailureKind.ERROR, "ValueError: no\nTraceback …", started=0.0, finished=1.0, worker="w")
 

@@ -5,8 +5,8 @@ import pytest
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.session.reports import RecordedReports
-from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 from bbkb.workers.messages import IntermediateValue, Reported, Success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 
 
 def values_of(attempt: int, *steps: int) -> list[IntermediateValue]:

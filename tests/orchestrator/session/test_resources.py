@@ -12,8 +12,8 @@ from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.resources import Resources, missing_program
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.model import Settings
-from tests.present import present
 from bbkb.workers.messages import Share
+from tests.present import present
 
 SPACE = {
     "model": {"choices": ["tree", "network"]},

@@ -1,14 +1,11 @@
 """`bbkb.orchestrator.settings.loading`: relative paths."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
-from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
-from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.loading import from_mapping, load
 
 

@@ -9,8 +9,8 @@ from bbkb.objectives.objective import ObjectiveError
 from bbkb.orchestrator.errors import ConfigError, UserError
 from bbkb.orchestrator.settings.file import write
 from bbkb.orchestrator.settings.loading import from_mapping, load, naming_places
-from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines, cases
 from bbkb.workers.executor import ExecutorName
+from tests.orchestrator.settings.small import HEAD, SMALL, ErrorLines, cases
 
 EXECUTORS = " or ".join(", ".join(map(repr, get_args(ExecutorName))).rsplit(", ", 1))
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import ValidationError
 
-from bbkb.orchestrator.bandit.model.fitting import FIRST_FIT
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset

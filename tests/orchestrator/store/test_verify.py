@@ -41,11 +41,11 @@ from bbkb.orchestrator.store.books import PendingAttempt
 from bbkb.orchestrator.store.event_store import EventStore
 from bbkb.orchestrator.store.rows import encode
 from bbkb.orchestrator.store.verify import LogComparison, compare, verify
+from bbkb.workers.messages import FailureKind
+from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
 from tests.orchestrator.store.raw import change
-from bbkb.workers.messages import FailureKind
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 EVALUATIONS = 14
 

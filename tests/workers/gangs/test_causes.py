@@ -12,9 +12,9 @@ from ray.exceptions import (
 )
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
-from tests.workers.on_ray.test_failures import actor_died
 from bbkb.workers.gangs.causes import kind_of_trainers_error
 from bbkb.workers.messages import FailureKind
+from tests.workers.on_ray.test_failures import actor_died
 
 
 def raised_from(cause: BaseException) -> BaseException:

@@ -18,8 +18,6 @@ from ray.exceptions import ActorUnavailableError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from tests.present import of_type
-from tests.waiting import drain, wait_until
 from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from bbkb.workers.on_ray import actors as ray_actors
 from bbkb.workers.on_ray import durations, in_flight
@@ -28,6 +26,8 @@ from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.failures import fetch
 from bbkb.workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from bbkb.workers.on_ray.places import Kind, Placement
+from tests.present import of_type
+from tests.waiting import drain, wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

@@ -11,12 +11,12 @@ import ray
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from tests.waiting import wait_until
 from bbkb.workers.messages import Attempt, Success
 from bbkb.workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.ledger import NAMESPACE
 from bbkb.workers.on_ray.places import Placement
+from tests.waiting import wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

@@ -17,13 +17,13 @@ import ray
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Objective, Parameters, Report
-from tests.waiting import drain, wait_until
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.limits import grace_seconds
 from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
 from bbkb.workers.on_ray import sharing, watch
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Capacity, Placement
+from tests.waiting import drain, wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import SOON, run_python
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Limits, Share
 from bbkb.workers.on_ray.packing import Need
 from bbkb.workers.on_ray.places import Capacity, NamedNode, Placement, check_fits
+from tests.processes import SOON, run_python
 
 LOSES_NODES = """
 import sys, time

@@ -15,13 +15,13 @@ import ray
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from tests.present import of_type, present
-from tests.waiting import drain, is_alive, wait_until
 from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Success
 from bbkb.workers.on_ray import processes, watch
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Placement
 from bbkb.workers.on_ray.processes import end_actor, kill_worker, process_of
+from tests.present import of_type, present
+from tests.waiting import drain, is_alive, wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 

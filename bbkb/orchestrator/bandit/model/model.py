@@ -15,7 +15,13 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import CurveValues
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel, KernelOption, Linear
 from bbkb.orchestrator.bandit.model import defaults
-from bbkb.orchestrator.bandit.model.curve_fitting import CurveFitInput, chosen_trials, fit_curves, is_fit_due, prior_numbers
+from bbkb.orchestrator.bandit.model.curve_fitting import (
+    CurveFitInput,
+    chosen_trials,
+    fit_curves,
+    is_fit_due,
+    prior_numbers,
+)
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel
 from bbkb.orchestrator.bandit.model.fitting import (
     EARLY_FIT,

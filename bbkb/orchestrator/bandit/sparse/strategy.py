@@ -120,7 +120,9 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         after = restore_calibration(self._observe(state, observations), self.model, record)
         initial = recorded_start(record["initial"], len(after.model.arms))
         after = restore_outputs(after, self.model, record)
-        return replace(after, dictionary=dictionary, information_gain=float(record["information_gain"]), initial=initial)
+        return replace(
+            after, dictionary=dictionary, information_gain=float(record["information_gain"]), initial=initial
+        )
 
     def recommend(self, state: S) -> int | None:
         """See `Recommends`: the pulled arm with the largest estimate if rewards are noisy."""

@@ -20,7 +20,6 @@ from bbkb.workers.output_files import (
     HEADER_BYTES,
     find_output,
     open_output,
-    output_file,
     written_attempts,
 )
 

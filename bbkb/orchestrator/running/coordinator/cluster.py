@@ -10,10 +10,8 @@ variables override each of these options.
 import logging
 import math
 import os
-import sys
 import threading
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -205,9 +203,7 @@ def _init(name: str, **options: Any) -> object:
     # Ray read its environment when it was imported; this call reads it again
     Config.initialize("")
     job = JobConfig(metadata={"job_name": name} if name else {})
-    return ray.init(
-        job_config=job, log_to_driver=False, logging_level=logging.ERROR, **options
-    )
+    return ray.init(job_config=job, log_to_driver=False, logging_level=logging.ERROR, **options)
 
 
 def _refusal(address: str, error: Exception) -> str:

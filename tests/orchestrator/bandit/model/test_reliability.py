@@ -9,7 +9,12 @@ from scipy.stats import spearmanr
 
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.curves import Curves
-from bbkb.orchestrator.bandit.model.reliability import TYPICAL_LINK, TYPICAL_TRIALS, reliability, reliability_and_cautious
+from bbkb.orchestrator.bandit.model.reliability import (
+    TYPICAL_LINK,
+    TYPICAL_TRIALS,
+    reliability,
+    reliability_and_cautious,
+)
 from bbkb.orchestrator.bandit.results import TrialCurve
 
 STEPS = (4, 7, 13, 26, 51)

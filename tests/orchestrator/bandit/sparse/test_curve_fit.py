@@ -11,7 +11,13 @@ from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
 from bbkb.orchestrator.bandit.model.model import Mean
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale
 from bbkb.orchestrator.bandit.results import TrialCurve
-from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, fit_evidence, pair_variances, predict, predict_unlearned
+from bbkb.orchestrator.bandit.sparse.curve_fit import (
+    CurveEvidence,
+    fit_evidence,
+    pair_variances,
+    predict,
+    predict_unlearned,
+)
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 
 NUMBERS = CurveNumbers(1.2, 0.5, 0.3, 0.2, 0.01, 0.6, 0.4, 1.0, 27.0)

@@ -13,7 +13,13 @@ from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state
-from bbkb.orchestrator.bandit.start.warm_start import DataStart, RandomStart, SpreadStart, UncertaintyStart, begin_sparse
+from bbkb.orchestrator.bandit.start.warm_start import (
+    DataStart,
+    RandomStart,
+    SpreadStart,
+    UncertaintyStart,
+    begin_sparse,
+)
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
 from tests.orchestrator.bandit.decisions import array

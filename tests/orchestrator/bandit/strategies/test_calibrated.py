@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bbkb import strategies
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.model.outputs import Outputs, score_pulls
 from bbkb.orchestrator.bandit.sparse import argmax_queue
@@ -18,7 +19,6 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Recommends, Strategy, Wait
-from bbkb import strategies
 from tests.orchestrator.bandit.decisions import arms_of, choice
 from tests.orchestrator.bandit.eager import eager
 

@@ -12,10 +12,10 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
 from bbkb.orchestrator.campaign.trainings.end_of_budget import Enough
 from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
 from tests.present import of_type
-from bbkb.workers.messages import FailureKind
 
 
 def reserved(state: CampaignState) -> tuple[int, ...] | None:

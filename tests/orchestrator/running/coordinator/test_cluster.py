@@ -15,7 +15,6 @@ from typing import Any, cast
 import pytest
 import ray
 
-import workers
 from bbkb.orchestrator.api import Campaign
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator import cluster, environment
