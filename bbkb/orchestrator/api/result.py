@@ -3,21 +3,19 @@
 import functools
 import html
 import os
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.orchestrator.bandit.options import excerpt
-from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.export import report_columns, trial_columns
+from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.history.status_text import goals_text
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.orchestrator.wording import facts_html
 
@@ -176,12 +174,17 @@ class Result:
         return len(self._history.trials)
 
     def __repr__(self) -> str:
-        facts = "; ".join(f"{name} {text}" for name, text in _facts(self))
-        return f"<Result of {self._history.created.name}: {facts}>"
+        lines = (f"  {fact.label}: {fact.text}" for fact in self._facts())
+        return "\n".join([f"Result of {self._history.created.name}", *lines])
+
+    def _facts(self) -> list[Fact]:
+        """Return the facts without the details, and the folder."""
+        listed = facts(self._history.status())
+        return [*(fact for fact in listed if fact.kind != "detail"), Fact("folder", str(self.folder))]
 
     def _repr_html_(self) -> str:
         """Return a small table with a link to the report, for notebooks."""
-        table = facts_html(self._history.created.name, _facts(self))
+        table = facts_html(self._history.created.name, [(fact.label, fact.text) for fact in self._facts()])
         if not self.report.is_file():
             return table
         # a notebook can only open files below its folder
@@ -208,24 +211,3 @@ def load(folder: str | Path) -> Result:
 def result_of(run: Run) -> Result:
     """Return the result of an open run."""
     return Result(run, read_history(run))
-
-
-def _facts(result: Result) -> list[tuple[str, str]]:
-    """Return names and texts that describe a result, for `repr` and notebooks."""
-    history = result._history
-    now = history.status()
-    facts = [("outcome", result.outcome), ("trials", f"{now.trials.done}: {now.trials.outcomes}")]
-    if result.outcome == SessionOutcome.FAILED:
-        facts.append(("reason", now.reason.partition("\n")[0]))
-    if (best := history.best_known) is not None:
-        origin = f" ({best.origin})" if best.trial is None else ""
-        facts += [("best value", f"{now.best.text}{origin}"), ("best parameters", _listed(best.parameters))]
-    if now.best.recommended is not None:
-        facts.append(("recommended", f"{_listed(now.best.recommended.parameters)}: {now.best.recommended}"))
-    if goals := goals_text(now.goals):
-        facts.append(("goals", goals))
-    return [*facts, ("folder", str(result.folder))]
-
-
-def _listed(parameters: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in parameters.items())

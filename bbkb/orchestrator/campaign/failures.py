@@ -1,22 +1,21 @@
-"""Failed attempts by message: twenty failures with one cause are one line with a count."""
+"""Failed attempts by cause: twenty failures with one cause are one line with a count."""
 
 import re
-from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
-MOST_GROUPS = 50
-_SHOWN_TRIALS = 5
+MOST_CAUSES = 20
+_LONGEST = 2000  # characters of a message
 _NUMBER = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
 
 
-@dataclass(slots=True)
-class FailureGroup:
-    """Failed attempts of one kind whose messages differ only in numbers."""
+@dataclass(frozen=True, slots=True)
+class FailureCause:
+    """Failed attempts of one kind whose messages differ only in numbers, with the first of them."""
 
     kind: str
-    count: int = 0
-    message: str = ""  # the complete message of the newest attempt
-    trials: deque[int] = field(default_factory=lambda: deque(maxlen=_SHOWN_TRIALS))  # newest last
+    message: str
+    trial: int
+    attempts: int = 1
 
     @property
     def summary(self) -> str:
@@ -24,25 +23,20 @@ class FailureGroup:
         return self.message.partition("\n")[0]
 
 
-class FailureGroups:
-    """The groups of a campaign: the `MOST_GROUPS` with the newest failures."""
+Causes = tuple[FailureCause, ...]
 
-    def __init__(self) -> None:
-        self._groups: dict[tuple[str, str], FailureGroup] = {}  # the newest last
 
-    def add(self, trial: int, kind: str, message: str) -> None:
-        """Add a failed attempt to its group."""
-        key = (kind, _NUMBER.sub("0", message.partition("\n")[0]))
-        group = self._groups.pop(key, None) or FailureGroup(kind)
-        group.count += 1
-        group.message = message
-        if trial in group.trials:
-            group.trials.remove(trial)
-        group.trials.append(trial)
-        self._groups[key] = group
-        if len(self._groups) > MOST_GROUPS:
-            del self._groups[next(iter(self._groups))]
+def with_failure(causes: Causes, trial: int, kind: str, message: str) -> Causes:
+    """Return the causes with one more failed attempt. If there are too many, the rarest leaves."""
+    key = kind, _shape(message)
+    for index, cause in enumerate(causes):
+        if (cause.kind, _shape(cause.message)) == key:
+            return (*causes[:index], replace(cause, attempts=cause.attempts + 1), *causes[index + 1 :])
+    if len(causes) >= MOST_CAUSES:
+        rarest = min(range(len(causes)), key=lambda index: causes[index].attempts)
+        causes = (*causes[:rarest], *causes[rarest + 1 :])
+    return (*causes, FailureCause(kind, message[:_LONGEST], trial))
 
-    def newest_first(self) -> list[FailureGroup]:
-        """Return all groups, the one with the newest failure first."""
-        return list(self._groups.values())[::-1]
+
+def _shape(message: str) -> str:
+    return _NUMBER.sub("0", message[:_LONGEST].partition("\n")[0])

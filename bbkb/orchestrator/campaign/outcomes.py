@@ -15,6 +15,7 @@ from bbkb.orchestrator.campaign.events import (
     TrialStopped,
     TrialSucceeded,
 )
+from bbkb.orchestrator.campaign.failures import with_failure
 from bbkb.orchestrator.campaign.health import marks_after
 from bbkb.orchestrator.campaign.immutable import ImmutableQueue, as_queue, replace, with_items, without
 from bbkb.orchestrator.campaign.rules import WORKERS_AN_ARM_MAY_COST
@@ -116,7 +117,8 @@ def after_failure(state: CampaignState, event: TrialFailed) -> CampaignState:
     if kind is FailureKind.WORKER_LOST:
         lost = {run.arm: failures.workers_lost.get(run.arm, 0) + 1}
         failures = replace(failures, workers_lost=with_items(failures.workers_lost, lost))
-    after = replace(after, failures=failures)
+    causes = with_failure(after.notes.failures, event.trial, event.failure, event.message)
+    after = replace(after, failures=failures, notes=replace(after.notes, failures=causes))
     if not event.is_final:
         return _queue_retry(after, event, run)
     is_dangerous = failures.workers_lost.get(run.arm, 0) >= WORKERS_AN_ARM_MAY_COST

@@ -16,6 +16,7 @@ from bbkb.orchestrator.campaign.clock import Cause, Clock, Durations, Mark
 from bbkb.orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
 from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Recommendation
+from bbkb.orchestrator.campaign.failures import Causes
 from bbkb.orchestrator.campaign.front import Front
 from bbkb.orchestrator.campaign.immutable import ImmutableQueue, no_items
 from bbkb.orchestrator.campaign.learned import LearnedModel
@@ -158,6 +159,7 @@ class Notes:
     recent: tuple[EndedAttempt, ...] = ()  # the newest last
     # remarks on omitted metrics and on the strategy, without repetitions
     remarks: tuple[str, ...] = ()
+    failures: Causes = ()  # all failed attempts, by cause
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from bbkb.orchestrator.campaign.attempts import EndedAttempt
 from bbkb.orchestrator.campaign.clock import plus
 from bbkb.orchestrator.campaign.events import Recommendation
+from bbkb.orchestrator.campaign.failures import Causes
 from bbkb.orchestrator.campaign.goals import VALUE
 from bbkb.orchestrator.campaign.health import warnings
 from bbkb.orchestrator.campaign.same_fields import same_fields
@@ -56,6 +57,7 @@ class TrialsStatus:
     recent: tuple[EndedAttempt, ...]  # attempts that ended recently, the newest last
     existing: int  # results known before the campaign, which no other number includes
     existing_unmatched: int  # results that match no candidate
+    failures: Causes  # failed attempts by cause
 
     @property
     def done(self) -> int:
@@ -252,6 +254,7 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
         recent=state.notes.recent,
         existing=state.results.existing.count,
         existing_unmatched=state.results.existing.unmatched,
+        failures=state.notes.failures,
     )
 
 

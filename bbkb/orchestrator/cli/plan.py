@@ -16,7 +16,7 @@ from bbkb.orchestrator.bandit.strategy import Choose, Sequential, begin
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.credentials import has_password, redact
 from bbkb.orchestrator.display.terminal import say
-from bbkb.orchestrator.history.status_text import assignments
+from bbkb.orchestrator.history.facts import assignments
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.open import first_events

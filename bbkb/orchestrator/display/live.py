@@ -4,7 +4,7 @@ import html
 import importlib
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
@@ -13,34 +13,35 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from bbkb.orchestrator.campaign.attempts import EndedAttempt
-from bbkb.orchestrator.campaign.endings import StopReason
-from bbkb.orchestrator.campaign.failures import FailureGroups
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.campaign.stops import stop_words
 from bbkb.orchestrator.display.console import JsonConsole
-from bbkb.orchestrator.history.status_text import (
+from bbkb.orchestrator.history.facts import (
+    Fact,
     as_plain,
     assignments,
+    facts,
     headline,
-    idle_text,
-    progress,
-    search_facts,
+    time_left,
 )
-from bbkb.orchestrator.wording import duration, noun_and_numbers, one_line, plural
+from bbkb.orchestrator.wording import duration, one_line
 
 _PLAIN_SECONDS = 10.0  # between two lines of status
 _JSON_SECONDS = 1.0  # between two lines of JSON
 _REDRAW_SECONDS = 0.5  # between two drawings in a notebook
 _RUNNING_SHOWN = 5
 _RESULTS_SHOWN = 3
-_FAILURES_SHOWN = 2
-_LINE = 110  # characters in the line about a trial
-_CALIBRATED = "of results within two standard deviations of the model's prediction"
+_FAILURES_TOLD = 3  # causes of failures that are printed when they happen first
+_LINE = 110  # characters of parameters
 
 
 class View(ABC):
-    """Shows the status of a campaign. The last status remains visible at the end."""
+    """Shows the status of a campaign. The last status remains visible at the end.
+
+    The first failure of each cause becomes a permanent line when it happens.
+    """
+
+    _told = 0  # causes of failures
 
     def __enter__(self) -> Self:
         return self
@@ -48,9 +49,16 @@ class View(ABC):
     def __exit__(self, *exception: object) -> None:
         return None
 
-    @abstractmethod
     def update(self, status: Status) -> None:
         """Show a new status."""
+        for cause in status.trials.failures[self._told : _FAILURES_TOLD]:
+            self._told += 1
+            self.say(f"trial {cause.trial} failed ({cause.kind}): {one_line(cause.summary, 2 * _LINE)}")
+        self.show(status)
+
+    @abstractmethod
+    def show(self, status: Status) -> None:
+        """Replace the shown status."""
 
     @abstractmethod
     def say(self, line: str) -> None:
@@ -99,7 +107,7 @@ class TerminalView(View):
         """Show the text with a clock."""
         self._live.update(_Clock(what))
 
-    def update(self, status: Status) -> None:
+    def show(self, status: Status) -> None:
         """Redraw. The block is removed at the end of the session, because the summary follows."""
         self._live.update(render(status))
         self._live.transient = status.phase == "closed"
@@ -119,10 +127,10 @@ class PlainView(View):
         self._last_line = ""
         self._is_stopping = False
 
-    def update(self, status: Status) -> None:
+    def show(self, status: Status) -> None:
         """Print a line if one is due, or as soon as the campaign is stopping."""
         if status.phase == "stopping" and not self._is_stopping:
-            self.say(_now(status))
+            self.say(facts(status)[0].value)
         self._is_stopping = status.phase == "stopping"
         if status.phase == "closed" or self._clock() - self._last_shown >= _PLAIN_SECONDS:
             self._last_shown = self._clock()
@@ -143,7 +151,7 @@ class JsonView(View):
         self._console = console
         self._last: tuple[object, ...] = ()
 
-    def update(self, status: Status) -> None:
+    def show(self, status: Status) -> None:
         """Write the status if it has changed and a line is due."""
         changed = (status.phase, status.trials.done, status.trials.in_flight, status.trials.chosen, status.best.value)
         is_due = status.phase == "closed" or time.monotonic() - self._last_shown >= _JSON_SECONDS
@@ -169,7 +177,7 @@ class NotebookView(View):
         self._handle: Any = None  # the handle of the output; None before the first one
         self._next_redraw = 0.0
 
-    def update(self, status: Status) -> None:
+    def show(self, status: Status) -> None:
         """Redraw the bar at most twice a second."""
         if status.phase != "closed" and time.monotonic() < self._next_redraw:
             return
@@ -199,154 +207,53 @@ class NotebookView(View):
 
 
 def render(status: Status) -> RenderableType:
-    """Return the block of the terminal view: a progress bar and a table."""
+    """Return the block of the terminal view and of `bbkb status`: a progress bar and the facts, with
+    the running trials and the newest results."""
     bar = Table.grid(padding=(0, 1))
     count, whole, unit = status.spent
     bar.add_row(
         Text(status.name, style="bold"),
         ProgressBar(total=whole, completed=min(whole, count), width=40),
         Text(f"{count}/{whole}" + (" steps" if unit == "steps" else "")),
-        Text(_time_left(status), style="dim"),
+        Text(time_left(status), style="dim"),
     )
-    table = Table.grid(padding=(0, 2))
-    for name, value in rows(status):
-        table.add_row(Text(name, style="dim"), value)
-    return Group(bar, table)
+    return Group(bar, _table([*facts(status), *_running(status), *_recent(status)]))
 
 
-def rows(status: Status) -> list[tuple[str, Text]]:
-    """Return the rows of the table, without empty ones."""
-    in_flight = status.trials.in_flight
-    slots = status.workers.slots
-    elapsed = duration(status.budget.elapsed_seconds)
-    least = duration(status.workers.least_seconds)
-    share = status.model.calibration
-    listed = [
-        ("best", _best(status)),
-        *((name, Text(text)) for name, text in search_facts(status)),
-        ("progress", Text(f"{progress(status)} ({status.trials.waiting} queued)")),
-        ("workers", Text(f"{in_flight} of {slots} busy" if slots else "no session yet")),
-        *_running_rows(status),
-        *_recent_rows(status),
-        ("ended", Text(f"{status.trials.done}: {status.trials.outcomes}", style="red" if status.trials.failed else "")),
-        ("existing", Text(_existing(status))),
-        ("model", Text(_inducing(status))),
-        ("calibration", Text("" if share is None else f"{share:.0%} {_CALIBRATED}")),
-        ("steps", Text(_reliability(status))),
-        *(("warning", Text(remark, style="red")) for remark in status.remarks),
-        ("set aside", Text(_set_aside(status), style="red")),
-        ("utilization", Text(f"{status.workers.utilization:.0%}")),
-        ("idle", Text(idle_text(status.workers), style="dim")),
-        ("elapsed", Text(f"{elapsed}; {least} if no worker were ever idle")),
-        ("now", Text(_now(status))),
-    ]
-    return [(name, text) for name, text in listed if text.plain]
+def _table(listed: Iterable[Fact]) -> Table:
+    """Return the facts as lines of a terminal; equal labels are written once."""
+    grid = Table.grid(padding=(0, 2))
+    last = ""
+    for fact in listed:
+        grid.add_row(Text("" if fact.label == last else fact.label, style="dim"), fact_text(fact))
+        last = fact.label
+    return grid
 
 
-def _time_left(status: Status) -> str:
-    """Return the rate and the time left. Both are unknown until the first result."""
-    if status.phase != "running":
-        return ""
-    elapsed = status.budget.elapsed_seconds
-    left = status.budget.left_seconds
-    if left is None or not elapsed:
-        return "time left: known after the first result"
-    return f"{_rate(status.trials.done / elapsed)}, about {duration(left)} left"
+def fact_text(fact: Fact) -> Text:
+    """Return the value and the remark, colored by kind."""
+    style = "bold green" if fact.label == "best value" else {"problem": "red", "detail": "dim", "": ""}[fact.kind]
+    remark = (f"  {fact.remark}", "dim") if fact.remark else ""
+    return Text.assemble((fact.value, style), remark)
 
 
-def _rate(per_second: float) -> str:
-    """Return the rate per second, minute or hour, in the unit that gives a readable number."""
-    units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
-    seconds, unit = next((entry for entry in units if per_second * entry[0] >= 1.0), units[-1])
-    return f"{per_second * seconds:.3g} trials/{unit}"
+def _running(status: Status) -> Iterator[Fact]:
+    shown = status.trials.running[:_RUNNING_SHOWN]
+    for trial in shown:
+        yield Fact("running", f"trial {trial.trial}", f"{duration(trial.seconds)}: {_listed(trial.parameters)}")
+    if shown and (hidden := status.trials.in_flight - len(shown)) > 0:
+        yield Fact("running", f"and {hidden} more", kind="detail")
 
 
-def _running_rows(status: Status) -> list[tuple[str, Text]]:
-    shown_trials = status.trials.running[:_RUNNING_SHOWN]
-    hidden = status.trials.in_flight - len(shown_trials)
-    lines = [
-        Text(f"trial {trial.trial} for {duration(trial.seconds)}: {one_line(assignments(trial.parameters), _LINE)}")
-        for trial in shown_trials
-    ]
-    if hidden > 0 and lines:
-        lines.append(Text(f"and {hidden} more", style="dim"))
-    return [("" if index else "running", line) for index, line in enumerate(lines)]
-
-
-def _recent_rows(status: Status) -> list[tuple[str, Text]]:
+def _recent(status: Status) -> Iterator[Fact]:
     results = [attempt for attempt in reversed(status.trials.recent) if not attempt.failure][:_RESULTS_SHOWN]
-    failed = [attempt for attempt in status.trials.recent if attempt.failure]
-    final = {attempt.trial for attempt in failed if attempt.is_final}
-    lines = [("" if index else "last results", Text(_result(attempt))) for index, attempt in enumerate(results)]
-    groups = FailureGroups()
-    for attempt in failed:
-        groups.add(attempt.trial, attempt.failure, attempt.message)
-    for index, group in enumerate(groups.newest_first()[:_FAILURES_SHOWN]):
-        kind = f"{group.kind}{'' if final.intersection(group.trials) else ', runs again'}"
-        text = one_line(f"{noun_and_numbers('trial', sorted(group.trials))}, {kind}: {group.message}", _LINE)
-        lines.append(("" if index else "failed attempts", Text(text, style="red")))
-    return lines
+    for attempt in results:
+        value = "no value" if attempt.value is None else f"{attempt.value:.6g}"
+        word, _ = stop_words(attempt.stop_cause)
+        ended = "" if attempt.stopped_at is None else f", {word} at step {attempt.stopped_at}"
+        remark = f"{duration(attempt.seconds)}: {_listed(attempt.parameters)}"
+        yield Fact("last results", f"trial {attempt.trial}: {value}{ended}", remark)
 
 
-def _result(attempt: EndedAttempt) -> str:
-    value = "no value" if attempt.value is None else f"{attempt.value:.6g}"
-    word, _ = stop_words(attempt.stop_cause)
-    ended = value if attempt.stopped_at is None else f"{value}, {word} at step {attempt.stopped_at}"
-    return one_line(
-        f"trial {attempt.trial}: {ended} in {duration(attempt.seconds)}, {assignments(attempt.parameters)}", _LINE
-    )
-
-
-def _best(status: Status) -> Text:
-    if status.best.value is None:
-        return Text("no value yet", style="dim")
-    origin = f"  ({status.best.origin})" if status.best.trial is None else ""
-    value, _, further = status.best.text.partition(", ")
-    return Text.assemble((value, "bold green"), f" ({further})  {assignments(status.best.parameters)}{origin}")
-
-
-def _set_aside(status: Status) -> str:
-    arms = status.workers.set_aside
-    if not arms:
-        return ""
-    listed = ", ".join([*map(str, arms[:5]), *["…"] * (len(arms) > 5)])
-    return f"{plural(len(arms), 'candidate')} that killed several workers: {listed}"
-
-
-def _existing(status: Status) -> str:
-    trials = status.trials
-    if not trials.existing:
-        return ""
-    unmatched = trials.existing_unmatched
-    left_out = f", {unmatched} more match no candidate" if unmatched else ""
-    return f"{plural(trials.existing, 'result')} known before{left_out}"
-
-
-def _now(status: Status) -> str:
-    if status.phase == "stopping":
-        again = "again" if status.reason == StopReason.INTERRUPTED else "twice"
-        verb = "ends" if status.trials.in_flight == 1 else "end"
-        first = f"{plural(status.trials.in_flight, 'running evaluation')} {verb} first; Ctrl-C {again} stops at once"
-        return f"stopping ({status.reason}): {first if status.trials.in_flight else status.activity}"
-    if status.phase == "closed":
-        return f"{status.outcome}: {status.reason}"
-    if status.phase == "created":
-        return "no session yet: one is starting, or `bbkb resume` starts one"
-    return status.activity
-
-
-def _inducing(status: Status) -> str:
-    """Return the number and kind of inducing points, which include steps if the model learns
-    curves; an empty text if there are none."""
-    if not status.model.dictionary_size:
-        return ""
-    steps = " and steps of trainings" if status.model.steps_reliability else ""
-    return f"{plural(status.model.dictionary_size, 'inducing point')}: the evaluated candidates{steps} that it keeps"
-
-
-def _reliability(status: Status) -> str:
-    """Return the correlation between the value at each step and the final value."""
-    if not status.model.steps_reliability:
-        return ""
-    parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in status.model.steps_reliability)
-    return f"correlation with the final value: {parts}"
+def _listed(parameters: Mapping[str, object]) -> str:
+    return one_line(assignments(parameters), _LINE)

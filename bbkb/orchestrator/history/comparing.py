@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from bbkb.orchestrator.history.facts import goal_facts, trials_text
 from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.status_text import goals_text, trials_text
 from bbkb.orchestrator.settings.changes import leaves
 from bbkb.orchestrator.wording import duration, one_line, rounded, short_text
 
@@ -92,7 +92,7 @@ def best_text(history: History) -> str:
     """Return the best value, or the front and the hypervolume of several objectives."""
     now = history.status().goals
     if now is not None and len(now.objectives) > 1:
-        return goals_text(now)
+        return ", ".join(fact.text for fact in goal_facts(now))
     return "" if history.best_known is None else f"{history.best_known.value:.6g}"
 
 

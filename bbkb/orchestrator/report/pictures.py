@@ -8,7 +8,6 @@ from bbkb.orchestrator.report.figure import Figure
 from bbkb.orchestrator.report.front_pictures import feasible_share, fronts, hypervolume_course
 from bbkb.orchestrator.report.landscape import landscape
 from bbkb.orchestrator.report.parallel import parallel_coordinates
-from bbkb.orchestrator.report.population import population_tree
 from bbkb.orchestrator.report.progress import (
     batch_sizes,
     best_so_far,
@@ -26,7 +25,6 @@ _COURSES = (
     simple_regret,
     cumulative_regret,
     learning_curves,
-    population_tree,
 )
 _OVERVIEWS = (parallel_coordinates, gantt, utilization)
 

@@ -3,28 +3,16 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import yaml
 
 from bbkb.objectives.parameters import Constant
-from bbkb.orchestrator.campaign.status import Status
-from bbkb.orchestrator.history.ancestry import best_schedule
+from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.status_text import expected_gain, idle_text, population_parts
 from bbkb.orchestrator.report.figure import short
-from bbkb.orchestrator.wording import duration, joined, one_line, plural
+from bbkb.orchestrator.wording import joined, one_line
 
 _MOST_COLUMNS = 6  # of the cards at the top of a page
-
-
-@dataclass(frozen=True)
-class Card:
-    """A number of the summary."""
-
-    name: str
-    value: str
-    remark: str = ""
 
 
 def subtitle(history: History) -> str:
@@ -40,73 +28,14 @@ def subtitle(history: History) -> str:
     )
 
 
-def summary_cards(history: History) -> list[Card]:
-    """Return the numbers at the head of the page."""
-    now = history.status()
-    failed = now.trials.failed
-    retried = sum(1 for attempt in history.attempts if attempt.failure) - failed
-    least = f"{duration(now.workers.least_seconds)} if no worker were ever idle"
-    idle = idle_text(now.workers)
-    since = now.model.last_gain
-    return [
-        _best_card(history),
-        *goal_cards(history),
-        _done_card(now),
-        Card("Configurations", f"{history.distinct:,}", "distinct, without failed ones"),
-        Card(
-            "Failed",
-            f"{failed:,}",
-            f"{plural(retried, 'more attempt')} failed and ran again" if retried > 0 else "",
-        ),
-        _learning_card(history, now),
-        Card(
-            "Elapsed",
-            duration(now.budget.elapsed_seconds),
-            f"{plural(len(history.sessions), 'session')}; {least}",
-        ),
-        *([] if since is None else [Card("Since the last gain", plural(since, "result"), expected_gain(now))]),
-        *existing_cards(history),
-        Card("Utilization", f"{now.workers.utilization:.0%}", idle and f"idle: {idle}"),
-    ]
+def summary_cards(history: History) -> list[Fact]:
+    """Return the facts at the head of the page."""
+    return [fact for fact in facts(history.status()) if fact.label not in ("state", "parameters", "its parameters")]
 
 
 def columns(cards: int) -> int:
     """Return the number of columns, at most six, that best fills the last row of a grid."""
     return math.ceil(cards / math.ceil(cards / _MOST_COLUMNS))
-
-
-def _best_card(history: History) -> Card:
-    best = history.best_known
-    objectives = history.goals.objectives
-    first = str(objectives[0])
-    direction = first if len(objectives) > 1 else first.rpartition(" ")[2]
-    if best is None:
-        return Card("Best value", "none", direction)
-    origin = f", {best.origin}" if best.trial is None else ""
-    return Card("Best value", str(short(best.value)), f"{direction}{origin}")
-
-
-def _done_card(now: Status) -> Card:
-    open_trials = now.trials.chosen - now.trials.done
-    budget = now.budget
-    remark = joined(
-        ", ",
-        now.trials.outcomes,
-        open_trials and f"{open_trials:,} open",
-        budget.is_counted and f"budget {budget.evaluations:,}",
-        budget.step_budget and f"{budget.steps:,} of {budget.step_budget:,} steps",
-    )
-    return Card("Evaluations done", f"{now.trials.done:,}", remark)
-
-
-def _learning_card(history: History, now: Status) -> Card:
-    """Return the number of refits, or of batches in batch mode."""
-    if history.is_asynchronous:
-        refits = len(history.refreshes)
-        share = f"after {now.trials.done / refits:.2g} evaluations on average" if refits else ""
-        return Card("Refits", f"{refits:,}", share)
-    batches = len(history.batches)
-    return Card("Batches", f"{batches:,}", f"mean size {now.trials.chosen / batches:.3g}" if batches else "")
 
 
 def model_facts(history: History) -> list[tuple[str, str]]:
@@ -131,36 +60,13 @@ def model_facts(history: History) -> list[tuple[str, str]]:
     return facts
 
 
-def goal_cards(history: History) -> list[Card]:
-    """Return cards for the front of several objectives, for the share of feasible results, and for
-    a population."""
-    if population := population_parts(history.status()):
-        return [Card("Population", *population)]
-    now = history.status().goals
-    if now is None:
-        return []
-    volume = "none yet" if now.hypervolume is None else f"{now.hypervolume:.6g}"
-    cards = [Card("Front", plural(now.front, "result"), f"hypervolume {volume}")] * (len(now.objectives) > 1)
-    share = "none yet" if now.feasible is None else f"{now.feasible:.0%}"
-    return cards + [Card("Feasible", share, ", ".join(now.constraints))] * bool(now.constraints)
-
-
-def existing_cards(history: History) -> list[Card]:
-    """Return a card for known results, which no figure shows."""
-    existing = history.existing
-    if existing is None:
-        return []
-    left_out = f", {existing.unmatched:,} more match no candidate" if existing.unmatched else ""
-    return [Card("Known results", f"{len(existing.arms):,}", f"results of {existing.source}{left_out}")]
-
-
 def best_parameters(history: History) -> list[tuple[str, str]]:
     """Return the parameters and metrics of the best value."""
     best = history.best_known
     if best is None:
         return []
     named = [*best.parameters.items(), *best.metrics.items()]
-    return [*((name, str(short(value))) for name, value in named), *best_schedule(history)]
+    return [(name, str(short(value))) for name, value in named]
 
 
 def best_origin(history: History) -> str:

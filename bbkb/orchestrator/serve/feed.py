@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event
-from bbkb.orchestrator.campaign.failures import FailureGroups
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.fold import History, advance, begin
 from bbkb.orchestrator.history.overview import Overview, overview_of
@@ -100,7 +99,6 @@ class Feed:
         self.is_held: bool | None = None  # whether a process runs it; None if unknown
         self.length = 0  # the length of the log at the last reading
         self.problem = ""
-        self.failures = FailureGroups()
         self._reading = _Reading()
         self._checkpoints = _CheckpointCount()
         self._arrivals = array("q")  # the position in the log after each result
@@ -243,11 +241,7 @@ class Feed:
         return self.position < self.length
 
     def _advance(self, history: History, event: Event) -> None:
-        attempts = len(history.attempts)
         results = len(history.succeeded)
         advance(history, event)
         if len(history.succeeded) > results:
             self._arrivals.append(history.position)
-        last = history.attempts[-1] if len(history.attempts) > attempts else None
-        if last is not None and last.failure:
-            self.failures.add(last.trial, last.failure, last.message)

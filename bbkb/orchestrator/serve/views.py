@@ -5,18 +5,17 @@ import heapq
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 
 from bbkb.orchestrator.campaign.endings import Phase
 from bbkb.orchestrator.history.columns import DETAILS, TRIAL, VALUE, Column, live, present
 from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.history.export import strict_json
+from bbkb.orchestrator.history.facts import as_plain, goal_facts
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import Plain, describe_trial
 from bbkb.orchestrator.history.remarks import remark
 from bbkb.orchestrator.history.rows import AttemptRow, TrialRow
-from bbkb.orchestrator.history.status_text import as_plain, idle_text
 from bbkb.orchestrator.report.comparison import best_courses
 from bbkb.orchestrator.report.figure import Figure
 from bbkb.orchestrator.report.pictures import figures, internal_figures
@@ -24,7 +23,6 @@ from bbkb.orchestrator.report.progress import Course
 from bbkb.orchestrator.report.summary import (
     as_yaml,
     best_parameters,
-    goal_cards,
     model_facts,
     recommended_parameters,
     subtitle,
@@ -102,8 +100,14 @@ def update(feed: Feed, cursor: int | None, now: float) -> Plain:
         **_progress(history, now if feed.is_held is not False and not history.is_virtual else None),
         "checkpoints": _checkpoints(feed.checkpoints),
         "failures": [
-            asdict(group) | {"summary": group.summary[:_MESSAGE], "trials": list(group.trials)[::-1]}
-            for group in feed.failures.newest_first()
+            {
+                "kind": cause.kind,
+                "message": cause.message,
+                "count": cause.attempts,
+                "summary": cause.summary[:_MESSAGE],
+                "trials": [cause.trial],
+            }
+            for cause in reversed(history.campaign.notes.failures)
         ],
         "results": _results(feed, history, cursor),
     }
@@ -119,11 +123,13 @@ def _progress(history: History, now: float | None) -> Plain:
         "note": history.settings.note,
         "maximize": history.is_maximized,
         "objective": objectives[0].metric if len(objectives) > 1 else "",
-        "goals": [asdict(card) for card in goal_cards(history)],
+        "goals": [
+            {"name": fact.label, "value": fact.value, "remark": fact.remark} for fact in goal_facts(status.goals)
+        ],
         "status": strict_json({**as_plain(status), "running": [], "recent": []}),
         "left": "" if now is None or left is None else duration(left),
         "elapsed": duration(status.budget.elapsed_seconds),
-        "idle": idle_text(status.workers),
+        "idle": "",
         "running": [] if now is None else _running(history, now),
         "recent": [_end_row(history, attempt) for attempt in reversed(history.attempts[-_RECENT:])],
         "best": best_parameters(history),

@@ -141,12 +141,12 @@ def test_notebook_shows_the_result_as_a_table_with_its_text_escaped(inline: dict
     shown = result._repr_html_()
     assert "<script>" not in shown
     assert "best value" in shown
-    assert "6: 6 succeeded" in repr(result)
+    assert "6 of 6 (6 succeeded" in repr(result)
 
 
 def test_failed_result_shows_the_first_failure(tmp_path: Path) -> None:
     result = tune_here(tmp_path, lambda x: 1 / 0, evaluations=2)
-    assert "the first one with error: ZeroDivisionError: division by zero; folder" in repr(result)
+    assert "failures: 2 attempts: error (trial 0: ZeroDivisionError: division by zero)" in repr(result)
 
 
 def test_campaign_runs_in_a_separate_thread(inline: dict[str, Any]) -> None:

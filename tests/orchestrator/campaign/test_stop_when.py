@@ -14,7 +14,7 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.stop_when import LEAST_ROUND, Gains, StopWhen
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.orchestrator.history.status_text import gains_text
+from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import (
     batch,
@@ -114,13 +114,13 @@ def test_patience_restarts_after_one_promising_choice() -> None:
 def test_status_has_the_possible_and_the_last_gain() -> None:
     state = fold(session(slots=1), batch(0, [0, 1], possible_gain=0.0312, noise=0.1), dispatch((0, 1)), success(0))
     state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
-    expected = "the last was 1 result ago; the model expects at most 0.0312 more"
-    assert gains_text(status_of("run", state)) == expected
-    assert gains_text(status_of("run", CampaignState())) == ""
+    gain = Fact("last gain", "1 result ago", "the model expects at most 0.0312 more")
+    assert gain in facts(status_of("run", state))
+    assert "last gain" not in [fact.label for fact in facts(status_of("run", CampaignState()))]
 
 
 @pytest.mark.parametrize(("known", "results"), [(2.0, "2 results"), (0.1, "1 result")])
 def test_last_gain_counts_from_the_start_if_existing_data_are_best(known: float, results: str) -> None:
     state = fold(existing_data(known), session(slots=1), batch(0, [0, 1]), dispatch((0, 1)), success(0))
     state = apply(apply(state, dispatch((1, 1))), success(1, 0.5))
-    assert gains_text(status_of("run", state)) == f"the last was {results} ago"
+    assert Fact("last gain", f"{results} ago") in facts(status_of("run", state))

@@ -22,7 +22,7 @@ from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.cli.main import app, load
 from bbkb.orchestrator.errors import BbkbError
-from bbkb.orchestrator.history.status_text import as_plain
+from bbkb.orchestrator.history.facts import as_plain
 from bbkb.orchestrator.store.runs import open_run
 from tests.executors import HERE
 
@@ -201,7 +201,8 @@ def test_campaign_with_only_failures_exits_with_1_and_names_the_cause(bbkb: Bbkb
     done = bbkb(tmp_path, "run", "campaign.yaml", "--set", "workers.retries=0")
     assert done.returncode == 1
     assert "the disk is on fire" in done.stdout
-    assert "--retry-failed, once the cause is fixed" in done.stdout
+    assert "--retry-failed" in done.stdout
+    assert done.stdout.count("trial 0 failed (error): OSError: the disk is on fire") == 1  # when it happened
     assert "Traceback" not in done.stderr
     rows = bbkb(tmp_path, "export", str(run_of(tmp_path))).stdout
     assert "OSError: the disk is on fire" in rows
@@ -272,7 +273,7 @@ def interrupt(
 
 @pytest.mark.parametrize("executor", ["inline", pytest.param("ray", marks=pytest.mark.thorough)])
 def test_interrupt_stops_cleanly_and_a_resume_continues(bbkb: Bbkb, tmp_path: Path, executor: str) -> None:
-    assert "continue with" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
+    assert "bbkb resume" in interrupt(tmp_path, executor, seconds=0.2, until=("succeeded", 3), times=1)
     status = json.loads(bbkb(tmp_path, "status", str(run_of(tmp_path)), "--json").stdout)
     assert status["outcome"] == "interrupted"
     assert status["in_flight"] == 0
@@ -292,7 +293,7 @@ def test_second_interrupt_cancels_running_evaluations(bbkb: Bbkb, tmp_path: Path
 @pytest.mark.thorough
 def test_run_in_the_background_of_a_script_is_stopped_cleanly_by_sigint(tmp_path: Path) -> None:
     text = interrupt(tmp_path, "inline", seconds=0.2, until=("succeeded", 1), times=1, ignored="INT HUP")
-    assert "continue with" in text
+    assert "bbkb resume" in text
 
 
 def _has_pending_signals(pid: int) -> bool:
@@ -358,22 +359,18 @@ KNOWN = f"{CAMPAIGN}known_results: [{{table: known.csv}}]\n"
 def test_campaign_starts_with_existing_data_and_continues_without_their_file(bbkb: Bbkb, tmp_path: Path) -> None:
     (tmp_path / "campaign.yaml").write_text(KNOWN)
     (tmp_path / "known.csv").write_text("arm,reward,note\n3,0.5,\n150,0.75,good\n150,0.7,\n200,1,no such arm\n")
-    existing = f"3 results of {tmp_path / 'known.csv'}, 1 match no candidate (the first: row 4 of the table: arm=200)"
     for command in ("validate", "run"):
         done = bbkb(tmp_path, command, "campaign.yaml", "--set", "workers.executor=simulated")
         assert done.returncode == 0, done.stdout + done.stderr
-        assert f"known results: {existing}" in done.stdout
     run = str(run_of(tmp_path))
     (tmp_path / "known.csv").unlink()
     done = bbkb(tmp_path, "resume", run, "--set", "budget.evaluations=28", "--workers", "3")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "budget.evaluations: 25 becomes 28" in done.stdout
-    assert existing in done.stdout
     status = json.loads(bbkb(tmp_path, "status", run, "--json").stdout)
     assert (status["succeeded"], status["existing"], status["existing_unmatched"]) == (28, 3, 1)
-    assert "3 results known before, 1 more match no candidate" in bbkb(tmp_path, "status", run).stdout
+    assert "1 more match no candidate" in bbkb(tmp_path, "status", run).stdout
     assert bbkb(tmp_path, "export", run, "--existing").stdout.split() == ["arm,reward", "3,0.5", "150,0.75", "150,0.7"]
-    assert "Known results" in (tmp_path / run / "report.html").read_text()
 
 
 READ_ONLY = """

@@ -13,8 +13,9 @@ from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.display.console import JsonConsole, SafeConsole, console_for
 from bbkb.orchestrator.display.live import PlainView, TerminalView, render, view
 from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.history.facts import headline
 from bbkb.orchestrator.history.fold import fold
-from bbkb.orchestrator.history.status_text import headline
+from bbkb.orchestrator.wording import duration
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 ERASE_LINE = "\x1b[2K"
@@ -43,12 +44,11 @@ def test_live_view_shows_running_trials_results_and_failures() -> None:
     status = status_in_the_middle()
     text = text_of(status)
     for running in status.trials.running:
-        assert f"trial {running.trial} for" in text
+        assert f"trial {running.trial}  {duration(running.seconds)}:" in text
     newest = next(attempt for attempt in reversed(status.trials.recent) if not attempt.failure)
-    assert f"trial {newest.trial}: {newest.value:.6g} in" in text
-    failure = next(attempt for attempt in reversed(status.trials.recent) if attempt.failure)
-    again = "" if failure.is_final else ", runs again"
-    assert f"trial {failure.trial}, {failure.failure}{again}:" in text
+    assert f"trial {newest.trial}: {newest.value:.6g}" in text
+    for cause in status.trials.failures:
+        assert f"{cause.kind}  trial {cause.trial}: " in text
     assert "trials/" in text
     assert " left" in text
 
@@ -81,9 +81,12 @@ def test_json_view_writes_status_and_messages() -> None:
         shown.update(status_in_the_middle())
         shown.update(status_in_the_middle())  # nothing new
     lines = [json.loads(line) for line in written(console).splitlines()]
-    assert [list(line) for line in lines] == [["message"], ["message"], ["status"]]
+    assert [list(line) for line in lines[:2]] == [["message"], ["message"]]
+    assert len([line for line in lines if "status" in line]) == 1
+    first = status_in_the_middle().trials.failures[0]
+    assert lines[2]["message"].startswith(f"trial {first.trial} failed ({first.kind}): ")
     assert lines[0]["message"] == "run /somewhere"
-    assert lines[2]["status"]["in_flight"] == 3
+    assert lines[-1]["status"]["in_flight"] == 3
 
 
 def test_quiet_console_prints_nothing() -> None:

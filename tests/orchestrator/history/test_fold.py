@@ -26,11 +26,9 @@ from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import ConfigError, StoreError
+from bbkb.orchestrator.history.facts import as_plain, facts
 from bbkb.orchestrator.history.fold import History, advance, begin, fold
-from bbkb.orchestrator.history.status_text import as_plain
-from bbkb.orchestrator.report.summary import summary_cards
 from bbkb.orchestrator.settings.from_log import read_recorded
-from bbkb.orchestrator.wording import duration
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
@@ -54,15 +52,10 @@ LOGS = st.builds(
 def test_history_and_campaign_state_agree_on_the_same_log(log: SyntheticLog) -> None:
     events = log.events()
     status = status_of("synthetic", functools.reduce(apply, events, CampaignState()))
-    cards = {card.name: card for card in summary_cards(fold(events))}
-    assert cards["Evaluations done"].value == f"{status.trials.done:,}"
-    assert cards["Evaluations done"].remark.startswith(status.trials.outcomes)
-    assert cards["Failed"].value == f"{status.trials.failed:,}"
-    assert cards["Utilization"].value == f"{status.workers.utilization:.0%}"
-    assert cards["Elapsed"].value == duration(status.budget.elapsed_seconds)
-    assert cards["Elapsed"].remark.endswith(f"; {duration(status.workers.least_seconds)} if no worker were ever idle")
-    best = "none" if status.best.value is None else f"{status.best.value:.6g}"
-    assert cards["Best value"].value == best
+    history = fold(events)
+    assert facts(history.status()) == facts(status)
+    failed = sum(1 for attempt in history.attempts if attempt.failure)
+    assert sum(cause.attempts for cause in status.trials.failures) == failed
 
 
 @given(LOGS, st.floats(0, 1))

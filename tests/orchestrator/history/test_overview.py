@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from bbkb.orchestrator.history.comparing import best_text
+from bbkb.orchestrator.history.facts import trials_text
 from bbkb.orchestrator.history.overview import read_overview
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.history.status_text import trials_text
 from bbkb.orchestrator.store.notes import new_note
 from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.synthetic_log import SyntheticLog

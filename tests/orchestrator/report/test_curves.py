@@ -12,14 +12,13 @@ import pytest
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Range
 from bbkb.orchestrator.history.export import trial_columns
+from bbkb.orchestrator.history.facts import as_plain, facts, headline
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.remarks import training_remark
-from bbkb.orchestrator.history.status_text import as_plain, headline
 from bbkb.orchestrator.report.curves import learning_curves
 from bbkb.orchestrator.report.page import render, trial_table
 from bbkb.orchestrator.report.progress import best_so_far
-from bbkb.orchestrator.report.summary import summary_cards
 from bbkb.orchestrator.report.timeline import gantt
 from bbkb.orchestrator.serve import views
 from tests.histories import history_of
@@ -119,11 +118,10 @@ def test_summary_names_a_budget_of_steps_and_counts_trials_consistently(history:
     now = history.status()
     ended = f"{now.trials.succeeded} succeeded, {now.trials.stopped} stopped early, 0 failed"
     assert now.trials.outcomes == ended
-    cards = {card.name: card for card in summary_cards(history)}
-    assert cards["Evaluations done"].value == str(now.trials.done)
-    # chosen before the remaining budget was reserved for others
-    waiting = f", {now.trials.chosen - now.trials.done} open" if now.trials.chosen > now.trials.done else ""
-    assert cards["Evaluations done"].remark == f"{ended}{waiting}, budget 200, {now.budget.steps} of {12 * STEPS} steps"
+    told = next(fact for fact in facts(now) if fact.label == "trials")
+    assert told.value == f"{now.trials.done} of 200"
+    assert told.remark.startswith(ended)
+    assert told.remark.endswith(f"{now.budget.steps} of {12 * STEPS} steps")
     assert f"{now.trials.done}/200 done ({now.trials.stopped} stopped early)" in headline(now)
     assert as_plain(now)["outcomes"] == ended
 

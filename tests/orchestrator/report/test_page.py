@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.campaign.events import ExistingTaken
+from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.report import render, write_report
 from bbkb.orchestrator.report.page import pack, trial_table
 from bbkb.orchestrator.report.pictures import figures
 from bbkb.orchestrator.report.progress import Course
-from bbkb.orchestrator.report.summary import Card, summary_cards
 from bbkb.orchestrator.settings.worker_sections import WorkerSettings
 from bbkb.orchestrator.wording import printable
 from tests.examples import examples
@@ -163,13 +163,6 @@ def test_reports_share_a_file_of_plotly(tmp_path: Path) -> None:
     assert "plotly-gzip" not in page.scripts
 
 
-def test_summary_agrees_with_the_history(campaign: SyntheticLog) -> None:
-    history = campaign.history()
-    cards = {card.name: card for card in summary_cards(history)}
-    assert cards["Batches"].value == str(len(history.batches))
-    assert cards["Best value"].remark == ("maximized" if history.is_maximized else "minimized")
-
-
 @pytest.mark.parametrize(
     ("name", "expected"),
     [("no trials", "unfinished"), ("never started", "not started"), ("usual", "finished"), ("all failed", "finished")],
@@ -216,8 +209,4 @@ def test_report_shows_existing_data_separately() -> None:
     )
     history = fold([events[0], existing, *events[1:]])
     assert Course(history).caption.endswith("Known results are not drawn.")
-    cards = {card.name: card for card in summary_cards(history)}
-    assert cards["Known results"] == Card("Known results", "2", "results of <t>.csv, 1 more match no candidate")
-    without = {card.name: card for card in summary_cards(fold(events))}
-    assert {name for name in without if cards[name] != without[name]} == {"Best value", "Since the last gain"}
-    assert cards["Since the last gain"].value == "9 results"  # none of the campaign's results is better
+    assert Fact("known results", "2", "1 more match no candidate") in facts(history.status())

@@ -15,7 +15,7 @@ from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import FAILED
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history.status_text import assignments
+from bbkb.orchestrator.history.facts import assignments
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.replaying import Replayed, replay_until

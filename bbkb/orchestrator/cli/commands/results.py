@@ -20,8 +20,8 @@ from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import say, write_output
 from bbkb.orchestrator.errors import RunError, UserError
+from bbkb.orchestrator.history.facts import trials_text
 from bbkb.orchestrator.history.overview import Overview, overview_of, read_overview
-from bbkb.orchestrator.history.status_text import trials_text
 from bbkb.orchestrator.store import limited
 from bbkb.orchestrator.store.glance import current_state, glance
 from bbkb.orchestrator.store.limited import looks_like_run, reason_of
@@ -69,7 +69,7 @@ def best(
     if best is None or taken is None:
         raise RunError(f"{folder} has no best configuration: {state.missing_best}")
     is_single = len(state.rules.goals.objectives) == 1
-    for note in (*_notes(run, state, best, taken), *_schedule(run, state, best)):
+    for note in _notes(run, state, best, taken):
         say(SafeConsole(stderr=True), note)
     text = _format(taken.parameters, format_) if is_single else _front_text(state, format_)
     write_output(f"{text}\n".encode())
@@ -89,16 +89,6 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
             f"the best single value, {best.value:.6g}, belongs to another configuration (see `bbkb status`), and may "
             "be due to noise. If equal configurations have equal values, set objective.deterministic: true"
         )
-
-
-def _schedule(run: Run, state: CampaignState, best: Best) -> Iterator[str]:
-    """Return the parameters of the best trial at its steps if it copied another trial."""
-    if best.trial not in state.trainings.population.copied:
-        return
-    from bbkb.orchestrator.history.ancestry import best_schedule  # imports numpy
-    from bbkb.orchestrator.history.reading import read_history
-
-    yield from map(": ".join, best_schedule(read_history(run)))
 
 
 def list_(

@@ -15,7 +15,7 @@ from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.live import render
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.history.status_text import as_plain
+from bbkb.orchestrator.history.facts import as_plain
 from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.glance import glance
 from bbkb.orchestrator.store.lease import Watch
