@@ -33,13 +33,12 @@ from bbkb.orchestrator.campaign.status import (
     BudgetStatus,
     GoalsStatus,
     ModelStatus,
-    PopulationStatus,
     RunningTrial,
     Status,
     TrialsStatus,
     WorkersStatus,
 )
-from bbkb.orchestrator.campaign.trainings.reports import Band, Forecast
+from bbkb.orchestrator.campaign.trainings.reports import Forecast
 from bbkb.orchestrator.campaign.trial_result import Trials
 from bbkb.orchestrator.settings.typed_sections import (
     AshaSection,
@@ -71,8 +70,8 @@ __all__ = [  # noqa: RUF022 (in the order of the docstring)
     "NotifySection", "ObjectiveMetricSection", "ObjectiveSection", "SimulationSection",
     "StopWhenSection", "WorkerSection",
     # parts of a status
-    "Band", "BestStatus", "BudgetStatus", "EndedAttempt", "Forecast", "GoalsStatus", "ModelStatus",
-    "PopulationStatus", "RunningTrial", "TrialsStatus", "WorkersStatus",
+    "BestStatus", "BudgetStatus", "EndedAttempt", "Forecast", "GoalsStatus", "ModelStatus",
+    "RunningTrial", "TrialsStatus", "WorkersStatus",
     # of `bbkb.strategy`
     "CurveKernel", "CurveNumbers", "CurveValues", "Fitted", "Fitting", "Goals", "Growth", "HasArms",
     "Layout", "Mean", "Outputs", "Perturbation", "ScoredCurves", "Tally",

@@ -1,8 +1,8 @@
 """Saves, copies, removes and counts checkpoints.
 
 A checkpoint is everything in a trial's folder except the output of its attempts. The file with the
-reports is removed with it, but does not count. Trials of a population copy each other's
-checkpoints: a worker that stops trial 12 at step 20 saves its checkpoint in
+reports is removed with it, but does not count. With a strategy whose trials start from others'
+checkpoints, a worker that stops trial 12 at step 20 saves its checkpoint in
 `trials/.saved/000012-20`, which no training changes. A trial that continues from there begins with
 a copy of this folder. The file `.copied` marks a complete copy.
 """

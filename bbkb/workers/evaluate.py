@@ -138,8 +138,8 @@ def _evaluate(
         with confine(limits, machine is not None) if is_expendable else host_interrupts():
             if attempt.folder is not None:
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if attempt.origin is not None:
-                    begin_with_copy(attempt.folder, attempt.origin, gives_value(reports))
+                if attempt.starts_from is not None:
+                    begin_with_copy(attempt.folder, attempt.starts_from, gives_value(reports))
 
             def run() -> CheckedResult:  # checking the result may run code of the objective
                 returned = objective.evaluate(dict(attempt.parameters), attempt.seed, reports)

@@ -60,9 +60,9 @@ class Attempt:
     # whether the worker saves a copy of the trial's checkpoint when it stops the attempt
     # (`bbkb.workers.checkpoints`)
     saves_checkpoint: bool = False
-    # the trial and the step of the saved checkpoint from which a new trial continues; None if it
-    # starts at its first step
-    origin: tuple[int, int] | None = None
+    # the trial and the step of the saved checkpoint from which a new trial starts; None if it starts
+    # at its first step
+    starts_from: tuple[int, int] | None = None
 
     def failure(
         self,

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from bbkb.orchestrator.api import Campaign, Result, load, tune
 from bbkb.orchestrator.ask_tell.space import Optimizer
 from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
+from bbkb.orchestrator.campaign.commands import QueuedAttempt
 from bbkb.orchestrator.campaign.events import TrialStopped, TrialSucceeded
-from bbkb.orchestrator.campaign.trainings.population import Copied, Population
-from bbkb.orchestrator.history.rows import TrialRow
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.trainings.curves import Trainings
+from bbkb.orchestrator.history.remarks import training_remark
 from bbkb.orchestrator.history.tables import History
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import open_run
@@ -61,6 +64,16 @@ def train(tmp_path: Path, executor: str = "simulated", **arguments: Any) -> Resu
     return tune(quadratic, SPACE, direction="maximize", progress=False, **options)
 
 
+def schedule(history: History, trial: int) -> list[list[object]]:
+    """Return the parameters at each step of the training of `trial`, by the log alone."""
+    row = history.trials[trial]
+    before: list[list[object]] = []
+    if row.pick.starts_from is not None:
+        origin, step = row.pick.starts_from
+        before = schedule(history, origin)[:step]
+    return before + [list(row.parameters.values())] * (row.training.last_step - len(before))
+
+
 def check(folder: Path, history: History) -> None:
     """Check that the log is sound, and that each finished training followed its recorded schedule."""
     with open_run(folder).store() as store:
@@ -70,17 +83,8 @@ def check(folder: Path, history: History) -> None:
     assert "all results are equal" in done.stdout
     for row in history.succeeded:
         _, course = json.loads((folder / "trials" / f"{row.trial:06d}" / "theta.json").read_text())
-        expected = schedule(history, row, STEPS)
-        assert course == expected
+        assert course == schedule(history, row.trial)
         assert len(course) == STEPS
-
-
-def schedule(history: History, row: TrialRow, end: int) -> list[list[object]]:
-    """Return the parameters of each of the first `end` steps of a training, from the recorded copies."""
-    copied = row.pick.copied
-    start = 0 if copied is None else copied.step
-    earlier = [] if copied is None else schedule(history, history.trials[copied.trial], start)
-    return earlier + [list(row.parameters.values())] * (end - start)
 
 
 @pytest.mark.parametrize("executor", HERE)
@@ -88,8 +92,9 @@ def test_population_copies_checkpoints_and_shows_its_schedules(tmp_path: Path, e
     result = train(tmp_path, executor)
     history = history_of(result)
     check(result.folder, history)
-    copies = [row for row in history.trials if row.pick.copied is not None]
+    copies = [row for row in history.trials if row.pick.starts_from is not None]
     assert len(copies) >= 4
+    assert all("starts from trial" in training_remark(history, row) for row in copies)
     assert len(history.succeeded) == 6
     assert [row.status for row in history.trials].count("stopped") == len(copies)
     kept = {folder.name for folder in (result.folder / "trials" / ".saved").iterdir()}
@@ -108,7 +113,7 @@ def test_budget_of_steps_counts_copied_steps_once_and_completes_a_member(tmp_pat
     history = history_of(result)
     check(result.folder, history)
     trained = sum(
-        row.training.last_step - (row.pick.copied.step if row.pick.copied else 0) for row in history.trials
+        row.training.last_step - (row.pick.starts_from[1] if row.pick.starts_from else 0) for row in history.trials
     )  # fmt: skip
     assert history.campaign.trainings.steps.total == trained
     assert 100 <= trained <= 100 + 4 * PBT["interval"]
@@ -122,20 +127,21 @@ def test_pbt_does_not_repeat_a_copy_that_failed() -> None:
     state = strategy.with_curves(strategy.init(np.eye(2), rng), CurveUpdate(curves, [0, 1]))
     state = strategy.tell(state, [Observation(arm, 0.0, is_stopped=True) for arm in (0, 1)], rng)
     state = strategy.extend(state, np.zeros((1, 2)), [])
-    copy = Pick(2, parent=1, replaces=0)
+    copy = Pick(2, starts_from=1)
     chosen = strategy.ask(state, [], 5)
     assert isinstance(chosen, Choose)
     assert repr(chosen.picks) == repr((copy, Pick(1, trial=1)))
+    assert chosen.gives_up == (0,)
     after = strategy.ask(strategy.tell(state, [Observation(2, None)], rng), [1], 5)
     assert not isinstance(after, Choose) or 2 not in [pick.arm for pick in after.picks]
 
 
-def test_population_needs_newest_checkpoints_and_those_that_running_trials_may_copy() -> None:
-    population = Population(saved={0: (5, 0.0), 1: (20, 0.0), 2: (10, 0.0), 3: (15, 0.0)})
-    for trial, parent, step, replaced in ((3, 1, 5, 0), (4, 1, 10, 2)):
-        population = population.after_copy(trial, Copied(trial=parent, step=step, replaces=replaced))
-    assert population.first_needed([]) == {0: np.inf, 1: 20, 2: np.inf, 3: 15}
-    assert population.first_needed([1, 3, 4]) == {0: np.inf, 1: 10, 2: np.inf, 3: 15}
+def test_newest_checkpoints_are_needed_and_those_from_which_open_trials_start() -> None:
+    saved = {0: (5, 0.0), 1: (20, 0.0), 2: (10, 0.0), 3: (15, 0.0)}
+    state = CampaignState(trainings=Trainings(saved=saved, removed=frozenset({0, 2})))
+    assert state.first_needed == {0: np.inf, 1: 20, 2: np.inf, 3: 15}
+    attempts = [QueuedAttempt(3, 1, 1), QueuedAttempt(4, 1, 1, starts_from=(1, 10))]
+    assert replace(state, backlog=attempts).first_needed == {0: np.inf, 1: 10, 2: np.inf, 3: 15}
 
 
 def test_members_train_to_their_ends_when_no_trial_is_left(tmp_path: Path) -> None:
@@ -182,7 +188,7 @@ def test_killed_coordinator_loses_and_duplicates_nothing(
         folder = next(iter((tmp_path / "runs").glob("killed-*")), None)
         if folder is None or not (folder / "campaign.yaml").exists():
             return 0
-        return sum(row.pick.copied is not None for row in history_of(load(folder)).trials)
+        return sum(row.pick.starts_from is not None for row in history_of(load(folder)).trials)
 
     process = subprocess.Popen([sys.executable, script], cwd=tmp_path)
     try:

@@ -102,7 +102,4 @@ class Learner:
         trials = [trial for trial in state.trainings.curves if trial in open_trials]
         if not trials or state.rules.training is None or not isinstance(self.strategy, LearnsCurves):
             return ()
-        return tuple(
-            forecast_of(each.trial, each.bands, state.rules.goals)
-            for each in self.strategy.predict_trials(self.model, trials)
-        )
+        return tuple(forecast_of(each, state.rules.sign) for each in self.strategy.predict_trials(self.model, trials))

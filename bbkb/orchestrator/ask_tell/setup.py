@@ -72,8 +72,9 @@ class StepsSetup:
         )
         return replace(rules, stopping=training.stopping(STOPPED_FROM), training=training)
 
-    def check(self, strategy: AnyStrategy) -> None:
-        """Raise ValueError if these arguments or `strategy` do not allow trainings in steps."""
+    def check(self, strategy: AnyStrategy, goals: CampaignGoals) -> None:
+        """Raise ValueError if these arguments, `strategy` or `goals` do not allow trainings in
+        steps."""
         has_steps = self.steps is not None
         needs = "needs steps, the step at which a training ends; got"
         if not has_steps and self.first_trials:
@@ -83,6 +84,8 @@ class StepsSetup:
         if not isinstance(self.checkpoints, bool):
             raise ValueError(f"checkpoints must be True or False, got {self.checkpoints!r}")
         is_able = isinstance(strategy, LearnsCurves) and model_of(strategy) is not None
+        if has_steps and not goals.is_single:
+            raise ValueError("steps needs a single objective without constraints; leave out steps")
         if has_steps and not is_able:
             able = "a strategy whose model learns curves, such as bbkb with its default preset"
             raise ValueError(f"steps needs {able}; leave out steps, got {strategy!r}")

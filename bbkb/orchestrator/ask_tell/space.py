@@ -126,7 +126,7 @@ class Optimizer(AskTell):
             ),
         )
         check_direction(direction, is_needed=not objectives)
-        setup.training.check(instance)
+        setup.training.check(instance, setup.goals)
         super().__init__(setup, setup.search())
         self._search.enqueue(self._search.arms_of(setup.enqueue))
 

@@ -10,9 +10,9 @@ from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, with_warm_start
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.bandit.strategies.pbt import PBT
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated, with_preset
-from bbkb.orchestrator.bandit.strategy import AnyStrategy
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
+from bbkb.orchestrator.settings.strategies import strategy_name
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
@@ -30,14 +30,19 @@ def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStr
     """
     made: str | type[Any] | AnyStrategy = choice() if isinstance(choice, Calibrated) else choice
     cls: type[Any] = _strategy_class(made) if isinstance(made, str | type) else type(made)
-    if issubclass(cls, PBT):
-        rule = "the strategy pbt copies checkpoints, which only a campaign can do"
-        raise ValueError(f"{rule}: use `tune` or `bbkb run`")
     if not isinstance(made, str | type):
-        return _check_object(made)
-    strategy: AnyStrategy = cls(**with_preset(cls, {}))
+        return _without_pauses(_check_object(made))
+    strategy: AnyStrategy = _without_pauses(cls(**with_preset(cls, {})))
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):
         return with_warm_start(strategy, DataStart())
+    return strategy
+
+
+def _without_pauses(strategy: AnyStrategy) -> AnyStrategy:
+    """Return the strategy. Raises ValueError if its trials start from others' checkpoints."""
+    if isinstance(strategy, PausesTrials):
+        rule = f"the strategy {strategy_name(type(strategy))} copies checkpoints, which only a campaign can do"
+        raise ValueError(f"{rule}: use `tune` or `bbkb run`")
     return strategy
 
 

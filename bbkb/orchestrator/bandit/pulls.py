@@ -88,8 +88,6 @@ class Pulls:
     varies: bool = False  # whether two pulls of one arm had different rewards
     # the number of repeated evaluations of an arm, without rows of existing data
     repeats: int = 0
-    # (K, A), the numbers of pulls in `further_sums`; None: those of the finished pulls
-    further_counts: Indices | None = None
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -158,37 +156,8 @@ class Pulls:
         """These pulls, once for each reward of a pull, starting with the first objective."""
         if not len(self.further_sums):
             return (self,)
-        counts = self.further_counts
-        if counts is None:
-            counts = np.tile(self.finished.counts, (len(self.further_sums), 1))
         first = Pulls.of(self.counts, self.reward_sums)
-        pairs = zip(counts, self.further_sums, strict=True)
-        return (first, *(Pulls.of(count, sums) for count, sums in pairs))
-
-    def with_expected(self, arms: Indices, expected: Floats) -> "Pulls":
-        """Return these pulls with the expected rewards of arms whose pulls were all stopped early.
-        Other pulls that were stopped early are left out.
-
-        Args:
-            arms: these arms (n,). Each counts as one pull.
-            expected: the rewards of all outputs (1 + K, n); NaN if one is unknown, in which case the
-                first one is that of the stopped pulls.
-        """
-        mean = self.stopped.sums[arms] / self.stopped.counts[arms]
-        counts = np.zeros_like(self.stopped.counts)
-        sums = np.zeros_like(self.stopped.sums)
-        counts[arms] = 1
-        sums[arms] = np.where(np.isnan(expected[0]), mean, expected[0])
-        further = self.further_sums.copy()
-        further[:, arms] = np.nan_to_num(expected[1:], nan=0.0)
-        further_counts = np.tile(self.finished.counts, (len(further), 1))
-        further_counts[:, arms] = ~np.isnan(expected[1:])
-        return replace(
-            self,
-            stopped=Tally(freeze(counts), freeze(sums), self.stopped.squares),
-            further_sums=freeze(further),
-            further_counts=freeze(further_counts),
-        )
+        return (first, *(Pulls.of(self.finished.counts, sums) for sums in self.further_sums))
 
     def add(
         self,
@@ -213,18 +182,12 @@ class Pulls:
         is_comparable = cut.counts[pulled] == 0
         is_counted = is_comparable if existing is None else is_comparable & ~np.asarray(existing, np.bool_)
         sums = self.further_sums
-        further_counts = self.further_counts
         if len(sums):
             ended = np.flatnonzero(~is_stopped)
             known = bounded([further[at] for at in ended.tolist()]).reshape(len(ended), len(sums))
             sums = _add(sums, pulled[ended], known)
-            if further_counts is not None:
-                further_counts = further_counts.copy()
-                for counts in further_counts:
-                    np.add.at(counts, pulled[ended], 1)
-                freeze(further_counts)
         compared = self._compare(pulled, values, is_comparable, is_counted)
-        return Pulls(finished, cut, sums, *compared, further_counts)
+        return Pulls(finished, cut, sums, *compared)
 
     def _compare(
         self,

@@ -43,8 +43,8 @@ class Turn(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MetricCurve:
-    """The values of one metric of a trial that a model learns."""
+class TrialCurve:
+    """The values of a trial that a model learns."""
 
     trial: int  # the trial's index, ≥ 0
     arm: int  # the candidate that it trains
@@ -93,40 +93,6 @@ class MetricCurve:
             is_finished=True,
             has_diverged=False,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class TrialCurve(MetricCurve):
-    """The values of the first objective of a trial, and of the further rewards of its pull.
-
-    `further` has the curves of further objectives, then those of the constraints' margins; a metric
-    that the trial does not report has a curve without values. It is empty before the first report,
-    and with one objective and no constraint.
-    """
-
-    further: tuple[MetricCurve, ...] = ()
-
-    def after_rewards(self, step: int, rewards: Sequence[float | None]) -> Self:
-        """Return the curves with the rewards of a further report; None if it lacks a metric. A report
-        without the first one has diverged."""
-        first, *further = rewards
-        after = self.after(step, math.nan if first is None else first)
-        if not further or after is self:
-            return after
-        pairs = zip(self.further or self._empty(len(further)), further, strict=True)
-        curves = (curve if one is None else curve.after(step, one) for curve, one in pairs)
-        return replace(after, further=tuple(curves))
-
-    def end_with(self, rewards: Sequence[float]) -> Self:
-        """Return the finished curves; the rewards of the result belong to the latest step."""
-        first, *further = rewards
-        ended = self.end(first)
-        pairs = zip(self.further or self._empty(len(further)), further, strict=True)
-        curves = (curve.after(ended.step, one).end(one, ended.step) for curve, one in pairs)
-        return replace(ended, further=tuple(curves))
-
-    def _empty(self, count: int) -> tuple[MetricCurve, ...]:
-        return (MetricCurve(self.trial, self.arm),) * count
 
 
 @dataclass(frozen=True, slots=True)

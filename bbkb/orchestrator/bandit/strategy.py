@@ -62,9 +62,8 @@ class Pick:
             evaluations, `"verification"` for one of the best arms, which is repeated because values
             are noisy, `"exhausted"` for a repeated arm after all arms were chosen; empty if the
             strategy prefers the arm to all others.
-        parent: the stopped trial from whose checkpoint a new trial continues; None if it starts at
-            its first step.
-        replaces: the stopped trial that ends in favor of a new one with a `parent`.
+        starts_from: the stopped trial from whose checkpoint a new trial starts; None if it starts
+            at its first step.
     """
 
     arm: int
@@ -73,8 +72,7 @@ class Pick:
     variance: float = float("nan")
     trial: int | None = None
     reason: str = ""
-    parent: int | None = None
-    replaces: int | None = None
+    starts_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +95,13 @@ class Choose:
     `"warm start"`…).
 
     `prospect`: the expected benefit of further evaluations before these picks; None if unknown.
+    `gives_up`: the stopped trials that will never be continued.
     """
 
     picks: tuple[Pick, ...]
     reason: str
     prospect: Prospect | None = None
+    gives_up: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +290,6 @@ class TrialForecast:
         high: the reward two standard deviations above it.
         score: the expected final score, in the model's units.
         deviation: its standard deviation, including noise, in the model's units.
-        further: mean, low and high of the further final rewards, if there are any (`goals`);
-            infinite if nothing is known.
     """
 
     trial: int
@@ -300,12 +298,6 @@ class TrialForecast:
     high: float
     score: float
     deviation: float
-    further: tuple[tuple[float, float, float], ...] = ()
-
-    @property
-    def bands(self) -> tuple[tuple[float, float, float], ...]:
-        """Mean, low and high of all final rewards, starting with the first objective's."""
-        return ((self.mean, self.low, self.high), *self.further)
 
 
 @runtime_checkable
@@ -318,6 +310,25 @@ class LearnsCurves(Protocol[S]):
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """Return the forecasts of the given trials that have reported."""
+
+
+@runtime_checkable
+class PausesTrials(Protocol):
+    """A strategy that pauses its trials at every multiple of `interval` steps, and decides which of
+    them continue. Its new trials may start from the checkpoints of paused ones
+    (`Pick.starts_from`)."""
+
+    @property
+    def interval(self) -> int:
+        """The number of steps between two pauses."""
+
+    @property
+    def population(self) -> int:
+        """The number of trials that start at their first step."""
+
+    @property
+    def last_step(self) -> int | None:
+        """The step at which a training ends; None if it is not given."""
 
 
 def never_waits(strategy: object) -> bool:

@@ -19,6 +19,7 @@ class RunningAttempt:
     attempt: int
     since: float
     parameters: Mapping[str, object] = field(default_factory=dict)
+    starts_from: tuple[int, int] | None = None  # see `QueuedAttempt`
 
 
 @dataclass(frozen=True, slots=True)

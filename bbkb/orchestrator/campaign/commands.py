@@ -18,6 +18,8 @@ class QueuedAttempt:
     arm: int
     attempt: int
     not_before: float = 0.0  # the earliest time of its dispatch, on the executor's clock
+    # the trial and the step of the checkpoint from which the trial starts
+    starts_from: tuple[int, int] | None = None
     # of the arm, for display only
     parameters: Mapping[str, object] = field(default_factory=dict, compare=False)
 

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.rules import Rules
-from bbkb.orchestrator.campaign.trainings.population import Copied
 from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
 from bbkb.orchestrator.wording import plural, rounded
 
@@ -102,7 +101,8 @@ class PickedTrial:
     width: float | None = None
     variance: float | None = None
     reason: str = ""  # see `Pick`; empty if the numbers are the reason
-    copied: Copied | None = None  # None if the training begins at its first step
+    # the trial and the step of the checkpoint from which it starts; None: its first step
+    starts_from: tuple[int, int] | None = None
 
 
 Computed = Literal["choosing", "refreshing", "growing"]  # computations of the strategy
@@ -134,6 +134,7 @@ class BatchChosen:
     is_enqueued: bool = False  # whether the picks are from the campaign file
     # stopped trials that the strategy chose to continue; `TrialsContinued` follows
     continued: tuple[int, ...] = ()
+    gives_up: tuple[int, ...] = ()  # stopped trials that will not be continued
     # the difference between the largest upper confidence bound and the best value (the best
     # posterior mean if values are noisy), on the user's scale; None if unknown
     possible_gain: float | None = None

@@ -122,18 +122,12 @@ class CampaignGoals:
             constraint.margin(self._metric(constraint.metric, value, metrics)) for constraint in self.constraints
         )
 
-    def reported(self, value: float, metrics: Mapping[str, float]) -> tuple[float | None, ...]:
-        """Return the rewards of a report, then margins; None for each missing metric."""
-        known = {**metrics, self.objectives[0].metric: value}
-        rewards = (
-            objective.sign * known[objective.metric] if objective.metric in known else None
-            for objective in self.objectives
-        )
-        margins = (
-            constraint.margin(known[constraint.metric]) if constraint.metric in known else None
-            for constraint in self.constraints
-        )
-        return (*rewards, *margins)
+    def reward_of(self, metric: str | None, value: float, metrics: Mapping[str, float]) -> float | None:
+        """Return the reward of a report in the objective `metric`, or the first one if it is None;
+        None if the report lacks it."""
+        objective = next((one for one in self.objectives if one.metric == metric), self.objectives[0])
+        number = value if objective is self.objectives[0] else metrics.get(objective.metric)
+        return None if number is None else objective.sign * number
 
     def further(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return rewards of all objectives but the first, then margins (see `Observation`)."""

@@ -44,7 +44,7 @@ def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
         by_kind["last step"] = _other_last_step(state)
         by_kind["unlike"] = _unlike_ends(state)
         by_kind["restarted"] = _restarts(state)
-        by_kind["unreported"] = _unreported_objectives(state)
+        by_kind["unreported"] = _unreported_metric(state)
     return {kind: text for kind, text in by_kind.items() if text}
 
 
@@ -177,21 +177,15 @@ def _restarts(state: CampaignState) -> str:
     )
 
 
-def _unreported_objectives(state: CampaignState) -> str:
-    """Return a warning if trials do not report an objective, so a fixed rule stops none."""
-    standings = state.trainings.rungs.standings.values()
-    if state.rules.training is not None or state.totals.succeeded < _LEAST_FINISHED or not standings:
-        return ""
-    unknown = [
-        objective.metric
-        for index, objective in enumerate(state.rules.goals.objectives)
-        if all(standing.rewards[index] is None for standing in standings)
-    ]
-    if not unknown:
+def _unreported_metric(state: CampaignState) -> str:
+    """Return a warning if trials do not report the metric that a fixed rule compares, so it stops none."""
+    metric = None if state.rules.stopping is None else state.rules.stopping.metric
+    has_rungs = state.trainings.rungs.best or state.trainings.rungs.rewards
+    if metric is None or has_rungs or state.trainings.whole.count < _LEAST_FINISHED:
         return ""
     return (
-        f"trials do not report {' and '.join(unknown)}, which may still be the best at their ends, so "
-        "early stopping stops none: report all objectives at each step, or use rule: model"
+        f"trials do not report {metric}, which early stopping compares, so it stops none: report it at each step, as "
+        f"in report({{{metric!r}: …}}, step)"
     )
 
 

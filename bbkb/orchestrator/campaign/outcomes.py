@@ -33,7 +33,6 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
     goals = state.rules.goals
     reward = state.rules.sign * event.value
     further = () if goals.is_single else goals.further(event.value, event.metrics)
-    objectives = len(goals.objectives)
     seconds = max(0.0, event.finished - event.started)
     after = _after_attempt(state, event, is_final=True)
     trainings = _with_curves(state, after.trainings, _reports_of(state, event))
@@ -46,7 +45,7 @@ def after_success(state: CampaignState, event: TrialSucceeded) -> CampaignState:
         totals=replace(state.totals, succeeded=state.totals.succeeded + 1),
         results=_results_after(state, event, run),
         notes=notes,
-        trainings=trainings.after_success(event.trial, (reward, *further), objectives, seconds),
+        trainings=trainings.after_success(event.trial, reward, seconds),
         durations=after.durations.after_success(seconds),
         failures=_without_lost_workers(after.failures, run.arm),
     )
@@ -150,6 +149,7 @@ def _queue_retry(state: CampaignState, event: TrialFailed, run: RunningAttempt) 
         run.attempt + 1,
         not_before=event.time + pause if pause else 0.0,
         parameters=run.parameters,
+        starts_from=run.starts_from,
     )
     return replace(
         state,
@@ -288,11 +288,11 @@ def _rewards_of(
 ) -> list[StepRewards]:
     """Return the rewards of `reports`. `metrics`: further numbers by trial and step."""
     goals = state.rules.goals
-    if goals.is_single:
-        sign = state.rules.sign
-        return [StepRewards(trial, step, (sign * value,)) for trial, _, step, value in reports]
+    metric = None if state.rules.stopping is None else state.rules.stopping.metric
     return [
-        StepRewards(trial, step, goals.reported(value, metrics.get((trial, step), {})))
+        StepRewards(
+            trial, step, state.rules.sign * value, goals.reward_of(metric, value, metrics.get((trial, step), {}))
+        )
         for trial, _, step, value in reports
     ]
 
@@ -305,4 +305,4 @@ def _with_curves(state: CampaignState, before: Trainings, reports: list[StepRewa
 
 
 def _at_rungs(state: CampaignState, trainings: Trainings, reports: list[StepRewards]) -> Trainings:
-    return trainings.at_rungs(state.rules.stopping, reports, len(state.rules.goals.objectives))
+    return trainings.at_rungs(state.rules.stopping, reports)

@@ -76,14 +76,6 @@ def _wait_for_computation(state: CampaignState, now: float) -> commands.Command 
     return _wait(state, now) if state.computation else None
 
 
-def _replace_members(state: CampaignState, _now: float) -> commands.Command | None:
-    """Remove the checkpoints of trials that new members of the population have replaced."""
-    trainings = state.trainings
-    replaced = (copied.replaces for copied in trainings.population.copied.values())
-    trials = tuple(trial for trial in replaced if trial in trainings.paused)
-    return commands.RemoveCheckpoints(trials) if trials else None
-
-
 def _give_up_budget(state: CampaignState, now: float) -> commands.Command | None:
     """If the remaining budget cannot complete any trial, learn the last results and stop."""
     if not _is_hopeless(state):
@@ -187,7 +179,6 @@ def _close(state: CampaignState, _now: float) -> commands.Command:
 
 # The first rule that returns a command decides.
 RUNNING: tuple[_Rule, ...] = (
-    _replace_members,
     _stop,
     _dispatch,
     _wait_for_computation,

@@ -152,11 +152,6 @@ class Rules:
         return self.training is not None and self.training.has_checkpoints
 
     @property
-    def is_population(self) -> bool:
-        """Whether the trials are members of a population."""
-        return self.training is not None and self.training.is_population
-
-    @property
     def sign(self) -> float:
         """The factor that turns a value into a reward, which is maximized."""
         return self.goals.objectives[0].sign

@@ -225,9 +225,9 @@ class CampaignState:
 
     @property
     def hopes(self) -> Hopes:
-        """The goals and the results that an unfinished trial has to improve."""
+        """The best result, which an unfinished trial has to improve."""
         best = self.results.best
-        return Hopes(self.rules.goals, None if best is None else best.value, self.results.front)
+        return Hopes(self.rules.sign, None if best is None else self.rules.sign * best.value)
 
     @cached_property
     def end_of_budget(self) -> EndOfBudget:
@@ -264,6 +264,24 @@ class CampaignState:
         arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
         arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
         return tuple(arms[trial] for trial in sorted(arms))
+
+    @property
+    def saves_checkpoints(self) -> bool:
+        """Whether a checkpoint is saved at each pause, from which new trials may start."""
+        return self.rules.training is not None and self.rules.training.saves_checkpoints
+
+    @property
+    def first_needed(self) -> Mapping[int, float]:
+        """The step of the first saved checkpoint of each trial that can still be needed: its newest
+        one, or one from which an open trial starts; infinite if the trial will not be continued."""
+        needed: dict[int, float] = {trial: step for trial, (step, _) in self.trainings.saved.items()}
+        needed |= dict.fromkeys(needed.keys() & self.trainings.removed, math.inf)
+        queued = [attempt.starts_from for attempt in self.backlog]
+        for origin in (*queued, *(attempt.starts_from for attempt in self.running.values())):
+            if origin is not None:
+                trial, step = origin
+                needed[trial] = min(needed[trial], step)
+        return needed
 
     def memory_factor(self, trial: int) -> float:
         """Return the factor on the usual memory for the next attempt of `trial`."""

@@ -150,16 +150,6 @@ class ModelStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PopulationStatus:
-    """The members of a population, without those that were replaced or have failed."""
-
-    members: int
-    steps: tuple[int, int]  # the least and the largest step of a member
-    last_step: int | None  # of a whole training; None if it is unknown
-    copies: int  # checkpoints that were copied, each by a new member
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
     """A snapshot of a campaign. Times are in seconds on the executor's clock."""
 
@@ -178,7 +168,6 @@ class Status:
     workers: WorkersStatus
     model: ModelStatus
     goals: GoalsStatus | None  # None with one objective and no constraint
-    population: PopulationStatus | None  # None unless members copy each other's checkpoints
 
     @property
     def spent(self) -> tuple[int, int, str]:
@@ -219,7 +208,6 @@ def status_of(
         workers=_workers_status(state, since),
         model=_model_status(state),
         goals=_goals_status(state),
-        population=_population_status(state) if state.rules.is_population else None,
     )
 
 
@@ -297,7 +285,6 @@ def _model_status(state: CampaignState) -> ModelStatus:
     gains = state.results.gains
     best = state.best_known
     risen_at = 0 if best is not None and best.trial is None else gains.risen_at
-    # a member of a population that continues no longer counts as a result
     since = max(0, state.totals.succeeded - risen_at)
     return ModelStatus(
         is_asynchronous=state.rules.strategy.is_asynchronous,
@@ -331,21 +318,6 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
         hypervolume=front.hypervolume(goals) if len(goals.objectives) > 1 else None,
         reference=tuple(objective.sign * reward for objective, reward in pairs),
         feasible=front.feasible / front.results if front.results else None,
-    )
-
-
-def _population_status(state: CampaignState) -> PopulationStatus:
-    trainings = state.trainings
-    queued = (attempt.trial for attempt in state.backlog)
-    steps = [trainings.step(trial) for trial in (*state.running, *trainings.paused, *queued)]
-    if state.totals.succeeded:
-        steps.append(trainings.whole.largest_step)
-    copies = len(trainings.population.copied)
-    return PopulationStatus(
-        members=state.totals.chosen - state.totals.failed - copies,
-        steps=(min(steps, default=0), max(steps, default=0)),
-        last_step=state.training_end,
-        copies=copies,
     )
 
 

@@ -24,26 +24,16 @@ class StopCause(StrEnum):
 
     FIRST_TRAINING = "short first training"
     WORSE_THAN_OTHERS = "worse than other trials at this step"
-    PAUSE = "paused: the model chooses which trial goes on"
-    POPULATION = "paused: compared with the other members of the population"
+    PAUSE = "paused: the strategy chooses which trials continue"
     FORECAST = "its expected end is worse than the best one"
-    FINISH = "the rest of the budget is for the best trials"
-    SPENT = "the rest of the budget completes no training"
-
-
-# the texts that are displayed in place of those in logs
-_DISPLAYED: Mapping[str, str] = {
-    StopCause.PAUSE: "paused: the model chooses which trials continue",
-    StopCause.FINISH: "the remaining budget is for the best trials",
-    StopCause.SPENT: "the remaining budget completes no training",
-}
+    FINISH = "the remaining budget is for the best trials"
+    SPENT = "the remaining budget completes no training"
 
 
 def stop_words(cause: str) -> tuple[str, str]:
     """Return the word for a stop with this cause; a colon and the cause follow, if there is one."""
-    word = "paused" if cause in (StopCause.PAUSE, StopCause.POPULATION) else "stopped early"
-    shown = _DISPLAYED.get(cause, cause)
-    return word, cause and f": {shown.removeprefix(f'{word}: ')}"
+    word = "paused" if cause == StopCause.PAUSE else "stopped early"
+    return word, cause and f": {cause.removeprefix(f'{word}: ')}"
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
@@ -99,11 +89,7 @@ def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     if rule is None:
         return None
     is_first = rule.is_first_training(trial, state.trainings.continued)
-    return StopCause.FIRST_TRAINING if is_first else _pause(state)
-
-
-def _pause(state: CampaignState) -> StopCause:
-    return StopCause.POPULATION if state.rules.is_population else StopCause.PAUSE
+    return StopCause.FIRST_TRAINING if is_first else StopCause.PAUSE
 
 
 def _ends_itself(state: CampaignState, rule: TrainingRule, trial: int) -> bool:
@@ -127,7 +113,7 @@ def _cause_at_rung(state: CampaignState, rule: StoppingRule, trial: int) -> Stop
         return None
     if rule.share:
         return StopCause.WORSE_THAN_OTHERS
-    return _pause(state) if state.trainings.step(trial) >= _first_pause(state) else None
+    return StopCause.PAUSE if state.trainings.step(trial) >= _first_pause(state) else None
 
 
 def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:
@@ -173,7 +159,7 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
         return Turn.BY_BOUND
     steps = state.trainings.steps
     pause = _first_pause(state)
-    if rule.is_cautious and pause and pause == rule.last_step:
+    if pause and pause == rule.last_step:
         return Turn.BY_BOUND
     # a pause takes effect at the next report; 0 if all pauses count as reliable
     steps_before = (steps.next_report(pause) or pause) if pause else 0
@@ -188,9 +174,6 @@ def first_learned_step(state: CampaignState) -> int:
     """Return the step from which on values are learned; 0 if all are. Values before the first
     reliable pause tell little about final ones: those of a flat curve are noise. The cautious
     estimate does not matter here, because it would omit useful values after few trainings."""
-    rule = state.rules.training
-    if rule is None or not rule.is_cautious:
-        return 0
     pause = _first_pause(state, is_cautious=False)
     return pause if _unreliable_steps(state, pause) else 0
 
@@ -199,14 +182,14 @@ def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
     """Return the step of the first reliable pause. Return 0 if all pauses count as reliable, which
     is the case without a budget of steps and before the first refresh.
 
-    `is_cautious`: whether to use the cautious estimate, if the rule does.
+    `is_cautious`: whether to use the cautious estimate.
     """
     rules = state.rules
     rule = rules.training
     learned = state.refresh.learned
     if rule is None or learned is None or not rule.has_checkpoints:
         return 0
-    steps = learned.cautious_steps if is_cautious and rule.is_cautious else learned.steps
+    steps = learned.cautious_steps if is_cautious else learned.steps
     if not (rules.steps and rules.stopping and rule.last_step and steps):
         return 0
     return first_reliable_pause(rules.stopping, rule.last_step, dict(steps))
@@ -215,7 +198,7 @@ def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
 def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
     """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
     rules = state.rules
-    if rules.stopping is None or rules.training is None:
+    if rules.stopping is None:
         return 0
     return first_pause - 1 if first_pause > rules.stopping.step_of_next_rung(0) else 0
 
@@ -235,6 +218,6 @@ def _pathfinder(state: CampaignState, rule: TrainingRule) -> int | None:
     It is the running trial with the most steps, until a trial has finished. Without it, a campaign
     might start new trials until its budget is spent, and complete none.
     """
-    if rule.is_population or state.training_end is not None:
+    if not rule.trains_whole or state.training_end is not None:
         return None
     return max(state.running, key=lambda trial: (state.trainings.step(trial), -trial), default=None)

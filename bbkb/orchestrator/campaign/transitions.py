@@ -101,7 +101,7 @@ def _open_session(state: CampaignState, event: events.SessionOpened) -> Campaign
     adopted = set(event.adopted)
     still_running = {trial: run for trial, run in state.running.items() if trial in adopted}
     lost = tuple(
-        QueuedAttempt(trial, run.arm, run.attempt + 1, parameters=run.parameters)
+        QueuedAttempt(trial, run.arm, run.attempt + 1, parameters=run.parameters, starts_from=run.starts_from)
         for trial, run in sorted(state.running.items())
         if trial not in adopted
     )
@@ -146,11 +146,16 @@ def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
     trainings = state.trainings
     attempts: list[QueuedAttempt] = []
     for pick in event.picks:
-        attempts.append(QueuedAttempt(pick.trial, pick.arm, attempt=1, parameters=pick.parameters))
-        if pick.copied is not None:
-            trainings = trainings.after_copy(
-                pick.trial, pick.arm, pick.copied, state.rules.stopping, state.rules.steps is not None
+        queued = QueuedAttempt(
+            pick.trial, pick.arm, attempt=1, parameters=pick.parameters, starts_from=pick.starts_from
+        )
+        attempts.append(queued)
+        if pick.starts_from is not None:
+            trainings = trainings.after_start(
+                pick.trial, pick.arm, pick.starts_from[0], state.rules.stopping, state.rules.steps is not None
             )
+    if event.gives_up:
+        trainings = trainings.after_removal(event.gives_up, {ended.trial for ended in state.finished})
     return replace(
         state,
         totals=replace(state.totals, chosen=state.totals.chosen + count),
@@ -212,7 +217,7 @@ def _refresh(state: CampaignState, event: events.ModelRefreshed) -> CampaignStat
         batch=Batch(state.batch.number, state.batch.size),
         computation=None,
         durations=replace(state.durations, refreshing=_computing_seconds(state, event)),
-        trainings=state.trainings.after_refresh(event.trials, event.forecasts, state.rules.is_population),
+        trainings=state.trainings.after_refresh(event.trials, event.forecasts, state.saves_checkpoints),
     )
 
 
@@ -238,7 +243,7 @@ def _dispatch(state: CampaignState, event: events.TrialsDispatched) -> CampaignS
         (front if attempt.trial in sent else passed).append(attempt)
     started = {
         attempt.trial: RunningAttempt(
-            attempt.arm, sent[attempt.trial], event.time, attempt.parameters
+            attempt.arm, sent[attempt.trial], event.time, attempt.parameters, attempt.starts_from
         )
         for attempt in front
     }  # fmt: skip

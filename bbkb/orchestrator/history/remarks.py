@@ -36,8 +36,9 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
     training = row.training
     count = training.continuations
     is_stopped = row.status == "stopped"
-    if row.pick.copied is not None:
-        yield str(row.pick.copied)
+    if row.pick.starts_from is not None:
+        origin, step = row.pick.starts_from
+        yield f"starts from trial {origin} at step {step}"
     if count:
         yield "continued once" if count == 1 else f"continued {plural(count, 'time')}"
     if training.has_restarted and history.campaign.rules.has_checkpoints:

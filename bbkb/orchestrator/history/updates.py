@@ -72,6 +72,7 @@ def _choose(history: History, event: events.BatchChosen) -> None:
     number = len(history.batches)
     rows = (TrialRow(pick, number, index) for index, pick in enumerate(event.picks, start=1))
     history.trials.extend(rows)
+    _give_up(history, event.gives_up)
 
 
 def _dispatch(history: History, event: events.TrialsDispatched) -> None:
@@ -95,8 +96,8 @@ def _continue(history: History, event: events.TrialsContinued) -> None:
         training.continuations += 1
 
 
-def _remove_checkpoints(history: History, event: events.CheckpointsRemoved) -> None:
-    for trial in event.trials:
+def _give_up(history: History, trials: Iterable[int]) -> None:
+    for trial in trials:
         history.trials[trial].own_training().has_no_checkpoint = True
 
 
@@ -178,5 +179,5 @@ _UPDATES: Mapping[type[events.Event], Callable[[History, Any], None]] = {
     events.TrialSucceeded: _succeed,
     events.TrialStopped: _stop,
     events.TrialFailed: _fail,
-    events.CheckpointsRemoved: _remove_checkpoints,
+    events.CheckpointsRemoved: lambda history, event: _give_up(history, event.trials),
 }

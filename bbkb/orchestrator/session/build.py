@@ -13,8 +13,7 @@ from bbkb.objectives.tabular import table_candidates, table_objective
 from bbkb.objectives.with_metrics import VALUE, WithMetrics
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
-from bbkb.orchestrator.bandit.strategies.pbt import PBT
-from bbkb.orchestrator.bandit.strategy import AnyStrategy
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
 from bbkb.orchestrator.candidates.matching import find_arm
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.session import known_results
@@ -155,7 +154,7 @@ def growing_space(settings: Settings) -> SearchSpace | None:
     """
     section = settings.candidates
     strategy = settings.strategy
-    if isinstance(strategy, PBT):  # in finite spaces too, since members are new arms
+    if isinstance(strategy, PausesTrials):  # in finite spaces too: the new trials have new configurations
         return SearchSpace(settings.space, settings.forbid)
     can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
     if section.grow and not can_grow:

@@ -68,7 +68,7 @@ class Choice:
     def conclude(
         self, result: Decision, campaign: CampaignState, now: float, seconds: float
     ) -> Conclusion:  # fmt: skip
-        """Record the new trials, and the stopped trials that the strategy continues or replaces."""
+        """Record the new trials, and the stopped trials that the strategy continues or gives up."""
         picks = result.picks if isinstance(result, Choose) else ()
         prospect = result.prospect if isinstance(result, Choose) else None
         new_picks = tuple(pick for pick in picks if pick.trial is None)
@@ -81,6 +81,7 @@ class Choice:
             seconds=seconds,
             limit=self.command.limit,
             continued=tuple(pick.trial for pick in continued if pick.trial is not None),
+            gives_up=result.gives_up if isinstance(result, Choose) else (),
             possible_gain=None if prospect is None else number_or_none(prospect.gain),
             noise=None if prospect is None else number_or_none(prospect.noise),
         )

@@ -197,13 +197,11 @@ class Driver:
         remove_checkpoints(self._problem.trial_folders, command.trials)
 
     def _remove_saved(self) -> None:
-        """Remove the saved checkpoints that no trial of a population needs any more."""
+        """Remove the saved checkpoints from which no trial can start any more."""
         trials = self._problem.trial_folders
-        population = self._campaign.trainings.population
-        if trials is not None and population.saved:
-            queued = (attempt.trial for attempt in self._campaign.backlog)
+        if trials is not None and self._campaign.trainings.saved:
             self._evaluations.commit()
-            remove_saved(trials, population.first_needed((*self._campaign.running, *queued)))
+            remove_saved(trials, self._campaign.first_needed)
 
     def _compute(self, computation: Computation) -> None:
         """Record the beginning of a computation and start it.
@@ -233,6 +231,9 @@ class Driver:
             self.recorder.record(event)
             for remark in self._campaign.notes.remarks[before:]:  # that follow from the event
                 _LOGGER.warning("%s", remark)
+            if isinstance(event, events.BatchChosen) and event.gives_up:
+                self._evaluations.commit()
+                remove_checkpoints(self._problem.trial_folders, event.gives_up)
         if computation.kind == "refreshing":
             self._remove_saved()
 

@@ -47,7 +47,6 @@ class Evaluations:
         state = self._recorder.campaign
         trial = queued.trial
         parameters = candidates.parameters(queued.arm)
-        origin = state.trainings.population.copied.get(trial)
         return Attempt(
             trial=trial,
             arm=queued.arm,
@@ -61,8 +60,8 @@ class Evaluations:
             step_limit=step_limit(state, trial),
             can_be_stopped=state.rules.stopping is not None,
             recorded_step=state.trainings.step(trial),
-            saves_checkpoint=state.rules.is_population,
-            origin=None if origin is None else (origin.trial, origin.step),
+            saves_checkpoint=state.saves_checkpoints,
+            starts_from=queued.starts_from,
         )
 
     def receive(self, timeout: float) -> None:

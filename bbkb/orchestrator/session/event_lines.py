@@ -64,7 +64,8 @@ def _text(event: events.Event) -> str:
             return f"known results: {event}"
         case events.BatchChosen():
             chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
-            copies = "".join(f"; trial {pick.trial} {pick.copied}" for pick in event.picks if pick.copied)
+            origins = [(pick.trial, *pick.starts_from) for pick in event.picks if pick.starts_from is not None]
+            copies = "".join(f"; trial {trial} starts from trial {of} at step {step}" for trial, of, step in origins)
             return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}{copies}"
         case events.ModelRefreshed():
             points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""

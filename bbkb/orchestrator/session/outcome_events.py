@@ -11,7 +11,6 @@ from bbkb.orchestrator.campaign.attempts import place_between
 from bbkb.orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.same_fields import same_fields
 from bbkb.orchestrator.campaign.state import CampaignState, is_final, knows_remark
-from bbkb.orchestrator.campaign.trainings.population import Copied
 from bbkb.orchestrator.session.reports import RecordedReports
 from bbkb.workers.messages import Failure, FailureKind, Outcome, Reported, Stopped, Success
 
@@ -75,18 +74,16 @@ def trials_of_picks(
             width=number_or_none(pick.width),
             variance=number_or_none(pick.variance),
             reason=pick.reason,
-            copied=_origin(pick, campaign),
+            starts_from=_origin(pick, campaign),
         )
         for trial, pick in enumerate(picks, start=campaign.totals.chosen)
     )
 
 
-def _origin(pick: Pick, campaign: CampaignState) -> Copied | None:
-    """Return the checkpoint that the new trial of `pick` copies, which is the parent's newest."""
-    if pick.parent is None or pick.replaces is None:
-        return None
-    step, _ = campaign.trainings.population.saved[pick.parent]
-    return Copied(trial=pick.parent, step=step, replaces=pick.replaces)
+def _origin(pick: Pick, campaign: CampaignState) -> tuple[int, int] | None:
+    """Return the trial and the step of the checkpoint from which the new trial of `pick` starts."""
+    origin = pick.starts_from
+    return None if origin is None else (origin, campaign.trainings.saved[origin][0])
 
 
 def number_or_none(number: float) -> float | None:

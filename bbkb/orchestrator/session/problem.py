@@ -188,7 +188,7 @@ def forecasts_of(problem: Problem, model: StrategyState, campaign: CampaignState
         forecast.trial for forecast in [forecast for forecast in expected if forecast.trial in paused][:MOST_FORECASTS]
     }
     return tuple(
-        forecast_of(forecast.trial, forecast.bands, campaign.rules.goals)
+        forecast_of(forecast, campaign.rules.sign)
         for forecast in expected
         if forecast.trial in best or forecast.trial not in paused
     )

@@ -1,6 +1,6 @@
 """Derives the rules that sessions record from a campaign's settings."""
 
-from bbkb.orchestrator.bandit.strategies.pbt import PBT
+from bbkb.orchestrator.bandit.strategy import PausesTrials
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.rules import (
     DeadlineRules,
@@ -61,19 +61,24 @@ def goals_of(settings: Settings) -> CampaignGoals:
 def _early_stopping(settings: Settings) -> tuple[StoppingRule | None, TrainingRule | None]:
     strategy = settings.strategy
     rule = settings.early_stopping
-    if isinstance(strategy, PBT):
-        # one member is trained to its end, so that a budget of steps always yields a result
-        population = TrainingRule(
-            continues=True, has_checkpoints=True, finish=1, last_step=strategy.last_step, is_population=True
-        )  # fmt: skip
-        return StoppingRule.every(strategy.interval), population
+    if isinstance(strategy, PausesTrials):
+        # one trial is trained to its end, so that a budget of steps always yields a result
+        training = TrainingRule(
+            continues=True,
+            has_checkpoints=True,
+            finish=1,
+            last_step=strategy.last_step,
+            trains_whole=False,
+            saves_checkpoints=True,
+        )
+        return StoppingRule.every(strategy.interval), training
     match rule:
         case None:
             return None, None
         case AshaSettings():
-            return StoppingRule.asha(rule.reduction, rule.first_step), None
+            return StoppingRule.asha(rule.reduction, rule.first_step, rule.metric), None
         case MedianSettings():
-            return StoppingRule.median(rule.after), None
+            return StoppingRule.median(rule.after, rule.metric), None
     training = TrainingRule(
         first_trials=rule.first_trials or 0,
         first_steps=rule.first_steps or 1,
@@ -81,7 +86,6 @@ def _early_stopping(settings: Settings) -> tuple[StoppingRule | None, TrainingRu
         has_checkpoints=rule.continues is True,
         finish=rule.finish,
         last_step=rule.last_step,
-        is_cautious=goals_of(settings).is_single,  # models of several outputs learn all values
         keep_checkpoints=rule.keep_checkpoints,
     )
     return training.stopping(rule.after), training

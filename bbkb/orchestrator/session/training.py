@@ -2,15 +2,17 @@
 from the objective and the budget."""
 
 from dataclasses import replace
+from typing import Any
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import HasFunction, takes_argument
 from bbkb.objectives.objective import TrainsInSteps
-from bbkb.orchestrator.bandit.strategies.pbt import PBT
+from bbkb.orchestrator.bandit.strategy import PausesTrials
 from bbkb.orchestrator.campaign.trainings.first import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
+from bbkb.orchestrator.settings.strategies import strategy_name
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
@@ -22,14 +24,15 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
     with_folders = settings.workers.model_copy(update={"trial_folders": True})
     if "folder" not in settings.space and takes_argument(objective, "folder", is_required=True):
         settings = settings.model_copy(update={"workers": with_folders})
-    if isinstance(strategy, PBT):
-        strategy = replace(strategy, last_step=_last_step(strategy, objective))
-        return settings.model_copy(update={"strategy": strategy, "workers": with_folders})
+    if isinstance(strategy, PausesTrials):
+        known: Any = strategy
+        known = replace(known, last_step=_last_step(strategy.last_step, objective))
+        return settings.model_copy(update={"strategy": known, "workers": with_folders})
     if not isinstance(rule, ModelStoppingSettings):
         return settings
     is_decided = is_begun and rule.continues is not None and rule.first_trials is not None
     if not is_decided:
-        rule = rule.model_copy(update={"last_step": _last_step(rule, objective)})
+        rule = rule.model_copy(update={"last_step": _last_step(rule.last_step, objective)})
     continues = rule.continues
     if continues is None:
         continues = True if _has_checkpoints(objective) else "anew"
@@ -46,12 +49,13 @@ def check_reports(settings: Settings, objective: object) -> None:
     Whether other objectives, such as a command, report values is unknown before they run.
     """
     rule = settings.early_stopping
-    if isinstance(settings.strategy, PBT):
-        _check_population(settings.strategy, objective)
-        _check_function(settings, objective, "strategy", "strategy pbt")
+    if isinstance(settings.strategy, PausesTrials):
+        name = f"strategy {strategy_name(type(settings.strategy))}"
+        _check_pauses(name, settings.strategy, objective)
+        _check_function(settings, objective, "strategy", name)
     if isinstance(rule, ModelStoppingSettings):
         _check_last_step("early_stopping", rule.last_step, objective)
-        _check_first(rule, _last_step(rule, objective))
+        _check_first(rule, _last_step(rule.last_step, objective))
     if rule is not None:
         _check_function(settings, objective, "early_stopping", "early_stopping.rule")
 
@@ -79,11 +83,11 @@ def _check_function(settings: Settings, objective: object, key: str, needing: st
     raise UserError(f"{needing} needs a function that reports values, but {why}; or remove {key}")
 
 
-def _check_population(strategy: PBT, objective: object) -> None:
+def _check_pauses(name: str, strategy: PausesTrials, objective: object) -> None:
     """Raise UserError if trials save no checkpoints or end before their first pause."""
     if not _has_checkpoints(objective):
         raise UserError(
-            "strategy pbt needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
+            f"{name} needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
             "checkpoint there before it reports and loads one that it finds, or a command that names BBKB_FOLDER"
         )
     _check_last_step("strategy", strategy.last_step, objective)
@@ -110,12 +114,12 @@ def _has_checkpoints(objective: object) -> bool:
     return takes_argument(objective, "folder")
 
 
-def _last_step(rule: ModelStoppingSettings | PBT, objective: object) -> int | None:
+def _last_step(given: int | None, objective: object) -> int | None:
     """Return the step at which trainings end, from the settings or the objective; None if
     unknown."""
-    if rule.last_step is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
+    if given is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
         return objective.last_step
-    return rule.last_step
+    return given
 
 
 def _check_first(rule: ModelStoppingSettings, last_step: int | None) -> None:

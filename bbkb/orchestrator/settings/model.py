@@ -72,7 +72,7 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
 _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     known_problems,
     stopping_sections.stopping_problems,
-    stopping_sections.population_problems,
+    stopping_sections.pause_problems,
     objective_sections.objective_problems,
     goal_sections.direction_problems,
     objective_sections.parameter_problems,

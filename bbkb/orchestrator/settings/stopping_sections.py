@@ -1,16 +1,18 @@
 """The campaign file's section `early_stopping`: one model for each rule."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field
 
 from bbkb.orchestrator.bandit.model.model import model_of
-from bbkb.orchestrator.bandit.strategies.pbt import PBT
-from bbkb.orchestrator.bandit.strategy import LearnsCurves
+from bbkb.orchestrator.bandit.strategy import LearnsCurves, PausesTrials
+from bbkb.orchestrator.campaign.goals import VALUE
+from bbkb.orchestrator.settings.goal_sections import ConstraintSettings, ObjectiveMetricSettings
 from bbkb.orchestrator.settings.known_results import Known, has_values
 from bbkb.orchestrator.settings.mistakes import Refusal, excerpt, failure
 from bbkb.orchestrator.settings.sections import WHOLE, BudgetSettings, NaturalInt, PositiveInt, Section
+from bbkb.orchestrator.settings.strategies import strategy_name
 from bbkb.orchestrator.settings.worker_sections import WorkerSettings
 
 
@@ -23,6 +25,8 @@ class AshaSettings(Section):
     """One in this number of trials at a step continues to `reduction` times that step."""
     first_step: PositiveInt = 1
     """The first step at which trials are compared."""
+    metric: str | None = None
+    """The objective whose reports are compared, by its metric; null: the first one."""
 
 
 class MedianSettings(Section):
@@ -32,6 +36,8 @@ class MedianSettings(Section):
     """Stop a trial that is worse than the median at its step."""
     after: PositiveInt = 3
     """The first step at which trials are compared."""
+    metric: str | None = None
+    """The objective whose reports are compared, by its metric; null: the first one."""
 
 
 class ModelStoppingSettings(Section):
@@ -85,7 +91,7 @@ StoppingSettings = Annotated[
 ]
 
 
-def population_problems(
+def pause_problems(
     strategy: object,
     early_stopping: object,
     space: Mapping[str, object],
@@ -93,14 +99,15 @@ def population_problems(
     known_results: Known,
     workers: WorkerSettings,
 ) -> Iterator[Refusal]:
-    """Yield conflicts between other sections and a strategy that trains a population."""
-    if not isinstance(strategy, PBT):
+    """Yield conflicts between other sections and a strategy that pauses its trials itself."""
+    if not isinstance(strategy, PausesTrials):
         return
-    without = "must be left out with strategy pbt"
+    name = f"strategy {strategy_name(type(strategy))}"
+    without = f"must be left out with {name}"
     if early_stopping is not None:
         yield Refusal(("early_stopping",), f"{without}, which pauses and replaces trials itself")
     if not space:
-        yield Refusal(("space",), "must be given with strategy pbt, which perturbs its parameters")
+        yield Refusal(("space",), f"must be given with {name}, which perturbs its parameters")
     if has_values(known_results):
         yield Refusal(("known_results",), f"{without}, which copies checkpoints of its own trials")
     if budget.steps is not None and workers.traits.in_virtual_time:
@@ -111,10 +118,23 @@ def population_problems(
         yield Refusal(("budget", "evaluations"), rule, excerpt(budget.evaluations))
 
 
-def stopping_problems(early_stopping: object, strategy: object) -> Iterator[Refusal]:
-    """Yield mistakes in early stopping by the model."""
+def stopping_problems(
+    early_stopping: object,
+    strategy: object,
+    objectives: Sequence[ObjectiveMetricSettings],
+    constraints: Sequence[ConstraintSettings],
+) -> Iterator[Refusal]:
+    """Yield conflicts between early stopping and the goals or the strategy."""
+    if isinstance(early_stopping, AshaSettings | MedianSettings):
+        metrics = [objective.metric for objective in objectives] or [VALUE]
+        if early_stopping.metric not in (None, *metrics):
+            rule = f"must be the metric of an objective ({', '.join(metrics)}), got {early_stopping.metric!r}"
+            yield Refusal(("early_stopping", "metric"), rule)
     if not isinstance(early_stopping, ModelStoppingSettings):
         return
+    if len(objectives) > 1 or constraints:
+        rule = "must be median or asha beside several objectives or constraints: they compare one reported metric"
+        yield Refusal(("early_stopping", "rule"), f"{rule}, early_stopping.metric")
     if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:
         rule = "must be median or asha with this strategy: model needs one whose model learns curves, such as bbkb "
         yield Refusal(("early_stopping", "rule"), f"{rule}with its default preset")

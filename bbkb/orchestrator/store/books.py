@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from bbkb.orchestrator.campaign import events
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.population import Copied
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,16 +111,12 @@ class Books:
             if not 0 <= pick.arm < self.arms:
                 yield f"trial {pick.trial} must be of one of {self.arms} arms, got arm {pick.arm}"
             self.trials.setdefault(pick.trial, _Trial(pick.arm))
-            if pick.copied is not None:
-                yield from self._copy(pick.trial, pick.copied)
-
-    def _copy(self, number: int, copied: Copied) -> Iterator[str]:
-        parent = self.trials.get(copied.trial)
-        if parent is None or copied.step not in parent.stops:
-            yield f"trial {number} copied trial {copied.trial} at step {copied.step}, where it had not paused"
-        replaced = self.trials.get(copied.replaces)
-        if replaced is None or not replaced.is_stopped or replaced.has_no_checkpoint:
-            yield f"trial {number} replaced trial {copied.replaces}, which was not paused"
+            if pick.starts_from is not None:
+                origin, step = pick.starts_from
+                parent = self.trials.get(origin)
+                if parent is None or step not in parent.stops:
+                    yield f"trial {pick.trial} starts from trial {origin} at step {step}, where it had not paused"
+        yield from self._give_up(event)
 
     def _dispatch(self, event: events.TrialsDispatched) -> Iterator[str]:
         for number, attempt in event.attempts:
@@ -171,8 +166,8 @@ class Books:
             trial.state = "waiting"
             trial.is_stopped = False
 
-    def _remove_checkpoints(self, event: events.CheckpointsRemoved) -> Iterator[str]:
-        for number in event.trials:
+    def _give_up(self, event: events.CheckpointsRemoved | events.BatchChosen) -> Iterator[str]:
+        for number in event.trials if isinstance(event, events.CheckpointsRemoved) else event.gives_up:
             trial = self.trials.get(number)
             if trial is None or not trial.has_ended or not trial.is_stopped:
                 yield f"the checkpoint of trial {number} was removed, and it had not been stopped"
@@ -214,7 +209,7 @@ _RECORDS: Mapping[type[events.Event], Callable[[Books, Any], Iterator[str]]] = {
     events.TrialFailed: Books._end,
     events.TrialsReopened: Books._queue_again,
     events.TrialsContinued: Books._queue_again,
-    events.CheckpointsRemoved: Books._remove_checkpoints,
+    events.CheckpointsRemoved: Books._give_up,
     events.ModelRefreshed: Books._refresh,
     events.CandidatesGrown: Books._grow,
 }

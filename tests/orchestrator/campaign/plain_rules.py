@@ -65,10 +65,10 @@ def plain_rules(settings: Tree, slots: int = 0) -> Rules:
 
 def _stopping(rule: Tree) -> StoppingRule:
     if rule["rule"] == "asha":
-        return StoppingRule.asha(rule["reduction"], rule["first_step"])
+        return StoppingRule.asha(rule["reduction"], rule["first_step"], rule.get("metric"))
     if rule["rule"] == "model" and rule.get("continues") is True:
         return StoppingRule.pauses(rule["after"], rule.get("last_step"))
-    return StoppingRule.median(rule["after"])
+    return StoppingRule.median(rule["after"], rule.get("metric"))
 
 
 def _training(rule: Tree) -> TrainingRule:

@@ -27,7 +27,6 @@ from tests.orchestrator.campaign.training_logs import END, continued, opened, pa
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51
-NEWEST = dict.fromkeys(("is_cautious", "has_checkpoints"), True)
 RULE = StoppingRule.pauses(3, LAST)
 
 
@@ -189,7 +188,7 @@ def with_reliability(
     pairs = [((3, at), (5, at), (END, 1.0)) for at in (correlation, cautious or correlation)]
     pulled = {"most_pulled": 0, "most_pulls": 0, "evaluations": 4}
     learned = LearnedModel(inside=0, predicted=0, noise=0.0, **pulled, steps=pairs[0], cautious_steps=pairs[1])
-    training = replace(state.rules.training, **{**NEWEST, **rule})
+    training = replace(state.rules.training, has_checkpoints=True)
     return replace(
         state,
         rules=replace(state.rules, training=training, steps=50 * END, stopping=StoppingRule.pauses(2, END)),
@@ -199,22 +198,20 @@ def with_reliability(
 
 
 @pytest.mark.parametrize(
-    ("correlation", "chosen", "rule", "turn"),
+    ("correlation", "chosen", "turn"),
     [
-        (0.9, 4, {}, Turn.NEW_FIRST),
-        (0.9, 60, {}, Turn.BY_BOUND),
-        (0.2, 60, {"is_cautious": False}, Turn.PAUSED_FIRST),  # several objectives
-        (0.2, 10, {"is_cautious": False}, Turn.BY_BOUND),
-        (0.2, 60, {}, Turn.BY_BOUND),  # the values of paused trials tell nothing
+        (0.9, 4, Turn.NEW_FIRST),
+        (0.9, 60, Turn.BY_BOUND),
+        (0.2, 60, Turn.BY_BOUND),  # the values of paused trials tell nothing
     ],
 )
 def test_new_trials_and_then_stopped_ones_come_first_until_they_have_used_their_share(
-    correlation: float, chosen: int, rule: dict[str, bool], turn: Turn
+    correlation: float, chosen: int, turn: Turn
 ) -> None:
     state = paused(0.5, 0.6, 0.7, steps=500)
     assert turn_of_stopped_trials(state) == Turn.BY_BOUND  # nothing is learned yet
     state = replace(state, totals=replace(state.totals, chosen=chosen))
-    assert turn_of_stopped_trials(with_reliability(state, correlation, **rule)) == turn
+    assert turn_of_stopped_trials(with_reliability(state, correlation)) == turn
 
 
 @pytest.mark.parametrize(("reported", "turn"), [((1, 2, 3, 4), Turn.NEW_FIRST), ((1, END - 1), Turn.BY_BOUND)])
@@ -231,31 +228,28 @@ def test_stopped_trials_without_checkpoints_do_not_compete() -> None:
 
 
 @pytest.mark.parametrize(
-    ("correlation", "cautious", "rule", "limit", "learned_from"),
+    ("correlation", "cautious", "limit", "learned_from"),
     [
-        (0.9, 0.9, {}, 3, 0),
-        (0.9, 0.2, {}, None, 0),  # it may be reliable
-        (0.2, 0.1, {}, None, END),
-        (0.2, 0.1, {"is_cautious": False}, None, 0),  # several objectives
+        (0.9, 0.9, 3, 0),
+        (0.9, 0.2, None, 0),  # it may be reliable
+        (0.2, 0.1, None, END),
     ],
 )
 def test_trial_neither_pauses_nor_is_learned_at_unreliable_steps(
-    correlation: float, cautious: float, rule: dict[str, bool], limit: int | None, learned_from: int
+    correlation: float, cautious: float, limit: int | None, learned_from: int
 ) -> None:
-    state = with_reliability(paused(0.5, steps=500), correlation, cautious, **rule)
+    state = with_reliability(paused(0.5, steps=500), correlation, cautious)
     assert (step_limit(state, 7), first_learned_step(state)) == (limit, learned_from)
 
 
 @pytest.mark.parametrize(
-    ("correlation", "rule", "cause"),
+    ("correlation", "cause"),
     [
-        (0.9, {}, StopCause.FORECAST),
-        (0.2, {}, None),
+        (0.9, StopCause.FORECAST),
+        (0.2, None),
     ],
 )
-def test_forecast_stops_no_trial_at_unreliable_steps(
-    correlation: float, rule: dict[str, bool], cause: StopCause | None
-) -> None:
+def test_forecast_stops_no_trial_at_unreliable_steps(correlation: float, cause: StopCause | None) -> None:
     forecast = Forecast(trial=1, mean=0.2, low=0.1, high=0.3)
     state = fold(opened(500), *started(0.9, 0.1), success(0, 0.9), refreshed(forecast))
-    assert stop_cause(with_reliability(state, correlation, **rule), 1) == cause
+    assert stop_cause(with_reliability(state, correlation), 1) == cause

@@ -90,9 +90,10 @@ def test_unlike_results_are_named_if_most_trials_have_them(result: float) -> Non
 
 
 @pytest.mark.parametrize("metrics", [(), ((3, 1, {"size": 2.0}),)])
-def test_objective_that_is_not_reported_is_named(metrics: Any) -> None:
+def test_compared_metric_that_is_not_reported_is_named(metrics: Any) -> None:
     objectives = [{"metric": "accuracy"}, {"metric": "size", "direction": "minimize"}]
-    settings = {**settings_of(50), "objectives": objectives, "early_stopping": {"rule": "median", "after": 3}}
+    rule = {"rule": "median", "after": 1, "metric": "size"}
+    settings = {**settings_of(50), "objectives": objectives, "early_stopping": rule}
     events: list[Event] = [
         opening(settings),
         batch(0, [10, 11, 12, 13]),

@@ -19,7 +19,7 @@ ENDS = [
     (events.TrialSucceeded(**ENDED, value=0.5), "INFO", "succeeded after 4 s on host:7: 0.5"),
     (FAILED, "WARNING", "failed (timeout) after 4 s on host:7, it will be retried: no result"),
     (STOPPED, "INFO", "stopped early after 4 s on host:7, at step 12"),
-    (PAUSED, "INFO", "paused after 4 s on host:7, at step 7: the model chooses which trials continue"),
+    (PAUSED, "INFO", "paused after 4 s on host:7, at step 7: the strategy chooses which trials continue"),
 ]
 AGAIN = events.ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
 OPENED = events.SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1))

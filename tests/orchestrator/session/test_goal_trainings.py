@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from bbkb import Constraint, Objective, Range
+from bbkb import Constraint, Objective, Optimizer, Range, UserError
 from bbkb.orchestrator.api import Result, tune
-from bbkb.orchestrator.campaign.events import ModelRefreshed, TrialStopped
-from bbkb.orchestrator.campaign.stops import StopCause
+from bbkb.orchestrator.campaign.events import TrialStopped
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
@@ -57,7 +56,7 @@ def causes(result: Result) -> list[str]:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("goals", [PAIR, BOUND])
-@pytest.mark.parametrize("rule", [{"rule": "median"}, {"rule": "asha"}, {"rule": "model", "last_step": STEPS}])
+@pytest.mark.parametrize("rule", [{"rule": "median"}, {"rule": "asha", "metric": "accuracy"}])
 def test_campaign_stops_trials_and_its_log_is_sound(tmp_path: Path, goals: Any, rule: Any) -> None:
     result = run(tmp_path, train, goals, **rule)
     assert causes(result)
@@ -71,16 +70,31 @@ def test_campaign_stops_trials_and_its_log_is_sound(tmp_path: Path, goals: Any, 
     assert "all results are equal" in " ".join(replayed.output.split())
 
 
+def test_trials_are_compared_by_the_named_metric(tmp_path: Path) -> None:
+    result = run(tmp_path, train, PAIR, rule="median", metric="size")
+    stopped = [trial.parameters["width"] for trial in result.trials if trial.status == "stopped"]
+    whole = [trial.parameters["width"] for trial in result.trials if trial.status == "succeeded"]
+    assert stopped
+    assert sorted(stopped)[len(stopped) // 2] > sorted(whole)[len(whole) // 2]
+
+
 def test_trial_is_not_stopped_for_a_metric_that_is_known_at_its_end(tmp_path: Path) -> None:
-    assert not causes(run(tmp_path, train_silently, PAIR, rule="median"))
+    assert not causes(run(tmp_path, train_silently, PAIR, rule="median", metric="size"))
 
 
-def test_model_forecasts_every_metric(tmp_path: Path) -> None:
-    result = run(tmp_path, train, BOUND, rule="model", last_step=STEPS)
-    events = list(open_run(result.folder).events())
-    forecasts = [forecast for event in events if isinstance(event, ModelRefreshed) for forecast in event.forecasts]
-    sizes = {trial.trial: trial.parameters["width"] for trial in result.trials}
-    assert forecasts
-    held = [one.further[0].low <= 6 - sizes[one.trial] <= one.further[0].high for one in forecasts]
-    assert sum(held) >= 0.8 * len(held)
-    assert set(causes(result)) <= {*StopCause}
+@pytest.mark.parametrize(
+    ("goals", "rule", "keys"),
+    [
+        (PAIR, {"rule": "model"}, "early_stopping.rule must be median or asha"),
+        (BOUND, {"rule": "model"}, "early_stopping.rule must be median or asha"),
+        (BOUND, {"rule": "median", "metric": "size"}, "early_stopping.metric must be the metric of an objective"),
+    ],
+)
+def test_early_stopping_that_several_goals_exclude_is_refused(tmp_path: Path, goals: Any, rule: Any, keys: str) -> None:
+    with pytest.raises(UserError, match=keys):
+        run(tmp_path, train, goals, **rule)
+
+
+def test_optimizer_trains_in_steps_with_a_single_goal_only() -> None:
+    with pytest.raises(ValueError, match="steps needs a single objective"):
+        Optimizer(SPACE, **PAIR, steps=STEPS)

@@ -13,39 +13,29 @@ SMALL: dict[str, Any] = {
     "budget": {"evaluations": 20, "hours": 0.5, "target": 3.0},
     "workers": {"count": 3, "executor": "inline"},
 }
-REPORTING: dict[str, Any] = {
-    "name": "reporting",
-    "objective": {"command": "echo {x}", "direction": "minimize"},
-    "space": {"x": {"low": 0.0, "high": 1.0}},
-    "budget": {"steps": 90},
-    "workers": {"cpus": 3, "memory_gb": 2, "timeout_factor": 3.0, "retry_memory_factor": 2.0},
-}
-MODEL = {"rule": "model", "continue": True, "last_step": 9, "first_trials": 4}
-
-
-def test_model_rule_is_cautious_only_with_a_single_goal() -> None:
-    settings = {**REPORTING, "early_stopping": MODEL}
-    limited = {"constraints": [{"metric": "size", "at_most": 3}], "strategy": "bbkb"}
-    for goals, is_cautious in (({}, True), (limited, False)):
-        training = rules_of(from_mapping({**settings, **goals})).training
-        assert training is not None
-        assert training.is_cautious == is_cautious
-
-
-def test_rules_are_read_from_the_log() -> None:
-    settings = from_mapping(SMALL)
-    opened = SessionOpened(
-        time=0.0,
-        epoch=1,
-        executor="inline",
-        slots=3,
-        settings=settings.resolved(),
-        rules=rules_of(settings, 3),
-    )
-    assert event_of("session_opened", body_of(opened)) == opened
 
 
 def test_goals_are_the_objective_if_none_are_listed() -> None:
     goals = goals_of(from_mapping({**SMALL, "objective": {"name": "branin", "direction": "minimize"}}))
     assert goals.is_single
     assert goals.objectives[0].sign == -1.0
+
+
+def test_log_keeps_the_rules_of_a_session() -> None:
+    settings = from_mapping({**SMALL, "early_stopping": {"rule": "asha"}})
+    opened = SessionOpened(
+        time=0.0, epoch=1, executor="inline", slots=3, settings=settings.resolved(), rules=rules_of(settings, 3)
+    )
+    assert event_of("session_opened", body_of(opened)) == opened
+
+
+def test_strategy_that_pauses_its_trials_sets_the_rules_for_trainings() -> None:
+    strategy = {"name": "pbt", "population": 4, "interval": 5, "last_step": 20}
+    space = {"x": {"low": 0.0, "high": 1.0}}
+    tree = {**SMALL, "objective": {"command": "echo {x}", "direction": "minimize"}, "space": space}
+    rules = rules_of(from_mapping({**tree, "strategy": strategy}))
+    assert rules.stopping is not None
+    assert rules.training is not None
+    assert [rules.stopping.step_of_next_rung(step) for step in (0, 5, 12)] == [5, 10, 15]
+    assert rules.training.saves_checkpoints
+    assert not any(map(rules.training.is_witness, range(200)))

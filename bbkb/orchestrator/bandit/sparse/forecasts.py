@@ -132,3 +132,10 @@ def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int
         arm = int(predictions.arms[at])
         if arm not in excluded:
             yield PausedCandidate(int(predictions.trials[at]), arm, float(bounds[at]))
+
+
+def competing_trials(state: SparseState, pending: Sequence[int], deviations: float) -> PausedTrials | None:
+    """Return the paused trials that compete with new ones; None if there are none."""
+    curves = state.curve_state
+    is_open = len(curves.paused) and curves.compete != Turn.NEW_FIRST
+    return PausedTrials(state, pending, deviations) if is_open else None

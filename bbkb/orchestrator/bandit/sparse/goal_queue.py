@@ -100,8 +100,6 @@ class GoalQueue:
         self._floors = floors - offsets[: len(floors)] if len(floors) > 1 else floors
         self._limits = limits - offsets[len(floors) :]
         self._loadings = fit.loadings[1:]
-        # the scalarization of the newest arm, and its score
-        self.newest: tuple[Scalarizing, float]
         self._seen: Indices = np.empty(0, np.intp)  # the evaluated arms of `_means` (n,)
         self._means = np.empty((len(self._loadings), 0))  # further outputs of these arms (K, n)
 
@@ -115,19 +113,17 @@ class GoalQueue:
         if best == -np.inf:
             self._picking.enter(self._outside(scalarizing, -np.inf, FIRST_SEEN).arms)
             arm, best = self._best(scalarizing)
-        arm, best = self._look_further(scalarizing, arm, best)
-        self.newest = (scalarizing, best)
-        return arm
+        return self._look_further(scalarizing, arm, best)
 
     def block(self, arm: int) -> None:
         """Exclude `arm` from further results."""
         self._blocked = np.union1d(self._blocked, [arm])
 
-    def _look_further(self, scalarizing: Scalarizing, arm: int, best: float) -> tuple[int, float]:
-        """Return the best arm of all, and its score. `arm`, with the score `best`, is the best of the
+    def _look_further(self, scalarizing: Scalarizing, arm: int, best: float) -> int:
+        """Return the best arm of all. `arm`, with the score `best`, is the best of the
         evaluated arms."""
         if best == -np.inf:
-            return arm, best
+            return arm
         bounds = self._picking.bounds
         near = self._outside(scalarizing, best, 0)
         near = near.tighten(best, lambda arms: scalarizing.scores(bounds.tighten(arms)))
@@ -137,7 +133,7 @@ class GoalQueue:
             self._picking.enter(np.sort(arms))
             arm, best = self._best(scalarizing)
             look *= 2
-        return arm, best
+        return arm
 
     def _outside(self, scalarizing: Scalarizing, best: float, most: int) -> BoundedSet:
         """Return unevaluated arms whose bounds are at least `best`; if `best` is −∞, the `most`

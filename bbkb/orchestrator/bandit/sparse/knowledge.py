@@ -7,12 +7,11 @@ from functools import cached_property
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arrays import Indices, same
+from bbkb.orchestrator.bandit.arrays import Indices
 from bbkb.orchestrator.bandit.curves import Curves, CurveValues
-from bbkb.orchestrator.bandit.goals import SINGLE, Goals
+from bbkb.orchestrator.bandit.goals import Goals
 from bbkb.orchestrator.bandit.model.outputs import Scale, mean_rewards
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.results import TrialCurve
 from bbkb.orchestrator.bandit.sparse.calibrated import Calibration, is_noisy
 from bbkb.orchestrator.bandit.sparse.curve_fit import (
     CurveEvidence,
@@ -22,31 +21,12 @@ from bbkb.orchestrator.bandit.sparse.curve_fit import (
     predict_unlearned,
 )
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from bbkb.orchestrator.bandit.strategy import Prospect, Record
+from bbkb.orchestrator.bandit.strategy import Prospect
 
 # the largest number of learning-curve values in a fit, besides the latest value of each trial
 MOST_CURVE_VALUES = 6000
 # the number of neighbors of a failed arm; the failure counts if most of them also failed
 NEIGHBORS = 5
-
-
-@dataclass(frozen=True, eq=False)
-class OutputFit:
-    """The model over steps of one of several outputs; see `goal_curves`."""
-
-    model: SparseModel
-    calibration: Calibration
-    dictionary: Indices  # (m,), pairs of a trial and a step
-
-    def __eq__(self, other: object) -> bool:
-        return same(self, other)
-
-    def recorded(self) -> Record:
-        """Return the fitted and drawn values for JSON."""
-        return {"model": self.calibration.recorded(), "dictionary": self.dictionary.tolist()}
-
-
-OutputFits = tuple[OutputFit | None, ...]  # one per output; None if it has no curves
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,7 +40,6 @@ class Knowledge:
     goals: Goals
     failed: Indices
     curves: Curves
-    output_fits: OutputFits = ()  # empty with one goal, and before the first curve
 
     @cached_property
     def posterior(self) -> SparsePosterior:
@@ -73,9 +52,8 @@ class Knowledge:
     def evidence(self) -> Pulls:
         """The pulls to which the model is fitted: `pulls`, and, for each arm that failed like its
         neighbors, one pull with the worst mean rewards so far. The search then leaves a region of
-        failures. A single failed arm has no effect on others. With several outputs, unfinished trials
-        count with the expected rewards of `outputs`."""
-        pulls = self._pulls_with_expected()
+        failures. A single failed arm has no effect on others."""
+        pulls = self.pulls
         arms = self._failed_with_neighbors()
         if not len(arms):
             return pulls
@@ -83,51 +61,6 @@ class Knowledge:
         if not np.isfinite(further).all():  # an output without a value so far
             return pulls
         return pulls.add(arms, np.full(len(arms), worst), np.tile(further, (len(arms), 1)))
-
-    @cached_property
-    def outputs(self) -> tuple["Knowledge | None", ...]:
-        """The knowledge about the curves of each output; None if it has no model over steps."""
-        pairs = enumerate(self.output_fits)
-        return tuple(None if fit is None else self.of_output(output, fit) for output, fit in pairs)
-
-    def of_output(self, output: int, fit: OutputFit) -> "Knowledge":
-        """Return the knowledge about one output, as if it were the only objective."""
-        return Knowledge(
-            model=fit.model,
-            pulls=self.pulls.outputs[output],
-            dictionary=fit.dictionary,
-            calibration=fit.calibration,
-            goals=SINGLE,
-            failed=self.failed,
-            curves=self.curves_of(output),
-        )
-
-    def curves_of(self, output: int) -> Curves:
-        """Return the curves of one of several outputs."""
-        if not output:
-            return self.curves
-        further = [curve.further[output - 1] for curve in self.curves.trials if curve.further]
-        curves = [
-            TrialCurve(one.trial, one.arm, one.steps, one.rewards, one.is_finished, one.has_diverged) for one in further
-        ]
-        return Curves().updated(curves, self.curves.end)
-
-    def _pulls_with_expected(self) -> Pulls:
-        """Return `pulls` in which arms that were only stopped have expected rewards, if there are
-        several outputs."""
-        arms = np.setdiff1d(self.pulls.arms, self.pulls.finished_arms, assume_unique=True)
-        if self.goals.is_single or not self.pulls.stopped.counts.any():
-            return self.pulls
-        newest = {curve.arm: curve.trial for curve in self.curves.trials}
-        trials = [newest[arm] for arm in arms.tolist() if arm in newest]
-        expected = np.full((1 + self.goals.further, len(arms)), np.nan)
-        for row, knowledge in zip(expected, self.outputs, strict=False):
-            predictions = None if knowledge is None else knowledge.predictions(trials)
-            if knowledge is None or predictions is None or knowledge.curve_evidence is None:
-                continue
-            at = np.searchsorted(arms, predictions.arms)
-            row[at] = knowledge.curve_evidence.scale.rewards(predictions.means)
-        return self.pulls.with_expected(arms, expected)
 
     @cached_property
     def curve_evidence(self) -> CurveEvidence | None:

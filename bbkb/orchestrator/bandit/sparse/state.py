@@ -20,7 +20,7 @@ from bbkb.orchestrator.bandit.results import CurveUpdate, Turn
 from bbkb.orchestrator.bandit.sparse.all_arms import PlacedArms
 from bbkb.orchestrator.bandit.sparse.calibrated import Belief, Calibration
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
-from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge, OutputFits
+from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from bbkb.orchestrator.bandit.strategy import Observation, Wait
 
@@ -77,8 +77,6 @@ class CurveState:
     # trials that were stopped and can be continued, ascending
     paused: Indices = field(default_factory=_no_numbers)
     compete: Turn = Turn.BY_BOUND
-    # with several objectives or constraints: the models over steps of the outputs (`goal_curves`)
-    output_fits: OutputFits = ()
 
     def __eq__(self, other: object) -> bool:
         return same(self, other)
@@ -144,7 +142,6 @@ class SparseState:
             goals=self.goals,
             failed=self.failed,
             curves=self.curve_state.known,
-            output_fits=self.curve_state.output_fits,
         )
 
     @property
@@ -247,14 +244,7 @@ class SparseState:
         if self.log_prior is not None and log_prior is not None:
             after = replace(after, log_prior=read_only(np.concatenate((self.log_prior, log_prior)), np.float64))
         checked = check_arms(features)
-        curves = self.curve_state
-        fits = tuple(fit and replace(fit, model=fit.model.extend(checked)) for fit in curves.output_fits)
-        return replace(
-            after,
-            model=self.model.extend(checked),
-            pulls=self.pulls.extend(len(features)),
-            curve_state=replace(curves, output_fits=fits),
-        )
+        return replace(after, model=self.model.extend(checked), pulls=self.pulls.extend(len(features)))
 
     @cached_property
     def prior_bonus(self) -> Floats | None:

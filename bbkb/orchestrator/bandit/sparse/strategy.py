@@ -18,7 +18,6 @@ from bbkb.orchestrator.bandit.results import CurveUpdate
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
 from bbkb.orchestrator.bandit.sparse.dictionary import DictionaryOptions, draw_pairs, resparsify, without_own_pulls
 from bbkb.orchestrator.bandit.sparse.forecasts import forecasts
-from bbkb.orchestrator.bandit.sparse.goal_curves import goal_forecasts, learn_outputs, outputs_record, restore_outputs
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.recalibration import (
     calibrate,
@@ -57,9 +56,8 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         the prior decides. A calibrated model also learns from failures.
         """
         after = self._observe(state, observations)
-        after = learn_outputs(after, self.model, self.oversampling, self._pair_limit)
         arms = arms_and_rewards(observations)[0]
-        has_learned = bool(arms or after.curve_state.output_fits) or len(after.failed) > len(state.failed)
+        has_learned = bool(arms) or len(after.failed) > len(state.failed)
         over_steps = after.knowledge.learns_curves and self.model is not None and self.model.is_fitted
         if not over_steps and (not has_learned or not after.pulls.total):
             return after
@@ -95,7 +93,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
 
     def predict_trials(self, state: S, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
         """See `LearnsCurves`."""
-        return forecasts(state, trials) if state.goals.is_single else goal_forecasts(state, trials)
+        return forecasts(state, trials)
 
     def _observe(self, state: S, observations: Sequence[Observation]) -> S:
         after = state.observe(observations)
@@ -111,7 +109,6 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
             "initial": list(state.initial),
             **calibration_record(state),
             **(_reliability(knowledge.curves) if knowledge.learns_curves else {}),
-            **outputs_record(state),
         }
 
     def restore(self, state: S, observations: Sequence[Observation], record: Record) -> S:
@@ -119,7 +116,6 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         dictionary: Indices = read_only(record["dictionary"], np.intp)
         after = restore_calibration(self._observe(state, observations), self.model, record)
         initial = recorded_start(record["initial"], len(after.model.arms))
-        after = restore_outputs(after, self.model, record)
         return replace(
             after, dictionary=dictionary, information_gain=float(record["information_gain"]), initial=initial
         )

@@ -31,7 +31,7 @@ from bbkb.orchestrator.bandit.model import defaults
 from bbkb.orchestrator.bandit.recent import Recent
 from bbkb.orchestrator.bandit.scheduling import DriftOptions
 from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance
-from bbkb.orchestrator.bandit.sparse.goal_curves import competing_trials
+from bbkb.orchestrator.bandit.sparse.forecasts import competing_trials
 from bbkb.orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior

@@ -13,7 +13,6 @@ import numpy as np
 from bbkb.orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
 from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from bbkb.orchestrator.bandit.sparse.forecasts import PausedTrials
-from bbkb.orchestrator.bandit.sparse.goal_curves import PausedGoals
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -60,7 +59,7 @@ class Workspace:
     pulls: list[int] = field(default_factory=list)  # those pending or picked, in this order
     left: int = 0  # the number of arms not chosen yet if only verification repeats arms
     queue: ArgmaxQueue = field(init=False)
-    paused: PausedTrials | PausedGoals | None = None  # the stopped trials that compete with new ones
+    paused: PausedTrials | None = None  # the stopped trials that compete with new ones
     # the arms that cover the space on a plateau, else none; None until the first pick
     unused: Sequence[int] | None = None
     level_picker: LevelPicker | None = None  # None until the first pick for coverage
@@ -89,9 +88,7 @@ class Workspace:
             workspace.queue = GoalQueue(state, picking, arms.blocked, state.pulls.total + len(pending))
         return workspace
 
-    def begin_batch(
-        self, state: SparseState, left: int, paused: PausedTrials | PausedGoals | None
-    ) -> None:  # fmt: skip
+    def begin_batch(self, state: SparseState, left: int, paused: PausedTrials | None) -> None:
         """Set the attributes that differ between two `ask`s with the same posterior."""
         self.state = state
         self.left = left
@@ -143,11 +140,8 @@ class Workspace:
         `arm`; None if there is no such trial."""
         if self.paused is None:
             return None
-        if isinstance(self.paused, PausedGoals):
-            trial = self.paused.take(*self.queue.newest) if isinstance(self.queue, GoalQueue) else None
-        else:
-            new = self.picking.pick(arm)
-            trial = self.paused.take(new.mean, new.variance * self.state.model.regularization)
+        new = self.picking.pick(arm)
+        trial = self.paused.take(new.mean, new.variance * self.state.model.regularization)
         return None if trial is None else replace(self._append(trial.arm), trial=trial.trial)
 
     def _add_pending(self, pending: Sequence[int]) -> None:

@@ -162,9 +162,12 @@ class PBT(Options, ModelFree[PopulationState]):
         refused = refusal(state, limit)
         if refused is not None:
             return refused
-        picks = [*self._beginners(state, pending), *_ready(state, {*pending, *state.set_aside.tolist()})]
+        replaced = _ready(state, {*pending, *state.set_aside.tolist()})
+        picks = [*((pick, None) for pick in self._beginners(state, pending)), *replaced]
         if picks:
-            return Choose(tuple(picks[:limit]), "limit" if len(picks) >= limit else "the other members train")
+            reason = "limit" if len(picks) >= limit else "the other members train"
+            gives_up = tuple(trial for _, trial in picks[:limit] if trial is not None)
+            return Choose(tuple(pick for pick, _ in picks[:limit]), reason, gives_up=gives_up)
         return Wait("the other members train" if pending else "every member has finished its training")
 
     def growth(self, state: PopulationState) -> Perturbation | None:
@@ -231,14 +234,14 @@ def _parents(state: PopulationState) -> Mapping[int, int]:
     return {trial: parent for trial, parent in waiting.items() if parent is not None}
 
 
-def _ready(state: PopulationState, taken: AbstractSet[int]) -> list[Pick]:
-    """Return the paused members, or the trials that replace them, except those whose arms are
-    `taken`: they are running, or have failed since the last pause of a member."""
-    picks: list[Pick] = []
+def _ready(state: PopulationState, taken: AbstractSet[int]) -> list[tuple[Pick, int | None]]:
+    """Return the paused members, or the trials that replace them with the replaced members, except
+    those whose arms are `taken`: they are running, or have failed since the last pause of a member."""
+    picks: list[tuple[Pick, int | None]] = []
     for trial in sorted(state.paused, key=lambda trial: (state.members[trial].step, trial)):
         member = state.members[trial]
         if member.parent is None:
-            picks.append(Pick(member.arm, trial=trial))
+            picks.append((Pick(member.arm, trial=trial), None))
         elif member.copy is not None:
-            picks.append(Pick(member.copy, parent=member.parent, replaces=trial))
-    return [pick for pick in picks if pick.arm not in taken]
+            picks.append((Pick(member.copy, starts_from=member.parent), trial))
+    return [(pick, replaced) for pick, replaced in picks if pick.arm not in taken]

@@ -1,14 +1,13 @@
 """The facts about trainings in steps: reported values, stopped trials and forecasts."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from bbkb.orchestrator.bandit.results import TrialCurve
 from bbkb.orchestrator.campaign.immutable import no_items, replace, with_items, without
-from bbkb.orchestrator.campaign.trainings.contest import Standing
 from bbkb.orchestrator.campaign.trainings.hopes import Hopes
-from bbkb.orchestrator.campaign.trainings.population import Copied, Population
 from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepRewards
 from bbkb.orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from bbkb.orchestrator.campaign.trainings.steps import Steps
@@ -101,7 +100,8 @@ class Trainings:
     whole: WholeTrainings = field(default_factory=WholeTrainings)
     rungs: Rungs = field(default_factory=Rungs)
     steps: Steps = field(default_factory=Steps)
-    population: Population = field(default_factory=Population)
+    # trial → step and reward of its newest learned pause, whose checkpoint was saved
+    saved: Mapping[int, tuple[int, float]] = field(default_factory=no_items)
 
     def after_reports(self, reports: Iterable[StepRewards], arms: Mapping[int, int]) -> "Trainings":
         """Return a copy with the reported values, in the order of their arrival, in the curves. They
@@ -115,7 +115,7 @@ class Trainings:
             if trial not in arms:
                 continue
             before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, arms[trial])
-            changed[trial] = before.after_rewards(step, report.rewards)
+            changed[trial] = before.after(step, report.reward)
             furthest_step = max(furthest_step, step)
             if trial in self.continued and before.steps and not before.is_continued_at(step):
                 without_checkpoint.add(trial)
@@ -128,35 +128,27 @@ class Trainings:
             without_checkpoint=self.without_checkpoint | without_checkpoint,
         )
 
-    def at_rungs(
-        self, rule: StoppingRule | None, reports: Iterable[StepRewards], objectives: int
-    ) -> "Trainings":  # fmt: skip
-        """Return a copy with the values at the rungs of `rule`. `objectives`: their number."""
+    def at_rungs(self, rule: StoppingRule | None, reports: Iterable[StepRewards]) -> "Trainings":
+        """Return a copy with the values at the rungs of `rule`."""
         if rule is None:
             return self
         rungs = self.rungs
         for report in reports:
-            if len(report.rewards) == 1:
-                rungs = rungs.after(rule, report.trial, report.step, report.first)
-            else:
-                standing = Standing.of(report.rewards, objectives)
-                rungs = rungs.after_goals(rule, report.trial, report.step, standing)
+            if report.compared is not None:
+                rungs = rungs.after(rule, report.trial, report.step, report.compared)
         return self if rungs is self.rungs else replace(self, rungs=rungs)
 
-    def after_success(
-        self, trial: int, rewards: Sequence[float], objectives: int, seconds: float
-    ) -> "Trainings":  # fmt: skip
-        """Return a copy after `trial` finished with the rewards and margins `rewards`, after an
-        attempt of `seconds`. Nothing changes for a trial that has never reported."""
+    def after_success(self, trial: int, reward: float, seconds: float) -> "Trainings":
+        """Return a copy after `trial` finished with this reward, after an attempt of `seconds`.
+        Nothing changes for a trial that has never reported."""
         curve = self.curves.get(trial)
         if curve is None:
             return self
         single = None if trial in self.continued else seconds
         return replace(
             self,
-            curves=with_items(self.curves, {trial: curve.end_with(rewards)}),
-            whole=self.whole.after(curve, rewards[0], single),
-            rungs=self.rungs.after_result(trial, Standing.of(rewards, objectives)),
+            curves=with_items(self.curves, {trial: curve.end(reward)}),
+            whole=self.whole.after(curve, reward, single),
         )
 
     def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
@@ -170,18 +162,18 @@ class Trainings:
             rungs=self.rungs.after_continuing(trials),
         )
 
-    def after_copy(
-        self, trial: int, arm: int, copied: Copied, rule: StoppingRule | None, counts_steps: bool
+    def after_start(
+        self, trial: int, arm: int, origin: int, rule: StoppingRule | None, counts_steps: bool
     ) -> "Trainings":  # fmt: skip
-        """Return a copy with a new trial that continues from the saved checkpoint of another trial,
+        """Return a copy with a new trial that starts from the saved checkpoint of the trial `origin`,
         as if it had reported the value there and paused (at the rungs of `rule`)."""
-        reports = [StepRewards(trial, copied.step, (self.population.saved[copied.trial][1],))]
-        reported = self.after_reports(reports, {trial: arm}).at_rungs(rule, reports, objectives=1)
+        step, reward = self.saved[origin]
+        reports = [StepRewards(trial, step, reward, reward)]
+        reported = self.after_reports(reports, {trial: arm}).at_rungs(rule, reports)
         continued = reported.after_continuing([trial], is_completing=False)
         return replace(
             continued,
-            steps=self.steps.after_continuing({trial: copied.step}) if counts_steps else self.steps,
-            population=self.population.after_copy(trial, copied),
+            steps=self.steps.after_continuing({trial: step}) if counts_steps else self.steps,
         )
 
     def after_removal(self, trials: Sequence[int], unlearned: Set[int]) -> "Trainings":
@@ -208,12 +200,10 @@ class Trainings:
         curves = tuple(self.curves.values())
         return replace(self, learned_curves=curves, learned_paused=tuple(sorted(self.paused)))
 
-    def after_refresh(
-        self, trials: Sequence[int], forecasts: Iterable[Forecast], is_population: bool = False
-    ) -> "Trainings":
+    def after_refresh(self, trials: Sequence[int], forecasts: Iterable[Forecast], saves: bool = False) -> "Trainings":
         """Return a copy after a refresh has learned these ended trials and made these forecasts.
 
-        `is_population`: whether each pause has saved a checkpoint that other trials may copy.
+        `saves`: whether each pause has saved a checkpoint from which other trials may start.
         """
         pauses = (trial for trial in trials if trial in self.paused and self.step(trial))
         saved = {trial: (self.paused[trial].step, self.curves[trial].rewards[-1]) for trial in pauses}
@@ -224,7 +214,7 @@ class Trainings:
             self,
             curves=without(self.curves, *ended),
             forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
-            population=self.population.after_pauses(saved if is_population else {}),
+            saved=with_items(self.saved, saved) if saves and saved else self.saved,
         )
 
     @property
@@ -267,8 +257,8 @@ class Trainings:
             return ()
         judged = set(self.learned_paused).intersection(self.paused) - unlearned
         known = judged.intersection(self.forecasts)
-        promises = {trial: hopes.optimistic_promise(self.forecasts[trial]) for trial in known}
-        worst_first = sorted(judged, key=lambda trial: (promises.get(trial, ()), trial))
+        promises = {trial: hopes.optimistic(self.forecasts[trial]) for trial in known}
+        worst_first = sorted(judged, key=lambda trial: (promises.get(trial, -math.inf), trial))
         return tuple(sorted(worst_first[: max(0, len(judged) - keep)]))
 
     def best_unfinished(self, open_trials: Iterable[int], hopes: Hopes) -> list[int]:
@@ -283,7 +273,7 @@ class Trainings:
         forecasts = [forecast for trial, forecast in self.forecasts.items() if trial in candidates]
         if forecasts:
             hopeful = [forecast for forecast in forecasts if hopes.are_left(forecast)]
-            return [forecast.trial for forecast in sorted(hopeful, key=hopes.promise, reverse=True)]
+            return [forecast.trial for forecast in sorted(hopeful, key=hopes.expected, reverse=True)]
         curves = self.curves.values()
         reported = [curve for curve in curves if curve.trial in candidates and curve.steps]
         return [curve.trial for curve in sorted(reported, key=lambda curve: -curve.rewards[-1])]

@@ -90,11 +90,9 @@ class Remaining:
 
     @property
     def completes_no_new_trial(self) -> bool:
-        """Whether a trial has finished, and the remaining steps cannot complete a new one.
-
-        In a population, a new trial continues from a checkpoint.
-        """
-        is_too_late = self.steps_left < self.end and not self.rule.is_population
+        """Whether a trial has finished, and the remaining steps cannot complete a new one, unless it
+        may start from a checkpoint."""
+        is_too_late = self.steps_left < self.end and not self.rule.saves_checkpoints
         return self.has_finished and is_too_late
 
     def steps_to_end(self, trial: int) -> int:

@@ -24,13 +24,13 @@ class TrainingRule:
     has_checkpoints: bool = False
     finish: int = 0  # the number of unfinished trials to complete with the last part of the budget
     last_step: int | None = None  # the step at which a training ends; None if it is not given
-    # whether steps are reliable only if this is likely, and values at other steps are not learned;
-    # False with several objectives or constraints
-    is_cautious: bool = False
     # the number of stopped trials whose checkpoints are kept; None: all
     keep_checkpoints: int | None = None
-    # whether the trials are members of a population, in which new trials copy checkpoints
-    is_population: bool = False
+    # whether some trials are trained to their ends whatever their values are: witnesses, and the
+    # most trained one until a training has ended
+    trains_whole: bool = True
+    # whether a checkpoint is saved at each pause, from which new trials may start
+    saves_checkpoints: bool = False
 
     def stopping(self, after: int) -> StoppingRule:
         """Return the comparison at rungs. Trials with checkpoints pause at ½, ¼, … of a training;
@@ -47,7 +47,7 @@ class TrainingRule:
     def is_witness(self, trial: int) -> bool:
         """Return whether the trial is trained to its end although a rule would stop it."""
         is_due = trial >= TRIALS_BEFORE_WITNESSES and trial % WITNESSES == WITNESSES - 1
-        return is_due and not self.is_population
+        return is_due and self.trains_whole
 
     def is_first_training(self, trial: int, continued: Container[int]) -> bool:
         """Return whether the trial is trained only for `first_steps`. `continued`: trials."""

@@ -1,11 +1,9 @@
 """Values of a training before its end: reported ones and expected ones."""
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bbkb.orchestrator.campaign.goals import CampaignGoals
+from bbkb.orchestrator.bandit.strategy import TrialForecast
 
 
 class StepReport(NamedTuple):
@@ -18,25 +16,12 @@ class StepReport(NamedTuple):
 
 
 class StepRewards(NamedTuple):
-    """The rewards of a report: of each objective, then the margins of the constraints; None for a
-    metric that is not reported."""
+    """A report as rewards to maximize."""
 
     trial: int
     step: int
-    rewards: tuple[float | None, ...]
-
-    @property
-    def first(self) -> float:
-        """The reward of the first objective, which each report has."""
-        return math.nan if self.rewards[0] is None else self.rewards[0]
-
-
-class Band(NamedTuple):
-    """A forecast of a further objective's final value, or of a constraint's final margin."""
-
-    mean: float
-    low: float  # two standard deviations worse; infinite if nothing is known
-    high: float  # two standard deviations better; likewise
+    reward: float  # of the first objective
+    compared: float | None  # of the metric that is compared at rungs; None if it is not reported
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +33,9 @@ class Forecast:
     # two standard deviations of the model's score below it (above it if values are minimized)
     low: float
     high: float  # two standard deviations of the score above it
-    # of the further objectives, on the user's scale, then of the constraints' margins
-    further: tuple[Band, ...] = ()
 
 
-def forecast_of(trial: int, bands: Sequence[Sequence[float]], goals: CampaignGoals) -> Forecast:
-    """Return the forecast of `trial` on the user's scale. `bands`: mean, low and high reward of each
-    objective, then of the margins of the constraints."""
-    signs = [*(goal.sign for goal in goals.objectives), *(1.0 for _ in goals.constraints)]
-    pairs = zip(signs, bands, strict=True)
-    first, *further = [Band(*(sign * one for one in band)) for sign, band in pairs]
-    mean, low, high = first
-    return Forecast(trial=trial, mean=mean, low=low, high=high, further=tuple(further))
+def forecast_of(expected: TrialForecast, sign: float) -> Forecast:
+    """Return a strategy's forecast on the user's scale."""
+    mean, low, high = (sign * reward for reward in (expected.mean, expected.low, expected.high))
+    return Forecast(trial=expected.trial, mean=mean, low=low, high=high)

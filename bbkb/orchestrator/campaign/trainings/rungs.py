@@ -15,7 +15,7 @@ training are noisy: one bad epoch at a rung should not end a good trial.
 * pauses: rungs at ½, ¼, … of a training. Every trial is stopped there, and the model chooses which
   one continues.
 
-With several objectives or constraints, `contest` compares the trials.
+With several objectives or constraints, the trials are compared by one metric that they report.
 """
 
 import bisect
@@ -25,7 +25,6 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from bbkb.orchestrator.campaign.immutable import no_items, with_items, without
-from bbkb.orchestrator.campaign.trainings.contest import Standing, is_among_best
 
 _MEDIAN_GROWTH = 1.25
 _MEDIAN_LEAST = 5
@@ -46,17 +45,18 @@ class StoppingRule:
     growth: float
     share: float
     least: int
+    metric: str | None = None  # the objective whose reports are compared; None: the first
 
     @classmethod
-    def asha(cls, reduction: float, first_step: int) -> Self:
+    def asha(cls, reduction: float, first_step: int, metric: str | None = None) -> Self:
         """Return asynchronous successive halving."""
         least = math.ceil(reduction)
-        return cls(first_step=first_step, growth=reduction, share=1.0 / reduction, least=least)
+        return cls(first_step=first_step, growth=reduction, share=1.0 / reduction, least=least, metric=metric)
 
     @classmethod
-    def median(cls, after: int) -> Self:
+    def median(cls, after: int, metric: str | None = None) -> Self:
         """Return the median rule."""
-        return cls(first_step=after, growth=_MEDIAN_GROWTH, share=0.5, least=_MEDIAN_LEAST)
+        return cls(first_step=after, growth=_MEDIAN_GROWTH, share=0.5, least=_MEDIAN_LEAST, metric=metric)
 
     @classmethod
     def pauses(cls, after: int, last_step: int | None) -> Self:
@@ -101,32 +101,6 @@ class Rungs:
     last_rungs: Mapping[int, tuple[int, float]] = field(default_factory=no_items)
     # trial → its best reward so far
     best: Mapping[int, float] = field(default_factory=no_items)
-    # with several objectives or constraints: rung → trial → its standing there
-    contests: Mapping[int, Mapping[int, Standing]] = field(default_factory=no_items)
-    # open trial → its best rewards and margins so far
-    standings: Mapping[int, Standing] = field(default_factory=no_items)
-
-    def after_goals(self, rule: StoppingRule, trial: int, step: int, reported: Standing) -> "Rungs":
-        """Return a copy with this report of `trial` on several objectives or constraints."""
-        before = self.standings.get(trial)
-        standing = reported if before is None else before.after(reported)
-        first = standing.rewards[0]
-        at_rung = self.after(rule, trial, step, -math.inf if first is None else first)
-        after = replace(at_rung, standings=with_items(self.standings, {trial: standing}))
-        rung = rule.rung(step)
-        if not rule.share or rung is None or at_rung.last_rungs is self.last_rungs:
-            return after
-        there = with_items(self.contests.get(rung, {}), {trial: standing})
-        return replace(after, contests=with_items(self.contests, {rung: there}))
-
-    def after_result(self, trial: int, result: Standing) -> "Rungs":
-        """Return a copy in which the result of the ended `trial` completes its standings."""
-        contests = {
-            rung: with_items(there, {trial: there[trial].completed(result)})
-            for rung, there in self.contests.items()
-            if trial in there
-        }
-        return replace(self, contests=with_items(self.contests, contests))
 
     def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
         """Return a copy with this report of `trial`, which counts only once at a rung.
@@ -163,7 +137,6 @@ class Rungs:
             self,
             last_rungs=without(self.last_rungs, trial),
             best=without(self.best, trial),
-            standings=without(self.standings, trial),
         )
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
@@ -177,8 +150,4 @@ class Rungs:
         if len(rewards) < rule.least:
             return False
         survivors = max(1, int(len(rewards) * rule.share + 1e-9))
-        if rung in self.contests:
-            there = self.contests[rung]
-            is_excused = reward == _EXCUSED
-            return not is_excused and not is_among_best(there[trial], there.values(), survivors)
         return reward < rewards[-survivors]
