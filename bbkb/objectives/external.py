@@ -154,7 +154,6 @@ def _signature(function: Callable[..., object]) -> list[inspect.Parameter]:
         return [inspect.Parameter("anything", inspect.Parameter.VAR_KEYWORD)]
 
 
-@functools.lru_cache(maxsize=8)
 def _named_arguments(function: Callable[..., object]) -> dict[str, inspect.Parameter]:
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return {argument.name: argument for argument in _signature(function) if argument.kind in named}

@@ -1,8 +1,9 @@
-"""A function of the caller's program as an objective. It is pickled by value, so lambdas and
-closures are possible.
+"""A function of the caller's program as an objective.
 
-The file is written by the Python API (`bbkb.orchestrator.api`). Loading it runs code, like importing a
-module. Its digest is part of the campaign's settings, so a replaced file is rejected.
+For workers in other processes it is pickled by value, so lambdas and closures are possible. The
+file is written by the Python API (`bbkb.orchestrator.api`). Loading it runs code, like importing a
+module. Its digest is part of the campaign's settings, so a replaced file is rejected. In this
+process the function itself is called, so everything that it changes stays changed.
 """
 
 import functools
@@ -10,12 +11,13 @@ import hashlib
 import inspect
 import io
 import os
+import re
 import sys
 import time
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import CodeType
 from typing import Annotated, Any, ClassVar
@@ -26,12 +28,14 @@ from typing_extensions import Doc
 from bbkb.objectives.errors import warn_user
 from bbkb.objectives.external import call_with, check_signature, load_once
 from bbkb.objectives.objective import Evaluation, ObjectiveError, Parameters, Report
-from bbkb.objectives.reference import is_installed
+from bbkb.objectives.reference import import_reference, is_installed
 
 LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
 _NAMED = 3  # the number of objects that the warning names
 _KEPT_SECONDS = 7 * 86_400
 _OMITTED = "<dynamic-code>"  # written by cloudpickle instead of the name of a file
+_IMPORTABLE = re.compile(r"(?!__main__:)[\w.]+:[\w.]+")  # `module:function` that another process can import
+_shared: dict[str, object] = {}  # what `_share_with_children` has added to `__main__`
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ class PickledFunction:
 
     path: Annotated[str, Doc("The file with the function.")]
     sha256: Annotated[str, Doc("The digest of the file's content.")]
+    code: Annotated[str, Doc("The digest of the function's code, wherever it is in its file.")] = ""
     search_paths: Annotated[
         tuple[str, ...],
         Doc("Folders that are put in front of `sys.path` first, for modules that the function imports."),
@@ -48,7 +53,8 @@ class PickledFunction:
     def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
         """Call the function. Raises its errors, and InvalidValueError without a number."""
         function = load_once(self)
-        return call_with(function, parameters, seed, report, getattr(function, "__qualname__", "the function"))
+        _share_with_children(function)
+        return call_with(function, parameters, seed, report, name_of(function))
 
     def prepare(self) -> None:
         """Load the function. Raises the errors of its modules."""
@@ -58,8 +64,7 @@ class PickledFunction:
         """Raise ObjectiveError unless the function can be loaded and called with these parameters,
         also without the `conditional` ones."""
         function = self.function()
-        origin = f"the function {getattr(function, '__qualname__', self.path)!r}"
-        check_signature(function, parameters, origin, conditional)
+        check_signature(function, parameters, f"the function {name_of(function)!r}", conditional)
 
     def function(self) -> Callable[..., object]:
         """Return the function. Raises ObjectiveError if its file is missing or was changed."""
@@ -84,14 +89,99 @@ class PickledFunction:
         return function
 
 
-def has_equal_code(first: Callable[..., object], second: Callable[..., object]) -> bool:
-    """Return whether two functions have the same instructions and constants, wherever they are in a
-    file.
+@dataclass(frozen=True, slots=True)
+class LiveFunction:
+    """A function of this process, called as it is: for executors that evaluate here.
+
+    Another process finds it only if it can be imported. Otherwise, it must be passed again.
+    """
+
+    path: Annotated[str, Doc("`module:function`; other objects have parentheses, such as `module:partial()`.")]
+    code: Annotated[str, Doc("The digest of the function's code, wherever it is in its file.")] = ""
+    search_paths: Annotated[
+        tuple[str, ...],
+        Doc("Folders that are put in front of `sys.path` before the function is imported."),
+    ] = ()
+    held: Callable[..., object] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @classmethod
+    def of(cls, function: Callable[..., object]) -> "LiveFunction":
+        """Return the record of `function`, without the function."""
+        module = getattr(function, "__module__", None) or type(function).__module__
+        name = getattr(function, "__qualname__", None) or f"{type(function).__qualname__}()"
+        return cls(f"{module}:{name}", code_digest(function), search_paths_now())
+
+    def holding(self, function: Callable[..., object]) -> "LiveFunction":
+        """Return a copy that calls `function`."""
+        copy = replace(self)
+        object.__setattr__(copy, "held", function)
+        return copy
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """Call the function. Raises its errors, and InvalidValueError without a number."""
+        function = self.function()
+        return call_with(function, parameters, seed, report, name_of(function))
+
+    def check(self, parameters: Iterable[str], conditional: Collection[str] = ()) -> None:
+        """Raise ObjectiveError unless the function is known here and can be called with these
+        parameters, also without the `conditional` ones."""
+        function = self.function()
+        check_signature(function, parameters, f"the function {name_of(function)!r}", conditional)
+
+    def function(self) -> Callable[..., object]:
+        """Return the function. Raises ObjectiveError if another process began the run and the
+        function cannot be imported."""
+        if self.held is not None:
+            return self.held
+        remedy = "pass it again from Python: tune(function, …, resume=FOLDER), with the folder of the run"
+        if not _IMPORTABLE.fullmatch(self.path):
+            raise ObjectiveError(
+                f"the function {self.path} was called in the process that began the run, and cannot be imported here: "
+                f"{remedy}"
+            )
+        try:
+            imported = import_reference(self.path, self.search_paths)
+        except ObjectiveError as error:
+            raise ObjectiveError(f"the campaign's function: {error}; {remedy}") from error
+        if not callable(imported):
+            raise ObjectiveError(f"the campaign's function {self.path} is {type(imported).__name__} now: {remedy}")
+        function: Callable[..., object] = imported
+        return function
+
+    def __reduce__(self) -> tuple[type["LiveFunction"], tuple[object, ...]]:
+        """Pickle the record: other processes import the function."""
+        return LiveFunction, (self.path, self.code, self.search_paths)
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function in messages."""
+    return getattr(function, "__qualname__", None) or type(function).__qualname__
+
+
+def code_digest(function: Callable[..., object]) -> str:
+    """Return a digest of a function's instructions and constants, wherever they are in a file.
 
     Pickles cannot be compared, because the same function may have different bytes in another
     process. Called functions and the values of global names are ignored.
     """
-    return _essence(_code_of(first)) == _essence(_code_of(second))
+    return hashlib.sha256(repr(_essence(_code_of(function))).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _share_with_children(function: Callable[..., object]) -> None:
+    """Add the functions and classes of the user's script to this process's `__main__`.
+
+    A function that was pickled by value refers to them by `__main__.name`. Processes that the
+    function forks, such as those of `multiprocessing.Pool`, look them up there.
+    """
+    main = sys.modules["__main__"]
+    inner = function.func if isinstance(function, functools.partial) else function
+    variables = getattr(inner, "__globals__", None) or getattr(type(inner).__call__, "__globals__", {})
+    for name, value in list(variables.items()):
+        if getattr(value, "__module__", None) == "__main__" and getattr(value, "__name__", None) == name:
+            there = getattr(main, name, None)
+            if there is None or there is _shared.get(name):
+                setattr(main, name, value)
+                _shared[name] = value
 
 
 def _code_of(function: Callable[..., object]) -> CodeType | None:
@@ -151,18 +241,23 @@ def draft_function(function: Callable[..., object], folder: Path) -> FunctionDra
         _Pickler(buffer).dump(function)
     except Exception as error:
         raise ObjectiveError(
-            f"the function {getattr(function, '__qualname__', function)!r} cannot be sent to the workers: "
+            f"the function {name_of(function)!r} cannot be sent to the workers: "
             f"{type(error).__name__}: {error}; create what cannot be pickled inside the function"
         ) from error
     content = buffer.getvalue()
     sha256 = hashlib.sha256(content).hexdigest()
     path = os.path.abspath(folder / f"{sha256[:16]}.pkl")
+    options = PickledFunction(path, sha256, code_digest(function), search_paths_now())
+    return FunctionDraft(options, content, function)
+
+
+def search_paths_now() -> tuple[str, ...]:
+    """Return the folders from which this program imports its own modules."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     beside = [str(Path(script).resolve().parent)] if script else []
     folders = [os.path.abspath(folder) for folder in sys.path if os.path.isdir(folder)]
     added = [folder for folder in folders if not is_installed(folder)]  # by the program
-    search_paths = tuple(dict.fromkeys([str(Path.cwd()), *beside, *added]))
-    return FunctionDraft(PickledFunction(path, sha256, search_paths), content, function)
+    return tuple(dict.fromkeys([str(Path.cwd()), *beside, *added]))
 
 
 def _reduce_code(code: CodeType) -> tuple[Any, ...]:
@@ -188,7 +283,7 @@ def _warn_of_size(function: Callable[..., object], size: int, folder: Path) -> N
     large = [f"{name} ({_megabytes(taken)})" for taken, name in sizes[:_NAMED] if taken > size / 100]
     named = f": {', '.join(large)}" if large else ""
     warn_user(
-        f"the function {getattr(function, '__qualname__', function)!r} takes {_megabytes(size)} of other objects "
+        f"the function {name_of(function)!r} takes {_megabytes(size)} of other objects "
         f"along, to each worker and into {folder}{named}; let the function load them, for example from a file, and "
         "keep them in a variable of its module"
     )

@@ -14,6 +14,7 @@ import ctypes
 import os
 import signal
 import subprocess
+import threading
 import uuid
 from collections.abc import Iterator
 from functools import lru_cache
@@ -67,6 +68,23 @@ def _prepare() -> None:
     prctl = getattr(ctypes.CDLL(None), "prctl", None)
     if prctl is not None:  # after its start, so that the watcher is not among the children
         prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    os.register_at_fork(before=_hold_back, after_in_parent=_release, after_in_child=_release_with_default)
+
+
+def _hold_back() -> None:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+
+def _release_with_default() -> None:
+    """Let SIGTERM end a forked process. Ray's handler, which it inherits, raises an exception, and
+    Python drops one that is raised while the fork is completed: `Pool.terminate` would wait for ever."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _release()
 
 
 def _children() -> set[int]:

@@ -32,9 +32,9 @@ from bbkb.workers.limits import (
     HostInterruptError,
     before_deadline,
     confine,
-    host_interrupts,
     missed_deadline,
     raise_memory,
+    share_process,
 )
 from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
 from bbkb.workers.output import keep_output
@@ -135,7 +135,7 @@ def _evaluate(
     machine = reports.machine
     started = now()
     try:
-        with confine(limits, machine is not None) if is_expendable else host_interrupts():
+        with confine(limits, machine is not None) if is_expendable else share_process():
             if attempt.folder is not None:
                 attempt.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 if attempt.starts_from is not None:

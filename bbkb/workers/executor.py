@@ -122,7 +122,7 @@ class InProcessExecutor:
 
     def __init__(self) -> None:
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
-        self._cancelled: list[Outcome] = []
+        self._ended: list[Outcome] = []  # without an evaluation
         self._take: TakeReports | None = None
 
     def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
@@ -143,16 +143,16 @@ class InProcessExecutor:
     def close(self, leave_running: bool = False) -> None:
         """Clear the queue."""
         self._queue.clear()
-        self._cancelled.clear()
+        self._ended.clear()
 
-    def _take_cancelled(self) -> list[Outcome]:
-        """Return the outcomes of cancelled attempts, once."""
-        outcomes = self._cancelled
-        self._cancelled = []
+    def _take_ended(self) -> list[Outcome]:
+        """Return the outcomes of attempts that ended without an evaluation, once."""
+        outcomes = self._ended
+        self._ended = []
         return outcomes
 
     def _cancel_queued(self, trials: Iterable[int], now: float, worker: str) -> None:
         for trial in dict.fromkeys(trials):
             attempt = self._queue.pop(trial, None)
             if attempt is not None:
-                self._cancelled.append(cancellation(trial, attempt.attempt, now, now, worker))
+                self._ended.append(cancellation(trial, attempt.attempt, now, now, worker))

@@ -3,13 +3,13 @@ Ray."""
 
 import functools
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from bbkb.objectives.objective import Objective
 from bbkb.workers.clock import SteadyClock
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.executor import InProcessExecutor
-from bbkb.workers.messages import Attempt, IntermediateValue, Limits, Outcome, Reported
+from bbkb.workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Limits, Outcome, Reported
 
 
 class InlineExecutor(InProcessExecutor):
@@ -31,10 +31,20 @@ class InlineExecutor(InProcessExecutor):
         """The number of concurrent evaluations: 1."""
         return 1
 
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Return the first of `attempts`, which was evaluated when its process died. Its outcome is
+        a lost worker. The others were still in the queue of that process."""
+        first = list(attempts.items())[:1]
+        now = self.now()
+        message = "the process ended during this evaluation: by a crash, by os._exit, or because it was killed"
+        for trial, attempt in first:
+            self._ended.append(Failure(trial, attempt, FailureKind.WORKER_LOST, message, now, now, "inline"))
+        return frozenset(trial for trial, _ in first)
+
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return the outcomes of cancelled attempts; if there are none, evaluate the next."""
-        if self._cancelled or not self._queue:
-            return self._take_cancelled()
+        if self._ended or not self._queue:
+            return self._take_ended()
         attempt = next(iter(self._queue.values()))
         publish = functools.partial(self._publish, attempt)
         outcome = evaluate(self._objective, attempt, self._limits, now=self.now, worker="inline", publish=publish)

@@ -61,15 +61,18 @@ def handling(number: signal.Signals, handler: "signal._HANDLER") -> Iterator[Non
 
 
 @contextlib.contextmanager
-def host_interrupts() -> Iterator[None]:
-    """Make Ctrl-C raise `HostInterruptError`: an objective may raise KeyboardInterrupt itself."""
+def share_process() -> Iterator[None]:
+    """Restore the surroundings of a process that is not expendable after its evaluation.
+
+    Ctrl-C raises `HostInterruptError`: an objective may raise KeyboardInterrupt itself.
+    """
 
     def interrupt(_signum: int, _frame: object) -> None:
         raise HostInterruptError
 
     is_main = threading.current_thread() is threading.main_thread()
     is_default = is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    with handling(signal.SIGINT, interrupt) if is_default else contextlib.nullcontext():
+    with restore_surroundings(), handling(signal.SIGINT, interrupt) if is_default else contextlib.nullcontext():
         yield
 
 

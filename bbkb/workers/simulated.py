@@ -111,7 +111,7 @@ class SimulatedExecutor(InProcessExecutor):
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return all outcomes at the next time at which an evaluation ends, for any timeout."""
         self._start()
-        outcomes = self._take_cancelled() + self._end_due()
+        outcomes = self._take_ended() + self._end_due()
         while not outcomes and self._running:
             self._now = self._running[0].finish
             outcomes += self._end_due()
@@ -170,7 +170,7 @@ class SimulatedExecutor(InProcessExecutor):
         for entry in [entry for entry in self._running if entry.outcome.trial in cancelled]:
             outcome = entry.outcome
             heapq.heappush(self._idle, entry.worker)
-            self._cancelled.append(
+            self._ended.append(
                 cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
             )
         self._running = [entry for entry in self._running if entry.outcome.trial not in cancelled]

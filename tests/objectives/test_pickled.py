@@ -2,7 +2,9 @@
 
 import functools
 import importlib
+import json
 import os
+import subprocess
 import sys
 import sysconfig
 import traceback
@@ -16,7 +18,7 @@ import numpy as np
 import pytest
 
 from bbkb.objectives import pickled
-from bbkb.objectives.pickled import draft_function, has_equal_code
+from bbkb.objectives.pickled import PickledFunction, code_digest, draft_function
 
 
 def scaled(factor: float) -> Callable[[float], float]:
@@ -39,8 +41,9 @@ class Squared:
 
 def test_function_equals_its_unpickled_copy_and_its_copy_at_another_line() -> None:
     for function in (scaled(2.0), functools.partial(scaled(2.0)), Squared(), abs):
-        assert has_equal_code(function, cloudpickle.loads(cloudpickle.dumps(function)))
-    assert has_equal_code(compiled("def f(x): return x + 1"), compiled("import math\n\n\ndef f(x):\n    return x + 1"))
+        assert code_digest(function) == code_digest(cloudpickle.loads(cloudpickle.dumps(function)))
+    moved = "import math\n\n\ndef f(x):\n    return x + 1"
+    assert code_digest(compiled("def f(x): return x + 1")) == code_digest(compiled(moved))
 
 
 @pytest.mark.parametrize(
@@ -55,12 +58,12 @@ def test_function_equals_its_unpickled_copy_and_its_copy_at_another_line() -> No
     ],
 )
 def test_function_with_other_instructions_constants_or_names_differs(changed: str) -> None:
-    assert not has_equal_code(compiled("def f(x): return x + 1"), compiled(changed))
+    assert code_digest(compiled("def f(x): return x + 1")) != code_digest(compiled(changed))
 
 
 def test_function_inside_a_function_is_compared_too() -> None:
     one, other = (f"def f(x):\n    def g(y):\n        return y + {number}\n    return g(x)\n" for number in (1, 2))
-    assert not has_equal_code(compiled(one), compiled(other))
+    assert code_digest(compiled(one)) != code_digest(compiled(other))
 
 
 @pytest.fixture
@@ -152,3 +155,35 @@ def test_pickle_that_is_used_again_counts_as_new(tmp_path: Path) -> None:
     draft_function(again, tmp_path / "functions").write()
     draft_function(lambda x: x + 1, tmp_path / "functions").write()
     assert path.exists()
+
+
+SCRIPT = """
+import json, multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from bbkb.objectives.pickled import draft_function
+from dataclasses import asdict
+
+def square(v):
+    return v * v
+
+def pool(x):
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return sum(pool.map(square, [x, x]))
+
+def executor(x):
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as executor:
+        return sum(executor.map(square, [x, x]))
+
+for function in (pool, executor):
+    print(json.dumps(asdict(draft_function(function, Path.cwd()).write())))
+"""
+
+
+def test_pool_over_a_function_of_the_script_works_in_another_process(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    script = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    for line in script.stdout.splitlines():
+        options = json.loads(line)
+        function = PickledFunction(options["path"], options["sha256"], options["code"], tuple(options["search_paths"]))
+        assert function.evaluate({"x": 3.0}, 0, lambda *_, **__: None).value == 18.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from bbkb.objectives.goals import Constraint, Objective
 from bbkb.objectives.parameters import Parameter
-from bbkb.objectives.pickled import draft_function
+from bbkb.objectives.pickled import LiveFunction, draft_function
 from bbkb.orchestrator.ask_tell.checks import (
     check_direction,
     check_goals,
@@ -24,11 +24,12 @@ from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.options import dump_objective
 from bbkb.orchestrator.settings.sections import name_from
 from bbkb.orchestrator.settings.strategies import dump_strategy, strategy_name
 from bbkb.orchestrator.settings.typed_sections import CampaignSections
 from bbkb.orchestrator.store.runs import unwritable
-from bbkb.workers.executor import ExecutorName
+from bbkb.workers.executor import TRAITS, ExecutorName
 
 Function: TypeAlias = Callable[..., object]
 Space: TypeAlias = Mapping[str, Parameter | Mapping[str, object]]
@@ -113,7 +114,7 @@ def settings_of(
     Raises:
         ValueError: if an argument has a wrong type or is given twice, or a direction is missing.
         ConfigError: if a setting is wrong.
-        ObjectiveError: if the function cannot be pickled.
+        ObjectiveError: if the function cannot be pickled for the workers.
         RunError: if the pickle cannot be written into the folder `runs`.
     """
     check_objective(objective)
@@ -147,15 +148,23 @@ def _insert(tree: dict[str, Any], keys: tuple[str, ...], value: object, argument
 
 
 def _with_function(tree: dict[str, Any], function: Function) -> Settings:
-    """Check the settings with `function` as the objective, then write its pickle."""
+    """Check the settings with `function` as the objective. Then write its pickle if workers in other
+    processes need it."""
     objective = tree.get("objective", {})
     if "direction" not in objective:
         check_direction(None, is_needed="objectives" not in tree)
+    workers = tree.get("workers")
+    executor = workers.get("executor") if isinstance(workers, Mapping) else None
+    if isinstance(executor, str) and executor in TRAITS and not TRAITS[executor].on_ray:
+        live = LiveFunction.of(function)
+        section = {**objective, "function": live.path, "options": dump_objective(live)}
+        checked = from_mapping({**tree, "objective": section}, origin="Campaign")
+        held = checked.objective.model_copy(update={"options": live.holding(function)})
+        return checked.model_copy(update={"objective": held})
     runs = Path.cwd() / Path(str(tree.get("runs", "runs"))).expanduser()
     draft = draft_function(function, runs / "functions")
     pickled = draft.options
-    options = {"sha256": pickled.sha256, "search_paths": list(pickled.search_paths)}
-    section = {**objective, "function": pickled.path, "options": options}
+    section = {**objective, "function": pickled.path, "options": dump_objective(pickled)}
     checked = from_mapping({**tree, "objective": section}, origin="Campaign")
     try:
         draft.write()

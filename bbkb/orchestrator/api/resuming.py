@@ -4,8 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
-from bbkb.objectives.errors import ObjectiveError, warn_user
-from bbkb.objectives.pickled import PickledFunction, has_equal_code
+from bbkb.objectives.errors import warn_user
+from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.errors import RunError, UserError
@@ -17,7 +17,7 @@ from bbkb.orchestrator.store.runs import Run, find, open_run
 
 Resume: TypeAlias = bool | str | Path
 
-# the path of the pickle: pickles of the same function differ between processes
+# the file or the name of the function: pickles of the same function differ between processes
 _FUNCTION = ("objective.function", "objective.options.")
 
 
@@ -62,23 +62,14 @@ def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> 
     settings = settings.model_copy(update={"runs": old.runs, "run": old.run})
     before = old.objective.options
     after = settings.objective.options
-    if not isinstance(before, PickledFunction) or not isinstance(after, PickledFunction):
+    of_function = PickledFunction | LiveFunction
+    if not isinstance(before, of_function) or not isinstance(after, of_function):
         return prepare(run, settings, say)
     prepared = prepare(run, settings, say, compared=_FUNCTION)
-    if not isinstance(prepared, Close):
-        _warn_of_change(run.folder, before, after)
-    return prepared
-
-
-def _warn_of_change(folder: Path, before: PickledFunction, after: PickledFunction) -> None:
-    """Warn if the function may differ from the recorded one: the user may have fixed it, or changed
-    the quantity that it measures."""
-    try:
-        reason = "" if has_equal_code(before.function(), after.function()) else "its code has changed"
-    except ObjectiveError as error:
-        reason = f"they cannot be compared: {error}"
-    if reason:
+    # the user may have fixed the function, or changed the quantity that it measures
+    if not isinstance(prepared, Close) and before.code != after.code:
         warn_user(
-            f"the function may not be the one that {folder} began with: {reason}. The run continues with the given "
-            "function and keeps its finished results; if these measure something else, start a new run"
+            f"the function may not be the one that {run.folder} began with: its code has changed. The run continues "
+            "with the given function and keeps its finished results; if these measure something else, start a new run"
         )
+    return prepared

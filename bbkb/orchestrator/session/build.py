@@ -6,7 +6,7 @@ from pathlib import Path
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
 from bbkb.objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective
-from bbkb.objectives.pickled import PickledFunction
+from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.objectives.tabular import table_candidates, table_objective
@@ -57,7 +57,7 @@ def build(settings: Settings) -> Parts:
     """
     check_timeout(settings)
     objective, candidates = _objective_and_candidates(settings)
-    if isinstance(objective, PythonCallable | PickledFunction):
+    if isinstance(objective, PythonCallable | PickledFunction | LiveFunction):
         objective.check(candidates.columns, candidates.conditional)
     if isinstance(objective, ShellCommand):
         objective.check(candidates.columns)

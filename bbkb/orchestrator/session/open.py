@@ -212,8 +212,11 @@ def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, setting
 
 def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
     """Return the session's first event, with the trials that workers still hold from an earlier
-    session."""
-    adopted = executor.adopt({trial: attempt.attempt for trial, attempt in progress.campaign.running.items()})
+    session, or whose process died with it."""
+    campaign = progress.campaign
+    running = {trial: attempt.attempt for trial, attempt in campaign.running.items()}
+    is_cancelled = settings.workers.traits.one_at_a_time and not campaign.session.is_open  # not by their own fault
+    adopted = executor.adopt({} if is_cancelled else running)
     return SessionOpened(
         time=executor.now(),
         epoch=writer.epoch,

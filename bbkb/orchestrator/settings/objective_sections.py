@@ -31,13 +31,6 @@ def _check_listed(name: str | None) -> str | None:
     return name
 
 
-def _check_pickled(path: str | None) -> str | None:
-    if path is not None and not path.endswith(".pkl"):
-        rule = "is for files that the Python API writes: name a function with callable"
-        raise failure([Refusal((), rule)])
-    return path
-
-
 def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | None:
     sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
     # none or several are reported elsewhere; the options cannot be checked then
@@ -57,8 +50,8 @@ class ObjectiveSettings(Section):
     command: Annotated[str, Field(min_length=1)] | None = None
     """Shell command in which {name} is replaced by a parameter; its last line of output is the
     value."""
-    function: Annotated[str | None, AfterValidator(_check_pickled)] = None
-    """File with a function that the Python API pickled; not to be written by hand."""
+    function: str | None = None
+    """Function that was passed to the Python API; not to be written by hand."""
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether high or low values are good. Required unless the objective is a listed one."""
     deterministic: bool = False

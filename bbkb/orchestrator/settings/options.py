@@ -19,12 +19,12 @@ from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
 from bbkb.objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.pickled import PickledFunction
+from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.orchestrator.settings.file import Plain, Tree
 from bbkb.orchestrator.settings.mistakes import Refusal, describe, excerpt, failure, unknown_key
 
 # objectives that are defined in the campaign file
-External = PythonCallable | ShellCommand | PickledFunction
+External = PythonCallable | ShellCommand | PickledFunction | LiveFunction
 AnyObjective = ObjectiveOptions | External
 
 # key in the file → class, the field that holds the key's value, and fields that name folders with
@@ -65,7 +65,8 @@ def _unwritable_fields(cls: type) -> list[Refusal]:
 def dump(options: object) -> Plain:
     """Return a dataclass as plain values with defaults; `build` reads them."""
     cls: type = type(options)
-    dumped: Plain = adapter(cls).dump_python(options, mode="json")
+    live = {field.name for field in dataclasses.fields(cls) if not field.init}
+    dumped: Plain = adapter(cls).dump_python(options, mode="json", exclude=live)
     return dumped
 
 
@@ -110,6 +111,11 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
         named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
         return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
     cls, field, places = EXTERNAL[key]
+    if key == "function":  # only the Python API writes this key, with the digests that it needs
+        given = set(options) if isinstance(options, Mapping) else set()
+        if not given & {"sha256", "code"}:
+            raise failure([Refusal((), "is for functions that are passed in Python: name this one with callable")])
+        cls = PickledFunction if "sha256" in given else LiveFunction
     values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in values:
         raise failure([Refusal((field,), f"is not an option; write it as objective.{key}")])
@@ -125,9 +131,8 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
 def dump_objective(options: object) -> Plain:
     """Return the mapping of options that `build_objective` turns into `options`; empty for None."""
     fields = {} if options is None else dump(options)
-    for cls, field, _ in EXTERNAL.values():
-        if isinstance(options, cls):
-            del fields[field]
+    if isinstance(options, External):
+        fields.pop("command" if isinstance(options, ShellCommand) else "path")
     return fields
 
 

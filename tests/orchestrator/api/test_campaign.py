@@ -16,6 +16,7 @@ from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Campaign, Result, TrialResult, load, tune
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.errors import ConfigError, RunError, UserError
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.quick import LINE, tune_here
@@ -94,6 +95,24 @@ def test_trials_are_a_list_and_with_pandas_a_data_frame(
     assert len(result.trials) == 12
     with pytest.raises(ImportError, match=r"dataframe needs pandas.* or use rows\(\)"):
         result.dataframe()
+
+
+def test_inline_calls_the_function_itself(inline: dict[str, Any]) -> None:
+    class Model:
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.fits: list[float] = []
+
+        def __call__(self, x: float) -> float:
+            with self.lock:
+                self.fits.append(x)
+            return x
+
+    model = Model()
+    assert campaign(inline, model).run(progress=False).outcome == "finished"
+    history: list[float] = []
+    assert campaign(inline, lambda x: history.append(x) or x).run(progress=False).outcome == "finished"
+    assert history == model.fits
 
 
 def test_callback_gets_each_trial_once_with_its_value(inline: dict[str, Any]) -> None:
@@ -184,15 +203,15 @@ def test_function_that_cannot_be_pickled_is_rejected_with_the_reason(inline: dic
             return x
 
     with pytest.raises(ObjectiveError, match=r"cannot be sent to the workers.*lock"):
-        campaign(inline, lock_and_return)
+        campaign({**inline, "workers": {}}, lock_and_return)
 
 
 def test_function_whose_file_was_replaced_is_not_loaded(inline: dict[str, Any]) -> None:
-    pickled = campaign(inline)
+    pickled = campaign({**inline, "workers": {}})
     (file,) = Path(inline["runs"]).glob("functions/*.pkl")
     file.write_bytes(b"cos\nsystem\n(S'true'\ntR.")
     with pytest.raises(ObjectiveError, match="its content changed"):
-        pickled.run(progress=False)
+        build(pickled.settings)
 
 
 def test_submit_without_a_cluster_names_the_requirement(
