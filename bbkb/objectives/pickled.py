@@ -34,7 +34,8 @@ LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warne
 _NAMED = 3  # the number of objects that the warning names
 _KEPT_SECONDS = 7 * 86_400
 _OMITTED = "<dynamic-code>"  # written by cloudpickle instead of the name of a file
-_IMPORTABLE = re.compile(r"(?!__main__:)[\w.]+:[\w.]+")  # `module:function` that another process can import
+LIVE = "live:"  # the beginning of the path of a function that is not pickled
+_IMPORTABLE = re.compile(rf"{LIVE}((?!__main__:)[\w.]+:[\w.]+)")  # `module:function` that another process can import
 _shared: dict[str, object] = {}  # what `_share_with_children` has added to `__main__`
 
 
@@ -96,8 +97,8 @@ class LiveFunction:
     Another process finds it only if it can be imported. Otherwise, it must be passed again.
     """
 
-    path: Annotated[str, Doc("`module:function`; other objects have parentheses, such as `module:partial()`.")]
-    code: Annotated[str, Doc("The digest of the function's code, wherever it is in its file.")] = ""
+    path: Annotated[str, Doc("`live:module:function`; other objects have parentheses: `live:module:partial()`.")]
+    code: Annotated[str, Doc("The digest of the function's code, wherever it is in its file.")]
     search_paths: Annotated[
         tuple[str, ...],
         Doc("Folders that are put in front of `sys.path` before the function is imported."),
@@ -109,7 +110,7 @@ class LiveFunction:
         """Return the record of `function`, without the function."""
         module = getattr(function, "__module__", None) or type(function).__module__
         name = getattr(function, "__qualname__", None) or f"{type(function).__qualname__}()"
-        return cls(f"{module}:{name}", code_digest(function), search_paths_now())
+        return cls(f"{LIVE}{module}:{name}", code_digest(function), search_paths_now())
 
     def holding(self, function: Callable[..., object]) -> "LiveFunction":
         """Return a copy that calls `function`."""
@@ -134,17 +135,18 @@ class LiveFunction:
         if self.held is not None:
             return self.held
         remedy = "pass it again from Python: tune(function, …, resume=FOLDER), with the folder of the run"
+        name = self.path.removeprefix(LIVE)
         if not _IMPORTABLE.fullmatch(self.path):
             raise ObjectiveError(
-                f"the function {self.path} was called in the process that began the run, and cannot be imported here: "
+                f"the function {name} was called in the process that began the run, and cannot be imported here: "
                 f"{remedy}"
             )
         try:
-            imported = import_reference(self.path, self.search_paths)
+            imported = import_reference(name, self.search_paths)
         except ObjectiveError as error:
             raise ObjectiveError(f"the campaign's function: {error}; {remedy}") from error
         if not callable(imported):
-            raise ObjectiveError(f"the campaign's function {self.path} is {type(imported).__name__} now: {remedy}")
+            raise ObjectiveError(f"the campaign's function {name} is {type(imported).__name__} now: {remedy}")
         function: Callable[..., object] = imported
         return function
 

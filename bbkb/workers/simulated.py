@@ -170,9 +170,7 @@ class SimulatedExecutor(InProcessExecutor):
         for entry in [entry for entry in self._running if entry.outcome.trial in cancelled]:
             outcome = entry.outcome
             heapq.heappush(self._idle, entry.worker)
-            self._ended.append(
-                cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker)
-            )
+            self._ended.append(cancellation(outcome.trial, outcome.attempt, outcome.started, self._now, outcome.worker))
         self._running = [entry for entry in self._running if entry.outcome.trial not in cancelled]
         heapq.heapify(self._running)
 

@@ -79,7 +79,7 @@ class TrainingExecutor(InProcessExecutor):
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """All outcomes up to the next instant at which there is one."""
-        outcomes = self._take_cancelled()
+        outcomes = self._take_ended()
         while not outcomes:
             self._start()
             if not self._heap:
@@ -95,7 +95,7 @@ class TrainingExecutor(InProcessExecutor):
         self._cancel_queued([trial for trial in self._queue if trial in cancelled], self._now, "")
         for trial in cancelled & set(self._running):
             run = self._running.pop(trial)
-            self._cancelled.append(cancellation(trial, run.attempt.attempt, run.started, self._now, ""))
+            self._ended.append(cancellation(trial, run.attempt.attempt, run.started, self._now, ""))
 
     def pause(self, seconds: float) -> None:
         self._now += seconds

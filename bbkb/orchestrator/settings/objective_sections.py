@@ -10,6 +10,7 @@ from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.names import KnowsParameters
 from bbkb.objectives.objective import Objective, ObjectiveError
 from bbkb.objectives.parameters import Space
+from bbkb.objectives.pickled import LIVE
 from bbkb.objectives.sampling import Sampler
 from bbkb.objectives.space import LARGEST_SIZE
 from bbkb.objectives.tabular import Duplicates
@@ -31,6 +32,13 @@ def _check_listed(name: str | None) -> str | None:
     return name
 
 
+def _check_function(path: str | None) -> str | None:
+    if path is not None and not path.endswith(".pkl") and not path.startswith(LIVE):
+        rule = "is for functions that are passed in Python: name a function with callable"
+        raise failure([Refusal((), rule)])
+    return path
+
+
 def _objective_options(options: object, info: ValidationInfo) -> AnyObjective | None:
     sources = [key for key in OBJECTIVE_KEYS if info.data.get(key) is not None]
     # none or several are reported elsewhere; the options cannot be checked then
@@ -50,7 +58,7 @@ class ObjectiveSettings(Section):
     command: Annotated[str, Field(min_length=1)] | None = None
     """Shell command in which {name} is replaced by a parameter; its last line of output is the
     value."""
-    function: str | None = None
+    function: Annotated[str | None, AfterValidator(_check_function)] = None
     """Function that was passed to the Python API; not to be written by hand."""
     direction: Literal["maximize", "minimize"] = "maximize"
     """Whether high or low values are good. Required unless the objective is a listed one."""

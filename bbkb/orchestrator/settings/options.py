@@ -19,7 +19,7 @@ from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
 from bbkb.objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.pickled import LiveFunction, PickledFunction
+from bbkb.objectives.pickled import LIVE, LiveFunction, PickledFunction
 from bbkb.orchestrator.settings.file import Plain, Tree
 from bbkb.orchestrator.settings.mistakes import Refusal, describe, excerpt, failure, unknown_key
 
@@ -111,11 +111,8 @@ def build_objective(key: str, value: str, options: object, folder: Path) -> AnyO
         named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
         return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
     cls, field, places = EXTERNAL[key]
-    if key == "function":  # only the Python API writes this key, with the digests that it needs
-        given = set(options) if isinstance(options, Mapping) else set()
-        if not given & {"sha256", "code"}:
-            raise failure([Refusal((), "is for functions that are passed in Python: name this one with callable")])
-        cls = PickledFunction if "sha256" in given else LiveFunction
+    if key == "function" and value.startswith(LIVE):
+        cls = LiveFunction
     values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in values:
         raise failure([Refusal((field,), f"is not an option; write it as objective.{key}")])

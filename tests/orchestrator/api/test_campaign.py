@@ -16,8 +16,8 @@ from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Campaign, Result, TrialResult, load, tune
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
-from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.errors import ConfigError, RunError, UserError
+from bbkb.orchestrator.session.build import build
 from tests.argument_sections import missing_arguments
 from tests.orchestrator.quick import LINE, tune_here
 
@@ -111,7 +111,7 @@ def test_inline_calls_the_function_itself(inline: dict[str, Any]) -> None:
     model = Model()
     assert campaign(inline, model).run(progress=False).outcome == "finished"
     history: list[float] = []
-    assert campaign(inline, lambda x: history.append(x) or x).run(progress=False).outcome == "finished"
+    assert campaign(inline, lambda x: float(history.__iadd__([x])[-1])).run(progress=False).outcome == "finished"
     assert history == model.fits
 
 

@@ -187,10 +187,15 @@ def test_run_of_another_living_process_is_rejected(inline: dict[str, Any]) -> No
 
 def test_function_that_cannot_be_imported_is_passed_again(inline: dict[str, Any]) -> None:
     seen: list[float] = []
-    result = tune_small(inline, objective=lambda x: seen.append(x) or x)
+
+    def remember(x: float) -> float:
+        seen.append(x)
+        return x
+
+    result = tune_small(inline, objective=remember)
     with pytest.raises(ObjectiveError, match=r"cannot be imported here: pass it again"):
         build(from_mapping(read(result.folder / "campaign.yaml").tree))
-    tune_small({**inline, "run": None}, 7, objective=lambda x: seen.append(x) or x, resume=result.folder)
+    tune_small({**inline, "run": None}, 7, objective=remember, resume=result.folder)
     assert len(seen) == 7
 
 

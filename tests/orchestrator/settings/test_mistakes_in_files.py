@@ -114,7 +114,7 @@ objective: {name: brannin} => 3: objective.name must be one of abalone, branin
 objective: {name: branin, options: {noise: 1}}
 => 3: objective.options.noise is not a known key; did you mean 'noise_std'?
 objective: {callable: 'm:f', direction: maximize} => x.yaml: space is required
-objective: {function: 'm:f', direction: maximize} => 3: objective.function is for files that the Python API writes
+objective: {function: 'm:f', direction: maximize} => 3: objective.function is for functions that are passed in Python
 objective: {callable: 'm:f', direction: maximize, options: {path: m}}
 => 3: objective.options.path is not an option; write it as objective.callable
 objective:
