@@ -8,7 +8,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # One page of short measurements of speed, beside the last commit: make bench BASE=main DATA=../data
 BASE ?= HEAD
 
-.PHONY: bench counts gallery run screenshots terminal test test-all test-slurm test-deploy test-slow fuzz check recheck format lint types imports coverage docs clean
+.PHONY: bench counts gallery run screenshots terminal test test-all test-slurm test-deploy test-slow fuzz check format lint types imports coverage docs clean
 
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
@@ -37,7 +37,7 @@ test-slow: .venv/installed-dev
 bench: .venv/installed-dev
 	$(BIN)/python -m benchmarks.bench --base $(BASE) $(if $(DATA),--data $(DATA))
 
-# Size and complexity of the code beside their goals. `python -m benchmarks.counts --list branchy` lists the places.
+# The sizes of the project beside their goals, and how far three stories travel through its code.
 counts: .venv/installed
 	$(BIN)/python -m benchmarks.counts
 
@@ -48,10 +48,6 @@ fuzz: .venv/installed-dev
 # Coverage is reported and has no minimum. It is measured from Python 3.12 on (sys.monitoring); before, tests take twice as long.
 check: format lint types imports
 	$(MAKE) $$($(BIN)/python -c 'import sys; print("coverage" if sys.version_info >= (3, 12) else "test-all")')
-
-# The tests that failed in the last run, one after the other.
-recheck: .venv/installed-dev
-	$(BIN)/python -m pytest -n 0 --last-failed --last-failed-no-failures none
 
 coverage: .venv/installed-dev
 	COVERAGE_CORE=$$($(BIN)/python -c 'import sys; print("sysmon" if sys.version_info >= (3, 12) else "ctrace")') \

@@ -117,12 +117,23 @@ def test_bench_rejects_a_commit_that_does_not_exist(tmp_path: Path) -> None:
         bench.main(base="nowhere", out=tmp_path / "page.md")
 
 
-def test_counts_finds_branches_and_words(tmp_path: Path) -> None:
-    file = tmp_path / "module.py"
-    body = "\n".join(f"    if x == {number} and y:\n        return {number}" for number in range(6))
-    file.write_text(f'def f(x, y):\n    """Say what it is."""\n{body}\n')
-    (source,) = counts.sources([file])
-    assert counts.found("branchy", [source]) == [f"{file}:1 f 12"]
-    assert len(counts.found("what", [source])) == 1
-    rows = {row.name: row.value for row in counts.code_rows([source])}
-    assert rows["functions with more than 11 branches"] == 1
+def test_counts_finds_rooms_arrows_and_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in {
+        "__init__": "",
+        "a/__init__": "",
+        "a/x": "from house.b import y\nimport os\n",
+        "b/y": "import ray._raylet\n",
+    }.items():
+        file = tmp_path / "house" / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    assert counts.rooms("house") == {"house", "house.a", "house.b"}
+    assert counts.arrows("house") == {("house.a", "house.b")}
+    assert counts.lines(counts.files("house")) == 3
+    assert counts.private_ray(counts.files("house")) == ["house/b/y.py: ray._raylet"]
+    schema = {
+        "$defs": {"Log": {"properties": {"level": {}}}},
+        "properties": {"log": {"anyOf": [{"$ref": "#/$defs/Log"}]}},
+    }
+    assert counts.settings_keys(schema) == {"log", "log.level"}
