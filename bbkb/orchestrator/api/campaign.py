@@ -3,6 +3,7 @@ objective."""
 
 import functools
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -23,7 +24,7 @@ from bbkb.orchestrator.api.arguments import (
     Strategy,
     settings_of,
 )
-from bbkb.orchestrator.api.following import OnResult, delivering
+from bbkb.orchestrator.api.following import Delivery, OnResult
 from bbkb.orchestrator.api.result import Result, result_of
 from bbkb.orchestrator.api.resuming import Resume, find_run, prepare_resume
 from bbkb.orchestrator.api.submitted import Submitted
@@ -119,8 +120,8 @@ class Campaign:
             ObjectiveError: if the objective cannot be built.
             CampaignError: if the campaign fails.
 
-        The first interrupt stops the campaign cleanly: the outcome of the result is "interrupted",
-        and `resume` continues the campaign.
+        Ctrl-C stops the campaign cleanly, and then raises KeyboardInterrupt; a second one stops it
+        immediately. `resume` continues the campaign.
 
         `resume` keeps finished trials. Only budget, workers, computing and log may differ from the
         recorded settings. With `resume=True`, the argument `run` names the run. If the run has
@@ -245,7 +246,7 @@ def tune(
             which later campaigns of this process also use.
         progress: whether a terminal or a notebook displays the progress.
         on_result: called once for each trial that has ended, in this process, shortly after its
-            result was stored. `tune` returns after the last call; Ctrl-C ends a wait for it.
+            result was stored. If it raises an error, the campaign stops and the error is raised.
         resume: the folder of a run to continue. True continues the run that `run` names, or starts
             it if it does not exist.
 
@@ -273,12 +274,24 @@ def _session(
     on_result: OnResult | None,
     ray: "Future[Cluster] | None" = None,
 ) -> Result:
-    """Return the result of a run after one session, with its report written."""
+    """Return the result of a run after one session, with its report written.
+
+    Raises the error of `on_result`. Signals that stopped the session are handled again by the
+    handlers of the program: usually, Ctrl-C raises KeyboardInterrupt.
+    """
+    delivery = None if on_result is None else Delivery(run, on_result)
+    received: list[int] = []
     try:
-        with delivering(run, on_result):
-            launch(run, settings, console, address, parts, ray, keeps_ray=True)
+        launch(run, settings, console, address, parts, ray, keeps_ray=True, delivery=delivery, received=received)
     finally:
+        if delivery is not None:
+            delivery.finish()
         history = read_history(run)
         result = Result(run, history)
         write_report(history, run.report_file, run.folder.name)
+    if delivery is not None and delivery.error is not None:
+        raise delivery.error
+    if received:
+        say(console, f"stopped; to continue: tune(…, resume={str(run.folder)!r})")
+        signal.raise_signal(received[0])
     return result

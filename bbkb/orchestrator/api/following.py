@@ -2,62 +2,70 @@
 works for remote campaigns."""
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from bbkb.orchestrator.campaign.events import Event, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.campaign.trial_result import TrialResult, trial_result
-from bbkb.orchestrator.futures import settle
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run
 
-_LOOK_SECONDS = 0.5
+_LOOK_SECONDS = 0.25
 
 OnResult = Callable[[TrialResult], None]
 
 
-@contextmanager
-def delivering(run: Run, on_result: OnResult | None) -> Iterator[None]:
-    """Call `on_result` for each trial that ends, from a separate thread. Trials of earlier sessions
-    are skipped.
+class Delivery:
+    """Calls `on_result` for each trial that ends in this session, until a call raises an error.
 
-    On exit, the remaining results are delivered and the first error of `on_result` is raised. After
-    an error, no result is delivered.
+    A session in this process calls `deliver` itself, between two evaluations. For a session in
+    another process, `start` does so in a thread.
     """
-    if on_result is None:
-        yield
-        return
-    with run.store() as store:
-        earlier = store.length(run.name)
-        snapshot = snapshots.load(store, run.name)
-    ended = threading.Event()
-    outcome: Future[None] = Future()
 
-    def follow() -> None:
-        """Deliver the results after the first `earlier` events until the session has `ended`."""
-        position, state = snapshot
-        is_over = False
+    def __init__(self, run: Run, on_result: OnResult) -> None:
+        self.error: BaseException | None = None  # of `on_result`, or of the store
+        self._run = run
+        self._on_result = on_result
         with run.store() as store:
-            while not is_over:
-                # after the end, the last read delivers the remaining results
-                is_over = ended.wait(_LOOK_SECONDS)
-                for event in store.read(run.name, after=position):
-                    position += 1
-                    if position > earlier and (result := _result(event, state)) is not None:
-                        on_result(result)
-                    state = apply(state, event)
+            self._earlier = store.length(run.name)
+            self._position, self._state = snapshots.load(store, run.name)
+        self._has_ended = threading.Event()
+        self._thread: threading.Thread | None = None
 
-    thread = threading.Thread(target=settle, args=(outcome, follow), name="bbkb results", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
-    outcome.result()
+    def deliver(self) -> None:
+        """Deliver the new results. Errors are kept in `error`, also KeyboardInterrupt."""
+        if self.error is not None:
+            return
+        try:
+            with self._run.store() as store:
+                for event in store.read(self._run.name, after=self._position):
+                    self._position += 1
+                    result = _result(event, self._state) if self._position > self._earlier else None
+                    self._state = apply(self._state, event)
+                    if result is not None:
+                        self._on_result(result)
+        except BaseException as error:
+            self.error = error
+
+    def start(self) -> None:
+        """Deliver results from a thread until `finish` is called."""
+        self._thread = threading.Thread(target=self._follow, name="bbkb results", daemon=True)
+        self._thread.start()
+
+    def _follow(self) -> None:
+        is_over = False
+        while self.error is None and not is_over:
+            is_over = self._has_ended.wait(_LOOK_SECONDS)
+            self.deliver()  # after the end, the remaining results
+
+    def finish(self) -> None:
+        """Deliver the remaining results. `error` is the error that ended the calls, if there was one."""
+        self._has_ended.set()
+        if self._thread is not None:
+            self._thread.join()
+        else:
+            self.deliver()
 
 
 def _result(event: Event, state: CampaignState) -> TrialResult | None:

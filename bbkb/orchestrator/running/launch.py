@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from rich.console import Console
 
@@ -37,6 +37,18 @@ _PATIENCE_SECONDS = 10.0  # the time that an immediate stop may take
 Outcome = tuple[str, str]  # finished, failed or interrupted; and the reason
 
 
+class Delivery(Protocol):
+    """Passes the results of a session on to the program that started it."""
+
+    error: BaseException | None  # the error that ended it
+
+    def deliver(self) -> None:
+        """Pass the new results on."""
+
+    def start(self) -> None:
+        """Pass results on from a thread."""
+
+
 def launch(
     run: Run,
     settings: Settings,
@@ -45,6 +57,8 @@ def launch(
     parts: Parts | None = None,
     ray: "Future[Cluster] | None" = None,
     keeps_ray: bool = False,
+    delivery: Delivery | None = None,
+    received: list[int] | None = None,
 ) -> Outcome:
     """Run a session to its end and return its outcome and reason.
 
@@ -59,13 +73,15 @@ def launch(
         parts: the result of `build` for these settings, to avoid building them twice.
         ray: the result of `start_ray` or `join`.
         keeps_ray: whether to keep a started local Ray for the next campaign of this process.
+        delivery: passes results on while the session runs. Its error stops the session immediately.
+        received: the signals that interrupted the session are appended to it.
 
     Raises:
         BbkbError: the errors of `open_session` and `Driver.run`. CampaignError: if the actor died.
     """
     with view(console) as shown:
         if not settings.workers.traits.on_ray:
-            return _run_here(run, settings, shown, parts)
+            return _run_here(run, settings, shown, parts, delivery, received)
         from bbkb.orchestrator.running.coordinator.cluster import disconnect
         from bbkb.orchestrator.running.coordinator.remote import RemoteSession
 
@@ -74,7 +90,7 @@ def launch(
         try:
             # a local Ray ends with this process, so its actor must not be detached
             session = RemoteSession.start(run, settings, not cluster.is_ours, parts)
-            return watch(session, shown, cluster.dashboard)
+            return watch(session, shown, cluster.dashboard, delivery, received)
         finally:
             # a command reports on the session in the meantime; in a program that may use Ray again,
             # Ray would end the process if it freed this session's handles during the shutdown
@@ -104,7 +120,14 @@ def _cluster(
     return cluster
 
 
-def _run_here(run: Run, settings: Settings, shown: View, parts: Parts | None) -> Outcome:
+def _run_here(
+    run: Run,
+    settings: Settings,
+    shown: View,
+    parts: Parts | None,
+    delivery: Delivery | None,
+    received: list[int] | None,
+) -> Outcome:
     """Run the session and its evaluations in this process."""
     session = open_session(run, settings, shown.update, _SHOW_SECONDS, parts)
 
@@ -113,26 +136,44 @@ def _run_here(run: Run, settings: Settings, shown: View, parts: Parts | None) ->
         if now:  # an evaluation or a computation may occupy this thread
             raise HostInterruptError
 
-    with _interrupts(stop):
+    def deliver() -> None:
+        if delivery is not None:
+            delivery.deliver()
+            if delivery.error is not None:
+                session.driver.stop(now=True)
+
+    session.driver.recorder.written = deliver
+    with _interrupts(stop, received):
         close = session.run()
     return close.outcome, close.reason
 
 
-def watch(session: "RemoteSession", shown: View, dashboard: "LateDashboard | None" = None) -> Outcome:
-    """Show a session in another process until its end. The first interrupt stops it cleanly, the
-    second immediately.
+def watch(
+    session: "RemoteSession",
+    shown: View,
+    dashboard: "LateDashboard | None" = None,
+    delivery: Delivery | None = None,
+    received: list[int] | None = None,
+) -> Outcome:
+    """Show a session in another process until its end. The first interrupt stops it cleanly; the
+    second, or an error of `delivery`, immediately.
 
     Args:
         session: the session.
         shown: the view that displays it.
         dashboard: started when the session has been built.
+        delivery, received: see `launch`.
     """
+    if delivery is not None:
+        delivery.start()
     # stop requests that were not forwarded yet, because a signal handler must not call Ray
     requests: list[bool] = []
     deadline = float("inf")
     report = threading.Thread(target=_import_report, name="import of the report", daemon=True)
-    with _interrupts(requests.append):
+    with _interrupts(requests.append, received):
         while not session.wait(_REDRAW_SECONDS):
+            if delivery is not None and delivery.error is not None and deadline == float("inf"):
+                requests.append(True)
             while requests:
                 now = requests.pop(0)
                 session.stop(now)
@@ -162,14 +203,14 @@ def _import_report() -> None:
 
 
 @contextmanager
-def _interrupts(stop: Callable[[bool], None]) -> Iterator[None]:
-    """Make Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that."""
-    count = 0
+def _interrupts(stop: Callable[[bool], None], received: list[int] | None) -> Iterator[None]:
+    """Make Ctrl-C and SIGTERM call `stop(False)` the first time and `stop(True)` after that. The
+    signals are appended to `received`."""
+    signals = [] if received is None else received
 
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        stop(count > 1)
+    def interrupt(number: int, _frame: FrameType | None) -> None:
+        signals.append(number)
+        stop(len(signals) > 1)
 
     if threading.current_thread() is not threading.main_thread():
         # only the main thread receives signals; programs that run campaigns in threads must handle

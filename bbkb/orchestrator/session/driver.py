@@ -179,6 +179,8 @@ class Driver:
 
     def _await(self) -> None:
         self._evaluations.commit()
+        if self._cancels:
+            return
         is_computing = self._computing.wait_briefly()
         if not is_computing:
             self._activity = "evaluating"

@@ -33,8 +33,8 @@ class Recorder:
     """Records the events of one session. Only the thread that runs the session may use it.
 
     `campaign` is the state after all events. `heard` is called with every event before it is
-    written, `measured` with the duration of every commit and refit (s), and `waiting` with the
-    reason whenever a commit has to wait for the store.
+    written, `written` after a commit that ended attempts, `measured` with the duration of every
+    commit and refit (s), and `waiting` with the reason whenever a commit has to wait for the store.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class Recorder:
     ) -> None:
         self.campaign = campaign
         self.heard: Callable[[Event], None] = lambda _event: None
+        self.written: Callable[[], None] = lambda: None
         self.measured: Callable[[Span, float], None] = lambda _span, _seconds: None
         self._writer = writer
         self._is_urgent = is_urgent
@@ -78,7 +79,10 @@ class Recorder:
         self._unwritten = (position + len(events), [])
         if self._unwritten[0] - self._snapshot >= snapshots.SNAPSHOT_EVENTS:
             self.save_snapshot()
-        return [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
+        ended = [(event.trial, event.attempt) for event in events if isinstance(event, AttemptEnded)]
+        if ended:
+            self.written()
+        return ended
 
     def save_snapshot(self) -> None:
         """Store a copy of the state beside the log. An error is logged and does not end the session."""

@@ -1,6 +1,7 @@
 """Tests of orchestrator/api: campaigns from Python, with any kind of function."""
 
 import inspect
+import signal
 import subprocess
 import sys
 import textwrap
@@ -123,14 +124,41 @@ def test_callback_gets_each_trial_once_with_its_value(inline: dict[str, Any]) ->
     ]
 
 
-def test_error_in_a_callback_is_raised_and_loses_nothing(inline: dict[str, Any]) -> None:
-    def refuse(result: TrialResult) -> None:
-        raise LookupError(f"trial {result.trial}")
+@pytest.mark.parametrize("kind", [LookupError, StopIteration, KeyboardInterrupt])
+def test_error_in_a_callback_stops_the_campaign_at_once_and_is_raised(
+    inline: dict[str, Any], kind: type[BaseException]
+) -> None:
+    error = kind("enough")
 
-    with pytest.raises(LookupError, match="trial 0"):
+    def refuse(result: TrialResult) -> None:
+        if result.trial == 2:
+            raise error
+
+    with pytest.raises(kind) as caught:
         tune_small(inline, on_result=refuse)
+    assert caught.value is error
     (folder,) = Path(inline["runs"]).glob("squared-*")
-    assert len(load(folder)) == 12
+    stopped = load(folder)
+    assert (stopped.outcome, len([row for row in stopped.rows() if row["value"] is not None])) == ("interrupted", 3)
+
+
+def test_interrupt_ends_a_loop_over_campaigns(inline: dict[str, Any]) -> None:
+    begun: list[float] = []
+
+    def interrupted(x: float) -> float:
+        begun.append(x)
+        signal.raise_signal(signal.SIGINT)
+        return x
+
+    def loop() -> None:
+        for _ in range(3):
+            campaign(inline, interrupted).run(progress=False)
+
+    with pytest.raises(KeyboardInterrupt):
+        loop()
+    assert len(begun) == 1
+    (folder,) = Path(inline["runs"]).glob("interrupted-*")
+    assert load(folder).outcome == "interrupted"
 
 
 def test_failed_trials_have_the_reason(inline: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bbkb.orchestrator.api.following import delivering
+from bbkb.orchestrator.api.following import Delivery
 from bbkb.orchestrator.campaign.events import ContinuedTrial, Event, TrialsContinued, TrialStopped
 from bbkb.orchestrator.campaign.trial_result import TrialResult
 from bbkb.orchestrator.store.runs import Run
@@ -20,13 +20,18 @@ STOPPED = TrialStopped(
 )
 
 
-def delivered(folder: Path, earlier: Sequence[Event], events: Sequence[Event]) -> list[tuple[int | None, str]]:
+def delivered(
+    folder: Path, earlier: Sequence[Event], events: Sequence[Event], in_thread: bool = False
+) -> list[tuple[int | None, str]]:
     run, results = Run(folder, f"sqlite:///{folder / 'c.sqlite'}", "c"), list[TrialResult]()
     with run.store() as store:
         store.create("c", earlier)
         writer = store.claim("c", "test")
-        with delivering(run, results.append):
-            writer.append(events)
+        delivery = Delivery(run, results.append)
+        if in_thread:
+            delivery.start()
+        writer.append(events)
+        delivery.finish()
     return [(result.trial, result.status) for result in results]
 
 
@@ -46,4 +51,7 @@ def test_trial_stopped_and_continued_is_delivered_at_both_ends(tmp_path: Path) -
 
 def test_results_of_earlier_sessions_are_not_delivered(tmp_path: Path) -> None:
     earlier = (OPENED, batch(0, [5, 6]), dispatch((0, 1)), success(0))
-    assert delivered(tmp_path, earlier, (dispatch((1, 1)), success(1))) == [(1, "succeeded")]
+    events = (dispatch((1, 1)), success(1))
+    (tmp_path / "other").mkdir()
+    assert delivered(tmp_path, earlier, events) == [(1, "succeeded")]
+    assert delivered(tmp_path / "other", earlier, events, in_thread=True) == [(1, "succeeded")]

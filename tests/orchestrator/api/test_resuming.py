@@ -95,7 +95,9 @@ def test_interrupted_run_continues_and_calls_back_for_new_results_only(inline: d
         return x
 
     delivered: list[TrialResult] = []
-    first = tune_small(inline, objective=interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tune_small(inline, objective=interrupted)
+    first = load(Path(inline["runs"]) / "first")
     assert first.outcome == "interrupted"
     before = len([row for row in first.rows() if row["status"] == "succeeded"])
     delivered = [TrialResult(trial=None, parameters={}, value=None, status="")]
