@@ -20,8 +20,8 @@ Schedule = Literal["practical", "theory"]
 class WidthOptions(Options):
     """The constants of a width on the 1/λ scale, besides λ."""
 
-    noise_variance: NoiseVariance = 1e-3
-    norm_bound: NormBound = 0.2
+    noise_variance: NoiseVariance = 1e-4
+    norm_bound: NormBound = 1.0
     delta: FailureProbability = 0.01
 
     def exact_width(self, regularization: float, information_gain: float) -> float:

@@ -47,7 +47,11 @@ NoiseScale = Annotated[float, Ge(0), Doc("R: the noise is R-sub-Gaussian, ≥ 0.
 NormBound = Annotated[float, Ge(0), Doc("An upper bound on the RKHS norm of f, ≥ 0: F or B in the papers.")]
 FailureProbability = Annotated[float, Gt(0), Lt(1), Doc("δ, the failure probability, in (0, 1).")]
 Oversampling = Annotated[
-    float, Ge(1), Doc("q̄, the oversampling of the dictionary, ≥ 1; in theory ≥ 72 log(4T/δ), in practice 2.")
+    Annotated[float, Ge(1)] | Literal["theory"],
+    Doc(
+        "q̄, the oversampling of the dictionary, ≥ 1, 2 in the experiments; `theory`: 72 C̃ log(4t/δ) after t pulls, as in"
+        " Theorem 2 (C̃ = 1 for `bkb`)."
+    ),
 ]
 DriftThreshold = Annotated[
     float,

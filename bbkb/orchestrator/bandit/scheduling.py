@@ -12,7 +12,7 @@ from bbkb.orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick
 class RefreshOptions(Options):
     """When results reach the model. Campaigns read these options; `ask` and `tell` do not."""
 
-    mode: ModeOption = "async"
+    mode: ModeOption = "batch"
     refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
 
@@ -21,7 +21,7 @@ class RefreshOptions(Options):
 class DriftOptions(RefreshOptions):
     """Pulls may be pending until the posterior could have drifted by more than C̃."""
 
-    ratio_threshold: DriftThreshold = 4.0
+    ratio_threshold: DriftThreshold = 2.0
     wait: WaitOption = Waiting.DRIFT_BUDGET
 
     def __post_init__(self) -> None:
@@ -39,7 +39,6 @@ class PendingOptions(RefreshOptions):
     """At most `batch_size` pulls may be pending, for methods without a rule for their batches."""
 
     batch_size: MostPending = 1
-    mode: ModeOption = "batch"
 
     def __post_init__(self) -> None:
         super().__post_init__()

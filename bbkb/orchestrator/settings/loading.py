@@ -1,6 +1,6 @@
 """Builds `Settings` from campaign files and plain values. Messages name file and line."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -55,22 +55,30 @@ def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "setti
 def _settings(document: Document, folder: Path) -> Settings:
     check_texts(document)
     document = with_model_in_strategy(document)
+    context = {"folder": folder, "evaluations": _evaluations(document.tree)}
     try:
-        return Settings.model_validate(document.tree, context={"folder": folder})
+        return Settings.model_validate(document.tree, context=context)
     except ValidationError as error:
         problems = describe(error, document.tree, Settings)
-        further = _further_problems(document.tree, problems, folder)
+        further = _further_problems(document.tree, problems, context)
         raise config_error(document, [*problems, *further]) from error
 
 
-def _further_problems(tree: Tree, problems: Sequence[Refusal], folder: Path) -> list[Refusal]:
+def _evaluations(tree: Tree) -> int | None:
+    """Return the budget of evaluations for the conditions of a strategy; None if there is none."""
+    budget = tree.get("budget")
+    evaluations = budget.get("evaluations") if isinstance(budget, Mapping) else None
+    return int(evaluations) if isinstance(evaluations, int | float) and evaluations >= 1 else None
+
+
+def _further_problems(tree: Tree, problems: Sequence[Refusal], context: Mapping[str, object]) -> list[Refusal]:
     """Return the mistakes between valid sections, which have none of the `problems`. pydantic does
     not check them as long as any section has a problem."""
     wrong = {str(key) for problem in problems for key in problem.keys[:1]}
     wrong |= {section for section, others in _READ_WITH.items() if wrong & others}
     valid = {**_ANY, **{key: value for key, value in tree.items() if key not in wrong}}
     try:
-        Settings.model_validate(valid, context={"folder": folder, "wrong": frozenset(wrong)})
+        Settings.model_validate(valid, context={**context, "wrong": frozenset(wrong)})
     except ValidationError as error:
         return describe(error, valid, Settings)
     return []

@@ -68,6 +68,10 @@ def _space(space: object, info: ValidationInfo) -> Mapping[str, Parameter]:
     return dict(objective.own_space() or {})
 
 
+def _strategy(options: object, info: ValidationInfo) -> AnyStrategy:
+    return build_strategy(options, (info.context or {}).get("evaluations"))
+
+
 # Each check receives the sections named by its parameters, and yields the mistakes between them.
 _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     known_problems,
@@ -126,7 +130,7 @@ class Settings(Section):
     """Results that exist already and cost no budget: tables, runs, studies of Optuna, folders of
     Ray Tune, or lists; {best_of: [runs/a]} evaluates the best configurations of other runs
     first."""
-    strategy: Annotated[AnyStrategy, PlainValidator(build_strategy), PlainSerializer(dump_strategy)] = Field(
+    strategy: Annotated[AnyStrategy, PlainValidator(_strategy), PlainSerializer(dump_strategy)] = Field(
         default_factory=lambda: build_strategy({})
     )
     """The algorithm that chooses configurations, with its options."""

@@ -10,7 +10,7 @@ from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.reference import import_reference
 from bbkb.orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.bandit.strategies.presets import Preset, broken_conditions, with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.file import Document, Plain
@@ -28,15 +28,21 @@ _ELSEWHERE = {
 }
 
 
-def build_strategy(options: object) -> AnyStrategy:
-    """Return the strategy that `options` specifies, with its fields. Raises ValidationError."""
+def build_strategy(options: object, evaluations: int | None = None) -> AnyStrategy:
+    """Return the strategy that `options` specifies, with its fields. Raises ValidationError.
+
+    `evaluations`: the budget, which a condition of `preset: theory` may need; None if unknown.
+    """
     fields = as_mapping({"name": options} if isinstance(options, str) else options, "{name: bbkb, …}")
     cls = _strategy_class(fields.pop("name", DEFAULT_STRATEGY))
+    preset = fields.get("preset")
     try:
         fields = with_preset(cls, fields)
     except ValueError as error:
         raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)
+    if preset == Preset.THEORY and (broken := broken_conditions(strategy, evaluations)):
+        raise failure([Refusal((option,), f"{rule} (preset: theory)", value) for option, rule, value in broken])
     if STRATEGIES.name_of(cls) is None:
         _check_refreshes(strategy)
     return strategy

@@ -192,7 +192,7 @@ class ModelOptions(Options):
     """The options of every strategy with a model."""
 
     kernel: KernelOption = defaults.SMOOTH
-    regularization: Regularization = 0.3
+    regularization: Regularization = 1e-4
     model: ModelOption = None
     verify: VerifiedShare = 0.0
 

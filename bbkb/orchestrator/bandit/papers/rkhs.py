@@ -11,13 +11,14 @@ from bbkb.orchestrator.bandit.options import FailureProbability, ModelNoise, Noi
 
 @dataclass(frozen=True)
 class RkhsOptions(Options):
-    """Kernel, λ and the constants of `confidence.rkhs_width`. The defaults are those of Salgia,
-    Vakili, Zhao 2021 on Branin."""
+    """Kernel, λ and the constants of `confidence.rkhs_width`. The defaults are those of the
+    experiment of Salgia, Vakili, Zhao 2021 on Branin; their text prints R = 0.01, and their code has
+    the deviation of the noise, 0.1."""
 
     kernel: KernelOption = defaults.BRANIN
     regularization: ModelNoise = 0.01
     norm_bound: NormBound = 0.5
-    noise_scale: NoiseScale = 0.01
+    noise_scale: NoiseScale = 0.1
     delta: FailureProbability = 1e-3
 
     def width_after(self, pulls: int) -> float:

@@ -1,6 +1,7 @@
 """The common part of strategies with a sparse posterior: learning and recording, but not
 choosing."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +17,12 @@ from bbkb.orchestrator.bandit.model.reliability import reliability_and_cautious
 from bbkb.orchestrator.bandit.observations import arms_and_rewards, with_set_aside
 from bbkb.orchestrator.bandit.results import CurveUpdate
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, pair_variances
-from bbkb.orchestrator.bandit.sparse.dictionary import DictionaryOptions, draw_pairs, resparsify, without_own_pulls
+from bbkb.orchestrator.bandit.sparse.dictionary import (
+    DictionaryOptions,
+    draw_pairs,
+    resparsify,
+    without_own_pulls,
+)
 from bbkb.orchestrator.bandit.sparse.forecasts import forecasts
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from bbkb.orchestrator.bandit.sparse.recalibration import (
@@ -56,6 +62,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         the prior decides. A calibrated model also learns from failures.
         """
         after = self._observe(state, observations)
+        oversampling = self.oversampling_after(after.pulls.total)
         arms = arms_and_rewards(observations)[0]
         has_learned = bool(arms) or len(after.failed) > len(state.failed)
         over_steps = after.knowledge.learns_curves and self.model is not None and self.model.is_fitted
@@ -63,7 +70,7 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
             return after
         after = calibrate(after, state, observations, self.model)
         if after.curve_evidence is not None:
-            return self._draw_pairs(after, after.curve_evidence, posterior_before(state, after))
+            return self._draw_pairs(after, after.curve_evidence, posterior_before(state, after), oversampling)
         pulled = after.evidence.arms
         before = posterior_before(state, after)
         _, old, rows = (before.moments if self.model is None else before.joint_moments)(pulled)
@@ -71,20 +78,34 @@ class SparseStrategy(DictionaryOptions, WidthOptions, ModelOptions, ABC, Generic
         embedded = np.vecdot(rows, rows)
         drawn_by = without_own_pulls(counts, old, embedded) if self.resampling == "stable" else old
         dictionary = resparsify(
-            after.evidence, drawn_by, self.oversampling, self.resampling, rng, limit=self.dictionary_limit
+            after.evidence, drawn_by, oversampling, self.resampling, rng, limit=self.dictionary_limit
         )
         gain = state.information_gain + self.gain(old[np.searchsorted(pulled, arms)])
         return replace(after, dictionary=dictionary, information_gain=gain)
+
+    @property
+    def drift_factor(self) -> float:
+        """C̃: the factor by which variances may fall between two draws of the dictionary."""
+        return 1.0
+
+    def oversampling_after(self, pulls: int) -> float:
+        """Return q̄ of the draw after this number of pulls."""
+        return self.proven_oversampling(pulls) if isinstance(self.oversampling, str) else self.oversampling
+
+    def proven_oversampling(self, pulls: int) -> float:
+        """Return q̄_t = 72 C̃ log(4t/δ) after t = `pulls` (BBKB, Theorem 2). With C̃ = 1 it is 6α
+        log(4t/δ)/ε² with ε = 1/2 and α = (1 + ε)/(1 − ε) = 3 (BKB, Theorem 2)."""
+        return 72.0 * self.drift_factor * math.log(4.0 * max(pulls, 1) / self.delta)
 
     @property
     def _pair_limit(self) -> int:
         """The largest number of atoms of a model over steps."""
         return min(MOST_PAIRS, self.dictionary_limit or MOST_PAIRS)
 
-    def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior) -> S:
+    def _draw_pairs(self, after: S, evidence: CurveEvidence, before: SparsePosterior, oversampling: float) -> S:
         """Return `after` with a dictionary of pairs, drawn by their variances under `before`."""
         variances = pair_variances(before, evidence)
-        dictionary = draw_pairs(evidence.values.numbers, variances, self.oversampling, self._pair_limit)
+        dictionary = draw_pairs(evidence.values.numbers, variances, oversampling, self._pair_limit)
         return replace(after, dictionary=dictionary)
 
     def with_curves(self, state: S, update: CurveUpdate) -> S:

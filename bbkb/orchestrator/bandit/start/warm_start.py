@@ -189,9 +189,7 @@ WarmStartOption = Annotated[
     AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data: none, because results are known.")
 ]
 
-# the number of first pulls of published strategies that pull single arms, and of those with batches
-ONE_PULL = RandomStart()
-FIRST_BATCH = UncertaintyStart(max_pulls=16)
+ONE_PULL = RandomStart()  # the start of the published strategies
 
 
 def warm_start_of(strategy: object) -> AnyWarmStart | None:

@@ -26,8 +26,6 @@ from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.checks import refusal
 from bbkb.orchestrator.bandit.confidence import Schedule, information_gain
 from bbkb.orchestrator.bandit.growing import AROUND, Growth, is_growth_due
-from bbkb.orchestrator.bandit.kernels import KernelOption
-from bbkb.orchestrator.bandit.model import defaults
 from bbkb.orchestrator.bandit.recent import Recent
 from bbkb.orchestrator.bandit.scheduling import DriftOptions
 from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance
@@ -49,7 +47,7 @@ from bbkb.orchestrator.bandit.sparse.termination import (
 from bbkb.orchestrator.bandit.sparse.verification import OpenArms
 from bbkb.orchestrator.bandit.start.beginning import AnyArms, begin_state
 from bbkb.orchestrator.bandit.start.warm_start import (
-    FIRST_BATCH,
+    ONE_PULL,
     WarmStartOption,
     begin_sparse,
     extend_failed_start,
@@ -66,15 +64,13 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
     """The hyperparameters of BBKB. Raises ValueError, with the field's name, if a value is out of
     range.
 
-    The defaults suit features in [0, 1], rewards that vary by about 1, a few hundred evaluations,
-    and ten workers. With λ = ξ² = 1e-4, as in the papers' experiments, variances on the 1/λ scale
-    are so large that batches would contain a single arm for hundreds of rounds.
+    The defaults are those of the paper's experiments. They have λ = ξ² = 1e-4, so with rough
+    kernels batches hold a single arm for hundreds of rounds. `theory` has the settings of Theorem 2.
 
     A campaign or `Optimizer` that specifies neither `model` nor `kernel` nor λ uses the calibrated
     model, `width` 2, `wait: never`, and first pulls that cover the space (`strategies.presets`).
     """
 
-    kernel: KernelOption = defaults.BBKB
     width: Annotated[
         Schedule | Annotated[float, Gt(0)],
         Doc("β̃, the width: `practical`, `theory` with Theorem 2's constants, or a number of deviations, > 0."),
@@ -82,12 +78,12 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
     termination: Annotated[
         Termination,
         Doc("When a batch ends: `global`, as published; `global_then_local`, longer batches; or GP-BUCB's `product`."),
-    ] = "global_then_local"
+    ] = "global"
     local_covariance: Annotated[
         LocalCovariance,
         Doc("Of the termination `global_then_local`: `embedded`, which is proven, or `paper`, as printed."),
     ] = "embedded"
-    warm_start: WarmStartOption = FIRST_BATCH
+    warm_start: WarmStartOption = ONE_PULL
     coverage: Annotated[
         float,
         Ge(0),
@@ -98,6 +94,11 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         ),
     ] = 0.0
     is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
+
+    @property
+    def drift_factor(self) -> float:
+        """C̃."""
+        return self.ratio_threshold
 
     def width_at(self, state: SparseState) -> float:
         """Return the width at `state`, a factor on σ̃ of the 1/λ scale."""

@@ -17,7 +17,7 @@ from bbkb.orchestrator.bandit.scheduling import DriftOptions
 from bbkb.orchestrator.bandit.sparse.state import no_arm_left
 from bbkb.orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
 from bbkb.orchestrator.bandit.sparse.verification import next_arm
-from bbkb.orchestrator.bandit.start.warm_start import FIRST_BATCH, WarmStartOption, extend_failed_start, next_start
+from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, extend_failed_start, next_start
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Wait
 
 
@@ -32,7 +32,7 @@ class GPBUCB(DriftOptions, WidthOptions, ExactStrategy[ExactState]):
     F. A pick costs O(p² + pA) with p distinct arms that were pulled or picked.
     """
 
-    warm_start: WarmStartOption = FIRST_BATCH
+    warm_start: WarmStartOption = ONE_PULL
     width: Width = None
 
     def ask(self, state: ExactState, pending: Sequence[int], limit: int) -> Decision:

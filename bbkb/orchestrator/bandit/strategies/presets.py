@@ -1,18 +1,26 @@
-"""The source of a strategy's options that are not given: the calibrated model, or the paper.
+"""The source of a strategy's options that are not given: the calibrated model, or a paper.
 
-The fields of a strategy have the values of the published algorithm. A campaign file or an
-`Optimizer` that only names a strategy uses the calibrated settings instead: one model for all
-strategies, so that they differ only in how they choose. `preset: paper`, or a given `kernel` or λ
-(for unscaled rewards), selects the published options.
+* `paper`: the fields of a strategy have the values with which the authors' experiments ran.
+* `theory`: Algorithm 1 with everything that the regret bound asks for (BBKB and BKB, Theorem 2).
+  An option that violates one of its conditions is refused.
+* `calibrated`, the default: one model for all strategies, so that they differ only in how they
+  choose.
+
+A given `kernel`, λ or other option on the scale of the rewards selects `paper`, because nothing is
+scaled or fitted then. docs/guarantees.md lists every option beside the value of the papers.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from bbkb.orchestrator.bandit.model.model import Model
+from bbkb.orchestrator.bandit.options import excerpt
+from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
 from bbkb.orchestrator.bandit.start.warm_start import SpreadStart
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.async_ts import AsyncTS
 from bbkb.orchestrator.bandit.strategy import Waiting
 
@@ -32,6 +40,7 @@ class Preset(StrEnum):
 
     CALIBRATED = "calibrated"
     PAPER = "paper"
+    THEORY = "theory"
 
 
 _CALIBRATED: Mapping[str, object] = {
@@ -48,6 +57,9 @@ _CALIBRATED: Mapping[str, object] = {
     "epsilon": COMPRESSION,
     "coverage": COVERAGE,
     "verify": VERIFY,
+    "ratio_threshold": 4.0,
+    "termination": "global_then_local",
+    "norm_bound": 0.2,  # of scores, for a width by the formula
 }
 
 _LEFT_OUT = object()  # the option keeps the default of its class
@@ -55,22 +67,92 @@ _DRAWS: Mapping[str, object] = {"width": 1.0}  # for picks by draws from the pos
 _BATCHES: Mapping[str, object] = {"wait": Waiting.DRIFT_BUDGET, "batch_size": _LEFT_OUT}
 
 
+@dataclass(frozen=True)
+class _Condition:
+    """A condition of a theorem on one option. `rule` continues "must be"; `setting` satisfies it."""
+
+    option: str
+    rule: str
+    setting: object
+    holds: Callable[[Any], bool]
+
+
+def _is(option: str, setting: str, reason: str) -> _Condition:
+    return _Condition(option, f"{setting}, {reason}", setting, lambda value: value == setting)
+
+
+_ALGORITHM: Sequence[_Condition] = (  # of BBKB and BKB
+    _Condition("model", "left out: the kernel and λ are fixed", None, lambda value: value is None),
+    _is("resampling", "pulls", "the draw of Algorithm 1, line 13"),
+    _Condition("dictionary_limit", "left out: q̄ alone decides the size", None, lambda value: value is None),
+    _Condition("verify", "0: every pick has the largest bound", 0.0, lambda value: value == 0.0),
+)
+_THEOREMS: Mapping[str | None, Sequence[_Condition]] = {
+    "bbkb": (
+        *_ALGORITHM,
+        _is("mode", "batch", "Algorithm 1 learns a batch as a whole"),
+        _is("wait", Waiting.DRIFT_BUDGET, "the batch ends by its rule"),
+        _is("width", "theory", "β̃ of Theorem 2"),
+        _Condition("regularization", ">= 1, as λ in Theorem 2", 1.0, lambda value: value >= 1),
+        _is("local_covariance", "embedded", "because Lemma 3 as printed fails for sparse dictionaries"),
+        _Condition("coverage", "0: every pick has the largest bound", 0.0, lambda value: value == 0.0),
+    ),
+    "bkb": (*_ALGORITHM, _Condition("width", "left out: β̃ of Theorem 2", None, lambda value: value is None)),
+}
+
+
 def with_preset(cls: type[Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return `options` for a strategy of class `cls`, completed by the settings of their `preset`.
 
     Given options remain unchanged. Raises ValueError if the preset is unknown or contradicts the
-    options.
+    options. The result of `theory` must still be checked by `broken_conditions`.
     """
     explicit = dict(options)
     names = {field.name for field in fields(cls)}
+    preset = explicit.pop("preset", None) if "preset" not in names else None
+    if preset == Preset.THEORY:
+        return {**_theorem_settings(cls), **explicit}
     if "model" not in names:
+        if preset not in (None, Preset.PAPER):
+            raise ValueError(f"strategy.preset must be paper or left out: {cls.__name__} has no model, got {preset!r}")
         return explicit
-    preset = explicit.pop("preset", None)
     published = [name for name in _PUBLISHED if name in explicit]
     _check_preset(preset, published if "model" not in explicit else [])
     if preset == Preset.PAPER or (explicit.get("model") is None and published):
         return explicit
     return {**_calibrated(cls, names, explicit.get("mode")), **explicit, **_early_fit(explicit.get("model"))}
+
+
+def broken_conditions(strategy: object, evaluations: int | None = None) -> list[tuple[str, str, str]]:
+    """Return the conditions of the strategy's theorem that its options violate, each as option, rule
+    and value.
+
+    Args:
+        strategy: the strategy; if no theorem applies to it, the result is empty.
+        evaluations: the budget T; None if it is unknown. Then q̄ must grow with t.
+    """
+    if not isinstance(strategy, SparseStrategy):
+        return []
+    broken = []
+    for condition in _THEOREMS.get(STRATEGIES.name_of(type(strategy)), ()):
+        value = getattr(strategy, condition.option)
+        if not condition.holds(value):
+            broken.append((condition.option, f"must be {condition.rule}", excerpt(value)))
+    if not isinstance(strategy.oversampling, str):
+        least = math.inf if evaluations is None else strategy.proven_oversampling(evaluations)
+        if strategy.oversampling < least:
+            bound = "" if evaluations is None else f" or >= {least:.6g}, its value after {evaluations} pulls"
+            rule = f"must be theory, q̄ = 72 C̃ log(4t/δ) of Theorem 2{bound}"
+            broken.append(("oversampling", rule, excerpt(strategy.oversampling)))
+    return broken
+
+
+def _theorem_settings(cls: type[Any]) -> dict[str, object]:
+    """Return the settings that satisfy the theorem of `cls`. Raises ValueError if it has none."""
+    conditions = _THEOREMS.get(STRATEGIES.name_of(cls))
+    if conditions is None:
+        raise ValueError(f"strategy.preset must be paper or calibrated: theory is of bbkb and bkb, not {cls.__name__}")
+    return {**{condition.option: condition.setting for condition in conditions}, "oversampling": "theory"}
 
 
 def _check_preset(preset: object, published: Sequence[str]) -> None:
@@ -104,8 +186,9 @@ def _early_fit(model: object) -> dict[str, object]:
 class Calibrated(Generic[P, T]):
     """Creates a strategy from options in Python with calibrated settings, as a campaign file does.
 
-    `BBKB(coverage=0.1)` has the calibrated model; `BBKB.paper(ratio_threshold=2)` is the published
-    algorithm. The options are the fields of the strategy's class.
+    `BBKB(coverage=0.1)` has the calibrated model; `BBKB.paper(ratio_threshold=3)` has the settings
+    of the authors' experiments, and `BBKB.theory()` those of their theorem. The options are the
+    fields of the strategy's class.
     """
 
     def __init__(self, cls: Callable[P, T]) -> None:
@@ -121,9 +204,24 @@ class Calibrated(Generic[P, T]):
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> T:
         """Return the strategy with these options. Raises ValueError if an option is not allowed."""
-        make: Callable[..., T] = self._cls
-        return make(*args, **with_preset(make, options))  # type: ignore[arg-type]  # it is a class
+        return self._make(args, options)
 
     def paper(self, *args: P.args, **options: P.kwargs) -> T:
-        """Return the published algorithm with these options."""
+        """Return the algorithm as in the authors' experiments, with these options."""
         return self._cls(*args, **options)
+
+    def theory(self, *args: P.args, **options: P.kwargs) -> T:
+        """Return the algorithm with the settings of its regret bound, and with these options.
+
+        Raises ValueError if the strategy has no such bound, or if an option violates a condition of
+        it. The budget is unknown here, so q̄ must be `theory`, which grows with t.
+        """
+        strategy = self._make(args, {**options, "preset": Preset.THEORY})
+        broken = [f"strategy.{option} {rule}, got {value}" for option, rule, value in broken_conditions(strategy)]
+        if broken:
+            raise ValueError("\n".join(broken))
+        return strategy
+
+    def _make(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> T:
+        make: Callable[..., T] = self._cls
+        return make(*args, **with_preset(make, options))  # type: ignore[arg-type]  # it is a class
