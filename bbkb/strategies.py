@@ -3,14 +3,25 @@
     from bbkb.strategies import BBKB
 
     Optimizer(space, "minimize", strategy=BBKB(coverage=0.1))
+    Optimizer(space, "minimize", strategy=BBKB.paper(kernel=RBF(lengthscale=0.3), warm_start=UncertaintyStart()))
 
-Each of them has the calibrated settings of a campaign file; `BBKB.paper(…)` is the published
-algorithm. `bbkb strategies` lists the names of all strategies.
+Each of them has the calibrated settings of a campaign file. `BBKB.paper(…)` has those of the
+authors' experiments, and `BBKB.theory(…)` those of the regret bound. `bbkb strategies` lists the
+names of all strategies.
+
+Their options take kernels (`RBF`, `Matern32`, `Matern52`, `Linear`), warm starts (`RandomStart`,
+`UncertaintyStart`, `SpreadStart`), and the names of widths (`Schedule`) and of termination rules
+(`Termination`).
 """
 
 from bbkb.objectives.keywords import checks_arguments
+from bbkb.orchestrator.bandit.confidence import Schedule
+from bbkb.orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.sparse.termination import Termination
+from bbkb.orchestrator.bandit.start.warm_start import RandomStart, SpreadStart, UncertaintyStart
 from bbkb.orchestrator.bandit.strategies.async_ts import AsyncTS as _AsyncTS
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB as _BBKB
+from bbkb.orchestrator.bandit.strategies.bkb import BKB as _BKB
 from bbkb.orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement as _ExpectedImprovement
 from bbkb.orchestrator.bandit.strategies.gp_bucb import GPBUCB as _GPBUCB
 from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB as _GPUCB
@@ -24,17 +35,28 @@ from bbkb.orchestrator.interop.optuna_sampler import OptunaSampler as _OptunaSam
 
 __all__ = [
     "BBKB",
+    "BKB",
     "GPBUCB",
     "GPUCB",
     "PBT",
+    "RBF",
     "AsyncTS",
     "ExpectedImprovement",
+    "Linear",
+    "Matern32",
+    "Matern52",
     "OptunaSampler",
     "ProbabilityOfImprovement",
+    "RandomStart",
+    "Schedule",
+    "SpreadStart",
+    "Termination",
+    "UncertaintyStart",
     "Uniform",
 ]
 
 BBKB = Calibrated(checks_arguments(_BBKB))
+BKB = Calibrated(checks_arguments(_BKB))
 GPUCB = Calibrated(checks_arguments(_GPUCB))
 GPBUCB = Calibrated(checks_arguments(_GPBUCB))
 AsyncTS = Calibrated(checks_arguments(_AsyncTS))

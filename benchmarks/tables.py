@@ -67,9 +67,14 @@ def write(tables: Sequence[Table], folder: Path, console: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for table in tables:
         console.print(_printed(table))
-        with (folder / f"{table.name}.csv").open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerows([table.columns, *map(_texts, table.rows)])
+        write_csv(table, folder)
     console.print(Text(f"tables as CSV: {folder}"), soft_wrap=True)
+
+
+def write_csv(table: Table, folder: Path) -> None:
+    """Write a table as `<folder>/<name>.csv`."""
+    with (folder / f"{table.name}.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([table.columns, *map(_texts, table.rows)])
 
 
 def _printed(table: Table) -> Printed:

@@ -1,8 +1,10 @@
 """`python -m benchmarks.papers EXPERIMENT`: run an experiment of a paper; `list` lists them all."""
 
-from collections.abc import Mapping
+import importlib.util
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -14,20 +16,26 @@ from benchmarks.command import Data, parts
 from benchmarks.command import run as run_command
 from benchmarks.papers import calandriello_2020, compressed, nasbench101, threds, variance_starvation
 from benchmarks.papers.campaigns import Experiment, Request
-from benchmarks.tables import write
+from benchmarks.tables import write, write_csv
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+PICTURES = (".png", ".svg", ".pdf")  # the kinds of figures
 _WIDTH = 220  # of the output: rows of a table are not wrapped, also in a narrow terminal
 
 EXPERIMENTS: Mapping[str, Experiment] = {
     "abalone": calandriello_2020.ABALONE,
     "cadata": calandriello_2020.CADATA,
     "bandwidth": calandriello_2020.BANDWIDTH,
+    "constants": calandriello_2020.CONSTANTS,
     "nasbench101": nasbench101.NASBENCH101,
     "threds_branin": threds.THREDS_BRANIN,
     "threds_rosenbrock": threds.THREDS_ROSENBROCK,
     "threds_cnn": threds.CNN,
     "variance_starvation": variance_starvation.VARIANCE_STARVATION,
     "compressed_example": compressed.EXAMPLE,
+    "compressed_tradeoff": compressed.TRADEOFF_OF_ALPHA,
     "compressed_rosenbrock": compressed.ROSENBROCK,
     "compressed_mnist": compressed.MNIST,
 }
@@ -43,6 +51,9 @@ def main(
     methods: Annotated[str, typer.Option(help="Names of methods, separated by commas.")] = "",
     out: Annotated[Path | None, typer.Option(help="Folder; default: runs/papers/EXPERIMENT.")] = None,
     data: Data = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="File for the figure, such as abalone.png; of several problems, one file each.")
+    ] = None,
 ) -> None:
     """Reproduce an experiment: its numbers with 95 % confidence intervals.
 
@@ -70,7 +81,36 @@ def main(
         jobs=jobs,
         data=data,
     )
-    write(found.run(request), request.out / f"results-{request.evaluations}", console)
+    if picture is not None:
+        check_picture(picture)
+    results = found.run(request)
+    folder = request.out / f"results-{request.evaluations}"
+    write([result.table for result in results], folder, console)
+    for result in results:
+        write_csv(result.curves, folder)
+        (folder / f"{result.table.name}.settings.json").write_text(json.dumps(result.settings, indent=2) + "\n")
+        if picture is not None:
+            named = picture if len(results) == 1 else picture.with_stem(f"{picture.stem}-{result.table.name}")
+            draw(result.draw, named)
+            console.print(Text(f"figure: {named}"), soft_wrap=True)
+
+
+def check_picture(path: Path) -> None:
+    """Raise UserError if matplotlib is missing or cannot write a file of this kind."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError('--picture needs matplotlib, which is not installed: pip install "matplotlib>=3.8,<4"')
+    if path.suffix not in PICTURES:
+        raise UserError(f"--picture must end with {', '.join(PICTURES)}, got {path}")
+
+
+def draw(drawing: "Callable[[Figure], None]", path: Path) -> None:
+    """Write a figure."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
+    drawing(figure)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,15 @@ read from their logs, interrupted runs continue, and a run whose settings have c
 again in another folder.
 """
 
+import hashlib
 import io
+import json
 import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console
@@ -30,9 +32,14 @@ from bbkb.orchestrator.settings.changes import differences
 from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 from bbkb.orchestrator.store import runs
+from benchmarks.papers.curves import Curves, regret_ratios
 from benchmarks.papers.measured import Measured, measure
 from benchmarks.tables import Cell, Interval, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -55,8 +62,9 @@ class Experiment:
     summary: str  # one line
     methods: tuple[str, ...]  # all names that `--methods` allows
     evaluations: int  # the paper's horizon T
-    run: Callable[[Request], Sequence[Table]]  # runs the experiment
+    run: Callable[[Request], Sequence["Result"]]  # runs the experiment
     default_methods: tuple[str, ...] = ()  # the methods to run by default; all if empty
+    comparisons: Callable[[Request], Sequence["Comparison"]] | None = None  # None if it has no campaigns
 
     def chosen(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return `names` in the experiment's order, or the default methods. Raises UserError."""
@@ -78,7 +86,6 @@ _PLACES = ("runs", "data.folder", "data.download", "store")
 
 Tree = Mapping[str, Any]  # plain values, as in a campaign file
 Plain = dict[str, Any]  # the same, as a new mapping
-Section = Tree | Callable[[int], Tree]
 
 
 @dataclass(frozen=True)
@@ -87,18 +94,18 @@ class Method:
 
     name: str  # in the command line and in folders
     label: str  # in tables
-    strategy: Section  # the campaign file's section, or a function from the seed to it
+    strategy: Tree  # the campaign file's section
+    known: Callable[[int], Path] | None = None  # returns the table of a seed's known results
     evaluations: int | None = None  # ends a slow run early, with the settings of the whole horizon
     workers: int | None = None  # instead of the problem's
 
-    def strategy_of(self, seed: int) -> Tree:
-        """Return the campaign file's section `strategy` for a seed."""
-        return self.strategy(seed) if callable(self.strategy) else self.strategy
+
+DEFAULT_LABEL = "BBKB, default"
 
 
 def default_method(workers: int) -> Method:
     """BBKB with its default options (calibrated model, asynchronous mode)."""
-    return Method("default", "BBKB, default", {"name": "bbkb", "mode": "async"}, workers=workers)
+    return Method("default", DEFAULT_LABEL, {"name": "bbkb", "mode": "async"}, workers=workers)
 
 
 @dataclass(frozen=True)
@@ -147,10 +154,12 @@ def campaign(comparison: Comparison, method: Method, seed: int, request: Request
         **comparison.problem,
         "name": f"{method.name}-{evaluations}-seed{seed}",
         "seed": seed,
-        "strategy": _set_batch_mode(method.strategy_of(seed)),
+        "strategy": _set_batch_mode(method.strategy),
         "budget": {"evaluations": evaluations},
         "runs": str(request.out / comparison.name),
     }
+    if method.known is not None:
+        tree["known_results"] = [{"table": str(method.known(seed)), "reward": "reward"}]
     if method.workers is not None:
         tree["workers"] = {**tree["workers"], "count": method.workers}
     if request.data is not None:
@@ -212,26 +221,54 @@ def _is_finished(events: Sequence[Event]) -> bool:
 UNIFORM = "uniform"  # the method whose regret is the denominator of the regret ratios
 COLUMNS = (
     *("method", "pulls", "regret ratio", "average regret", "simple regret", "batches"),
-    *("largest batch", "dictionary", "strategy's s", "s with training", "paper"),
+    *("largest batch", "model order", "strategy's s", "s with training", "paper"),
 )
 
 
-def compare(
+@dataclass(frozen=True)
+class Result:
+    """The table of an experiment's problem, and its figure."""
+
+    table: Table
+    curves: Table  # the figure's numbers
+    draw: "Callable[[Figure], None]"  # draws the figure
+    settings: Mapping[str, str] = field(default_factory=dict)  # by method's label, `digest` of its strategy
+
+
+def digest(strategy: Tree) -> str:
+    """Return a digest of a strategy's section with all its defaults."""
+    whole = json.dumps(dump_strategy(build_strategy(strategy)), sort_keys=True)
+    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def experiment(
+    source: str,
+    summary: str,
+    methods: tuple[str, ...],
+    evaluations: int,
     comparisons: Callable[[Request], Sequence[Comparison]],
-) -> Callable[[Request], list[Table]]:
-    """Make the function `run` of an experiment that consists of comparisons."""
+    default_methods: tuple[str, ...] = (),
+) -> Experiment:
+    """Make an experiment that consists of comparisons; see `Experiment` for the arguments."""
 
-    def run(request: Request) -> list[Table]:
-        return [_table(one, run_all(one, request)) for one in comparisons(request)]
+    def run(request: Request) -> list[Result]:
+        return [_result(one, run_all(one, request)) for one in comparisons(request)]
 
-    return run
+    return Experiment(source, summary, methods, evaluations, run, default_methods, comparisons)
 
 
-def _table(comparison: Comparison, results: Runs) -> Table:
-    """Make the table of a comparison; intervals are over seeds."""
+def _result(comparison: Comparison, results: Runs) -> Result:
+    """Make the table and the figure of a comparison; intervals are over seeds."""
     runs = _with_optimum(comparison, results)
     rows = [_row(comparison, method.name, runs) for method in comparison.methods]
-    return Table(comparison.name, comparison.title, COLUMNS, rows)
+    by_label = {method.label: runs[method.name] for method in comparison.methods}
+    curves = Curves(comparison.title, by_label, runs.get(UNIFORM))
+    return Result(
+        Table(comparison.name, comparison.title, COLUMNS, rows),
+        curves.table(f"{comparison.name}-curves"),
+        curves.draw,
+        {method.label: digest(method.strategy) for method in comparison.methods},
+    )
 
 
 def _with_optimum(comparison: Comparison, results: Runs) -> Runs:
@@ -246,12 +283,6 @@ def _with_optimum(comparison: Comparison, results: Runs) -> Runs:
     return {name: tuple(replace(run, optimum=optimum(run)) for run in runs) for name, runs in results.items()}
 
 
-def _regret_ratios(runs: Sequence[Measured], uniform: Sequence[Measured]) -> list[float]:
-    """Divide the regret of each run by that of the uniform policy with the same seed."""
-    pairs = zip(runs, uniform, strict=True)
-    return [float(run.regret[-1] / other.regret[len(run) - 1]) for run, other in pairs]
-
-
 def _row(comparison: Comparison, name: str, results: Runs) -> tuple[Cell, ...]:
     runs = results[name]
     method = next(method for method in comparison.methods if method.name == name)
@@ -259,12 +290,12 @@ def _row(comparison: Comparison, name: str, results: Runs) -> tuple[Cell, ...]:
     return (
         method.label,
         len(runs[0]),
-        "–" if uniform is None else Interval.of(_regret_ratios(runs, uniform)),
+        "–" if uniform is None else Interval.of([ratio[-1] for ratio in regret_ratios(runs, uniform)]),
         Interval.of([run.regret[-1] / len(run) for run in runs]),
-        Interval.of([run.optimum - float(np.nanmax(run.values)) for run in runs]),
+        Interval.of([run.simple_regret[-1] for run in runs]),
         Interval.of([run.batch_count for run in runs]),
-        Interval.of([int(np.bincount(run.batches).max()) for run in runs]),
-        Interval.of([int(run.dictionary_sizes[-1]) for run in runs]),
+        Interval.of([int(run.batch_sizes.max()) for run in runs]),
+        Interval.of([int(run.model_orders[-1]) for run in runs]),
         Interval.of([float(run.strategy_seconds.sum()) for run in runs]),
         Interval.of([run.total_seconds for run in runs]),
         comparison.published.get(name, "–"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Indices
-from bbkb.orchestrator.campaign.events import Event
+from bbkb.orchestrator.campaign.events import Event, ModelRefreshed
 from bbkb.orchestrator.history.fold import History, fold
 from bbkb.orchestrator.history.rows import TrialRow
 from benchmarks.tables import Floats
@@ -25,7 +25,9 @@ class Measured:
     strategy_seconds: Floats
     evaluation_seconds: Floats  # the durations of the evaluations, recorded or simulated
     batches: Indices  # the index of each pull's batch
-    dictionary_sizes: Indices  # the number of inducing points after each pull was learned, or 0
+    # the model's order M_t after each pull was learned, or 0: inducing points, or stored pairs with
+    # their repeats
+    model_orders: Indices
     warm_start_batches: int  # the number of batches before the strategy's own first one
 
     def __len__(self) -> int:
@@ -35,6 +37,18 @@ class Measured:
     def regret(self) -> Floats:
         """R_t = Σ_{s ≤ t} (f* − f(x_s)), (T,)."""
         return np.cumsum(self.optimum - self.values)
+
+    @property
+    def simple_regret(self) -> Floats:
+        """f* − the largest value so far, (T,)."""
+        best: Floats = self.optimum - np.fmax.accumulate(self.values)
+        return best
+
+    @property
+    def batch_sizes(self) -> Indices:
+        """The size of each pull's batch (T,)."""
+        sizes: Indices = np.bincount(self.batches)[self.batches]
+        return sizes
 
     @property
     def batch_count(self) -> int:
@@ -57,7 +71,7 @@ def measure(events: Iterable[Event]) -> Measured:
         raise ValueError("the log must have a trial; the campaign has not chosen any arm")
     sign = 1.0 if history.is_maximized else -1.0
     optimum = history.created.optimum
-    seconds, dictionary_sizes = _cost_per_trial(history)
+    seconds, model_orders = _cost_per_trial(history)
     batches = np.array([row.batch for row in trials], np.intp)  # with gaps: an `ask` may choose nothing
     return Measured(
         values=sign * np.array([_value(row) for row in trials]),
@@ -65,7 +79,7 @@ def measure(events: Iterable[Event]) -> Measured:
         strategy_seconds=seconds,
         evaluation_seconds=np.array([row.seconds or 0.0 for row in trials]),
         batches=np.unique(batches, return_inverse=True)[1].astype(np.intp),
-        dictionary_sizes=dictionary_sizes,
+        model_orders=model_orders,
         warm_start_batches=sum(bool(batch.picks) and batch.reason == WARM_START for batch in history.batches),
     )
 
@@ -76,15 +90,29 @@ def _value(row: TrialRow) -> float:
 
 
 def _cost_per_trial(history: History) -> tuple[Floats, Indices]:
-    """Compute the seconds of the strategy and the sizes of the dictionary, (T,) each."""
+    """Compute the seconds of the strategy and the orders of the model, (T,) each."""
     seconds = np.zeros(len(history.trials))
-    sizes = np.zeros(len(history.trials), np.intp)
+    orders = np.zeros(len(history.trials), np.intp)
+    learned = stored = 0
     for batch in history.batches:
         for pick in batch.picks:
             seconds[pick.trial] += batch.seconds / len(batch.picks)
     for refresh in history.refreshes:
         trials = list(refresh.trials)
-        sizes[trials] = refresh.dictionary_size
+        learned += len(trials)
+        stored += len(refresh.record.get("stored", ()))
+        orders[trials] = _order(refresh, learned, stored)
         paying = trials or [0]  # the first pull waits until existing data are learned
         seconds[paying] += refresh.seconds / len(paying)
-    return seconds, sizes
+    return seconds, orders
+
+
+def _order(refresh: ModelRefreshed, learned: int, stored: int) -> int:
+    """Return the order of the model after `refresh`: of a compressed bandit the number of stored
+    pairs, of a sparse posterior the number of inducing points, of an exact one the number of
+    pulls."""
+    if "stored" in refresh.record:
+        return stored
+    if "dictionary" in refresh.record:
+        return refresh.dictionary_size
+    return learned if refresh.dictionary_size else 0

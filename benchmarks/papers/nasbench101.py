@@ -6,6 +6,8 @@ BBKB with regularized evolution, with and without initial evaluations.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -13,15 +15,18 @@ import numpy as np
 
 from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.tabular import ROW
-from benchmarks.papers.calandriello_2020 import LABELS, method, with_uniform
-from benchmarks.papers.campaigns import Comparison, Experiment, Method, Plain, Request, Tree, compare
+from benchmarks.papers.calandriello_2020 import method, with_uniform
+from benchmarks.papers.campaigns import Comparison, Method, Plain, Request, experiment
 from benchmarks.papers.nasbench101_cells import Cells
 
-METHODS = ("bbkb", "bbkb_local", "bkb", "regularized_evolution", "default", "uniform")
+METHODS = (
+    *("bbkb", "bbkb_theory", "bbkb_local", "bbkb_local_theory", "bkb", "bkb_practical"),
+    *("regularized_evolution", "default", "uniform"),
+)
 WITHOUT_START = 100.0  # the bandwidths of appendix D.2
 WITH_START = 125.0
 INITIAL_SHARE = 2000 / 12416
-STARTED = ("bbkb", "bbkb_local", "bkb")  # methods that can start from given evaluations
+STARTED = METHODS[:6]  # methods that can start from given evaluations
 
 CellSet = Literal["all", "recorded"]
 CELLS: tuple[CellSet, ...] = ("all", "recorded")
@@ -54,12 +59,8 @@ def _comparison(cells: CellSet, name: str, methods: Sequence[Method]) -> Compari
 
 def _start_from(name: str, cells: CellSet, request: Request) -> Method:
     """Make the method that starts with the initial evaluations of its seed."""
-
-    def strategy(seed: int) -> Tree:
-        start = {"name": "data", "path": str(initial_evaluations(cells, seed, request))}
-        return method(name, WITH_START, request.evaluations, warm_start=start).strategy_of(seed)
-
-    return Method(name, LABELS[name], strategy)
+    known = partial(initial_evaluations, cells, request=request)
+    return replace(method(name, WITH_START, request.evaluations), known=known)
 
 
 def initial_evaluations(cells: CellSet, seed: int, request: Request) -> Path:
@@ -88,11 +89,11 @@ def initial_evaluations(cells: CellSet, seed: int, request: Request) -> Path:
 def _ignore_report(value: object, step: int | None = None, **metrics: float) -> None: ...
 
 
-NASBENCH101 = Experiment(
+NASBENCH101 = experiment(
     "BBKB, section 5 and appendix D.2, figures 3, 4 and 7",
     "time, batches and regret on NAS-Bench-101's cells, with and without initial evaluations",
     METHODS,
     12_000,
-    compare(comparisons),
+    comparisons,
     ("bbkb", "bbkb_local", "regularized_evolution", "uniform"),
 )

@@ -16,7 +16,7 @@ from functools import partial
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Range, Space
 from bbkb.objectives.problems.synthetic import Formula
-from benchmarks.papers.campaigns import Comparison, Experiment, Method, Plain, Request, Tree, compare, default_method
+from benchmarks.papers.campaigns import Comparison, Method, Plain, Request, Tree, default_method, experiment
 
 LABELS: Mapping[str, str] = {
     "gp_threds": "GP-ThreDS",
@@ -174,7 +174,7 @@ def cnn(request: Request) -> list[Comparison]:
 
     def made(name: str) -> Method:
         own = _method(name, model, width, threds, request.evaluations)
-        return replace(own, strategy={**own.strategy_of(0), **whole}) if name == "igp_ucb" else own
+        return replace(own, strategy={**own.strategy, **whole}) if name == "igp_ucb" else own
 
     return [
         Comparison(
@@ -193,21 +193,21 @@ def cnn(request: Request) -> list[Comparison]:
 
 
 _SOURCE = "GP-ThreDS, section 5 and appendix D.1, figures 4 to 6"
-THREDS_BRANIN = Experiment(
-    _SOURCE, "average regret and time on Branin", METHODS, HORIZON, compare(partial(synthetic, "branin", BRANIN))
+THREDS_BRANIN = experiment(
+    _SOURCE, "average regret and time on Branin", METHODS, HORIZON, partial(synthetic, "branin", BRANIN)
 )
-THREDS_ROSENBROCK = Experiment(
+THREDS_ROSENBROCK = experiment(
     _SOURCE,
     "average regret and time on Rosenbrock",
     METHODS,
     HORIZON,
-    compare(partial(synthetic, "rosenbrock", ROSENBROCK)),
+    partial(synthetic, "rosenbrock", ROSENBROCK),
 )
-CNN = Experiment(
+CNN = experiment(
     "GP-ThreDS, appendix D.3, figure 7",
     "a convolutional network on MNIST, trained for each evaluation",
     METHODS,
     200,
-    compare(cnn),
+    cnn,
     METHODS[:1],
 )

@@ -14,7 +14,9 @@ deviations on the Bayesian scale, √λ times BKB's.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,8 +25,11 @@ from bbkb.orchestrator.bandit.exact.exact import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.strategies.bkb import BKB
 from bbkb.orchestrator.bandit.strategy import Observation
-from benchmarks.papers.campaigns import Experiment, Request
+from benchmarks.papers.campaigns import Experiment, Request, Result
 from benchmarks.tables import Cell, Floats, Interval, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SIZES = (6, 63, 215)  # numbers of evaluations t in the paper's panels
 ARMS = np.linspace(0.0, 1.0, 1001)[:, None]
@@ -95,8 +100,8 @@ def draw_function(rng: np.random.Generator) -> Floats:
     return values
 
 
-def run(request: Request) -> list[Table]:
-    """Compute the numbers of figure 1 over all seeds."""
+def run(request: Request) -> list[Result]:
+    """Compute the numbers of figure 1 over all seeds; the figure has the first seed."""
     sizes = [*(size for size in SIZES if size < request.evaluations), request.evaluations]
     simulations = [simulate(seed, sizes) for seed in range(request.seeds)]
     by_size = list(zip(*simulations, strict=True))
@@ -106,7 +111,29 @@ def run(request: Request) -> list[Table]:
         *("least, all x", "largest, all x", "f within ±3σ", "exact's"),
     )
     title = "Variance over the exact variance: mean over x ≥ 0.6; extremes over x and seeds"
-    return [Table("variance-starvation", title, columns, rows)]
+    bands = [
+        (label, snapshot.evaluations, float(x), float(mean), float(3.0 * math.sqrt(REGULARIZATION * variance)))
+        for snapshot in simulations[0]
+        for name, label in LABELS.items()
+        for x, mean, variance in zip(ARMS[:, 0], *vars(snapshot.beliefs[name]).values(), strict=True)
+    ]
+    curves = Table("variance-starvation-curves", title, ("method", "t", "x", "mean", "3 deviations"), bands)
+    return [Result(Table("variance-starvation", title, columns, rows), curves, partial(_draw, simulations[0]))]
+
+
+def _draw(snapshots: Sequence[Snapshot], figure: "Figure") -> None:
+    """Draw f and μ ± 3σ of BKB and of the subset of regressors over the exact belief (figure 1)."""
+    for panel, snapshot in zip(figure.subplots(1, len(snapshots), sharey=True).ravel(), snapshots, strict=True):
+        panel.plot(ARMS[:, 0], snapshot.function, "k:", linewidth=1, label="f")
+        for name, color in zip(LABELS, ("0.6", "C0", "C3"), strict=True):
+            belief = snapshot.beliefs[name]
+            band = 3.0 * np.sqrt(REGULARIZATION * belief.variance)
+            if name == "exact":
+                panel.fill_between(ARMS[:, 0], belief.mean - band, belief.mean + band, color=color, alpha=0.3)
+            panel.plot(ARMS[:, 0], belief.mean + band, color=color, linewidth=1, label=LABELS[name])
+            panel.plot(ARMS[:, 0], belief.mean - band, color=color, linewidth=1)
+        panel.set_title(f"t = {snapshot.evaluations}", fontsize=10)
+    figure.axes[0].legend(fontsize=8)
 
 
 def _row(name: str, snapshots: Sequence[Snapshot]) -> tuple[Cell, ...]:

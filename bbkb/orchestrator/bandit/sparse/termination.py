@@ -18,7 +18,7 @@ from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 # the number of power iterations that estimate a spectral radius; any number gives an upper bound
 POWER_STEPS = 8
 AnyBatch = BatchPosterior | ConditionedPosterior
-Termination = Literal["global", "global_then_local", "product"]
+Termination = Literal["global", "global_then_local", "product", "ratio"]
 
 
 class Drift:
@@ -64,6 +64,39 @@ class ProductDrift(Drift):
     def append(self, arm: int, variance: float) -> None:
         """See `Drift`."""
         self.bound *= 1.0 + variance
+
+
+class RatioDrift(Drift):
+    """max_x σ̃²_fb(x)/σ̃²_t(x) > C̃ over all arms, computed after every pull (BBKB, section 4).
+
+    No rule on the approximate variances has longer batches. It does not bound the exact ratio,
+    which Theorem 2 needs. While Lemma 1's bound is at most C̃, the ratio is, too, and is not
+    computed.
+    """
+
+    def __init__(self, batch: AnyBatch, ratio_threshold: float) -> None:
+        super().__init__(ratio_threshold)
+        self._global = GlobalDrift(batch, ratio_threshold)
+        self._posterior = batch.posterior
+        self._all_arms: BatchPosterior | None = None  # None until Lemma 1's bound exceeds C̃
+        self._pulls: list[int] = []
+
+    def append(self, arm: int, variance: float) -> None:
+        """See `Drift`."""
+        self._global.append(arm, variance)
+        self._pulls.append(arm)
+        if self._global.bound <= self._threshold:
+            self.bound = self._global.bound
+            return
+        if self._all_arms is None:
+            self._all_arms = BatchPosterior(self._posterior)
+            self._all_arms.enter(np.arange(len(self._posterior.model.arms)))
+            for earlier in self._pulls[:-1]:
+                self._all_arms.append(earlier)
+        self._all_arms.append(arm)
+        start = self._all_arms.start_variance
+        rounding = 1e-12 * max(1.0, float(start.max()))  # the ratio of two variances of 0 is 1
+        self.bound = float(((start + rounding) / (self._all_arms.variance + rounding)).max())
 
 
 @dataclass(frozen=True)

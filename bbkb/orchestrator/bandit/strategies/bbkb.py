@@ -42,6 +42,7 @@ from bbkb.orchestrator.bandit.sparse.termination import (
     LocalDrift,
     NoDrift,
     ProductDrift,
+    RatioDrift,
     Termination,
 )
 from bbkb.orchestrator.bandit.sparse.verification import OpenArms
@@ -77,7 +78,10 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
     ] = "practical"
     termination: Annotated[
         Termination,
-        Doc("When a batch ends: `global`, as published; `global_then_local`, longer batches; or GP-BUCB's `product`."),
+        Doc(
+            "When a batch ends: `global`, as published; `global_then_local`, longer batches; `ratio`, the longest ones, "
+            "at the cost of all variances after each pick; or GP-BUCB's `product`."
+        ),
     ] = "global"
     local_covariance: Annotated[
         LocalCovariance,
@@ -247,4 +251,6 @@ def _drift(strategy: BBKB, batch: AnyBatch) -> Drift:
         return ProductDrift(strategy.ratio_threshold)
     if strategy.termination == "global_then_local":
         return LocalDrift(batch, strategy.ratio_threshold, strategy.local_covariance)
+    if strategy.termination == "ratio":
+        return RatioDrift(batch, strategy.ratio_threshold)
     return GlobalDrift(batch, strategy.ratio_threshold)

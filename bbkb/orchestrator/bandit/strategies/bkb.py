@@ -8,12 +8,15 @@ batches of one arm and a different width.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
+from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.exact.improvement import log_improvement
+from bbkb.orchestrator.bandit.model.outputs import score_pulls
 from bbkb.orchestrator.bandit.options import Width
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.state import SparseState
@@ -23,6 +26,7 @@ from bbkb.orchestrator.bandit.start.beginning import begin_state
 from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption, begin_sparse
 from bbkb.orchestrator.bandit.strategy import Decision, Observation
 
+Acquisition = Literal["ucb", "ei", "mpi"]
 ACCURACY = 0.5  # ε: a dictionary keeps all variances within (1 ± ε) of the exact ones
 
 
@@ -33,10 +37,18 @@ class BKB(SparseStrategy[SparseState]):
 
     Each pull is the argmax of μ̃ + β̃ σ̃ with the width of Theorem 2. `is_sequential`: no arm is
     chosen while a reward is missing, so a second worker would be idle.
+
+    `acquisition`: with `ei` and `mpi`, which have no regret bound, each pull has the largest
+    expected improvement over the largest mean reward or over the largest posterior mean, as in the
+    comparison of Bedi, Sadler et al. (section 4).
     """
 
     warm_start: WarmStartOption = ONE_PULL
     width: Width = None
+    acquisition: Annotated[
+        Acquisition,
+        Doc("`ucb`: the largest upper bound; `ei`, `mpi`: the expected improvement over the best reward or mean."),
+    ] = "ucb"
     is_sequential: ClassVar[Literal[True]] = True
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> SparseState:
@@ -48,9 +60,24 @@ class BKB(SparseStrategy[SparseState]):
         width = self.width_at(state)
 
         def best(blocked: Indices) -> int:
-            return Picking.begin(state, width, blocked).queue(blocked).top()
+            if self.acquisition == "ucb":
+                return Picking.begin(state, width, blocked).queue(blocked).top()
+            scores = self._improvement(state, blocked)
+            scores[blocked] = -np.inf
+            return int(np.argmax(scores))
 
         return next_pull(state, pending, limit, self.verify, best, width)
+
+    def _improvement(self, state: SparseState, blocked: Indices) -> Floats:
+        """Return the logarithm of the expected improvement of every arm (A,), on the Bayesian
+        scale."""
+        mean = state.posterior.mean
+        deviation = np.sqrt(state.model.regularization * state.posterior.variance)
+        if self.acquisition == "mpi":
+            return log_improvement(mean, deviation, float(np.delete(mean, blocked).max()))
+        pulls = score_pulls(state.pulls, state.model.outputs)
+        rewards = pulls.reward_sums[pulls.arms] / pulls.counts[pulls.arms]
+        return log_improvement(mean, deviation, float(rewards.max(initial=mean.min())))
 
     def width_at(self, state: SparseState) -> float:
         """Return β̃ at `state` (Theorem 2): 2ξ √(a log(κ²t) Σσ̃² + log 1/δ) + (1 + 1/√(1 − ε)) √λ

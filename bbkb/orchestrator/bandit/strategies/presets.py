@@ -93,11 +93,21 @@ _THEOREMS: Mapping[str | None, Sequence[_Condition]] = {
         _is("mode", "batch", "Algorithm 1 learns a batch as a whole"),
         _is("wait", Waiting.DRIFT_BUDGET, "the batch ends by its rule"),
         _is("width", "theory", "β̃ of Theorem 2"),
+        _Condition(
+            "termination",
+            "global, global_then_local or product, which are proven",
+            "global",
+            lambda value: value != "ratio",
+        ),
         _Condition("regularization", ">= 1, as λ in Theorem 2", 1.0, lambda value: value >= 1),
         _is("local_covariance", "embedded", "because Lemma 3 as printed fails for sparse dictionaries"),
         _Condition("coverage", "0: every pick has the largest bound", 0.0, lambda value: value == 0.0),
     ),
-    "bkb": (*_ALGORITHM, _Condition("width", "left out: β̃ of Theorem 2", None, lambda value: value is None)),
+    "bkb": (
+        *_ALGORITHM,
+        _Condition("width", "left out: β̃ of Theorem 2", None, lambda value: value is None),
+        _is("acquisition", "ucb", "the acquisition of Theorem 2"),
+    ),
 }
 
 

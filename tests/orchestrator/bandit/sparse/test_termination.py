@@ -22,6 +22,7 @@ from bbkb.orchestrator.bandit.sparse.termination import (
     GlobalDrift,
     LocalDrift,
     ProductDrift,
+    RatioDrift,
     _spectral_radius,
 )
 from tests.orchestrator.bandit.conftest import Problem, batch_with_all_arms
@@ -51,6 +52,7 @@ def bounds_after_each_pull(problem: Problem, threshold: float = 1.0) -> Iterator
         "global": GlobalDrift(updated, threshold),
         "product": ProductDrift(threshold),
         "local": EagerDrift(updated, threshold, "embedded"),
+        "ratio": RatioDrift(updated, threshold),
     }
     is_measurable = updated.start_variance > 1e-6  # below that a ratio is one of rounding errors
     for arm in problem.batch:
@@ -69,6 +71,7 @@ def test_rules_bound_the_drift_and_the_local_one_is_below_the_global_one(
 ) -> None:
     for bound, ratios in bounds_after_each_pull(make_problem(seed)):
         assert ratios.max(initial=1.0) <= bound["local"] * (1 + 1e-6)  # Lemma 3 as corrected
+        assert bound["ratio"] == pytest.approx(ratios.max(initial=1.0), rel=1e-5)  # the ratio itself, with C̃ = 1
         assert bound["local"] <= bound["global"] * (1 + 1e-9)
         assert bound["global"] <= bound["product"] * (1 + 1e-9)  # so the product rule's batch is never longer
 
