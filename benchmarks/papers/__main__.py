@@ -1,5 +1,6 @@
 """`python -m benchmarks.papers EXPERIMENT`: run an experiment of a paper; `list` lists them all."""
 
+import csv
 import importlib.util
 import json
 from collections.abc import Callable, Mapping
@@ -15,12 +16,13 @@ from bbkb.orchestrator.errors import UserError
 from benchmarks.command import Data, parts
 from benchmarks.command import run as run_command
 from benchmarks.papers import calandriello_2020, compressed, nasbench101, threds, variance_starvation
-from benchmarks.papers.campaigns import Experiment, Request
+from benchmarks.papers.campaigns import DEFAULT_LABEL, Experiment, Request, default_method, digest
 from benchmarks.tables import write, write_csv
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+MEASURED = Path(__file__).parents[2] / "docs" / "measurements" / "papers"  # the published tables
 PICTURES = (".png", ".svg", ".pdf")  # the kinds of figures
 _WIDTH = 220  # of the output: rows of a table are not wrapped, also in a narrow terminal
 
@@ -93,6 +95,21 @@ def main(
             named = picture if len(results) == 1 else picture.with_stem(f"{picture.stem}-{result.table.name}")
             draw(result.draw, named)
             console.print(Text(f"figure: {named}"), soft_wrap=True)
+
+
+def stale_defaults(folder: Path) -> list[str]:
+    """Return the CSV files in `folder` with a row of BBKB's defaults that was measured with other
+    settings than today's, or whose settings are unknown."""
+    today = digest(default_method(workers=1).strategy)
+    stale = []
+    for file in sorted(folder.glob("*.csv")):
+        settings = file.with_suffix(".settings.json")
+        measured = json.loads(settings.read_text(encoding="utf-8")) if settings.is_file() else {}
+        with file.open(encoding="utf-8") as lines:
+            labels = {row[0] for row in csv.reader(lines) if row and row[0].startswith(DEFAULT_LABEL)}
+        if any(measured.get(label) != today for label in labels):
+            stale.append(file.name)
+    return stale
 
 
 def check_picture(path: Path) -> None:

@@ -95,9 +95,9 @@ class Method:
     name: str  # in the command line and in folders
     label: str  # in tables
     strategy: Tree  # the campaign file's section
-    known: Callable[[int], Path] | None = None  # returns the table of a seed's known results
     evaluations: int | None = None  # ends a slow run early, with the settings of the whole horizon
     workers: int | None = None  # instead of the problem's
+    known: Callable[[int], Path] | None = None  # returns the table of a seed's known results
 
 
 DEFAULT_LABEL = "BBKB, default"

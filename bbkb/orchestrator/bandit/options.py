@@ -49,8 +49,8 @@ FailureProbability = Annotated[float, Gt(0), Lt(1), Doc("δ, the failure probabi
 Oversampling = Annotated[
     Annotated[float, Ge(1)] | Literal["theory"],
     Doc(
-        "q̄, the oversampling of the dictionary, ≥ 1, 2 in the experiments; `theory`: 72 C̃ log(4t/δ) after t pulls, as in"
-        " Theorem 2 (C̃ = 1 for `bkb`)."
+        "q̄, the oversampling of the dictionary, ≥ 1, 2 in the experiments; `theory`: 72 C̃ log(4t/δ) after t pulls, "
+        "as in Theorem 2 (C̃ = 1 for `bkb`)."
     ),
 ]
 DriftThreshold = Annotated[

@@ -74,7 +74,13 @@ def test_page_has_the_settings_that_the_theory_preset_changes_or_checks() -> Non
 
 
 def _file(folder: Path, *options: str) -> Path:
-    lines = ["name: x", "objective: {name: branin}", "candidates: {size: 64}", "budget: {evaluations: 100}", "strategy:"]
+    lines = [
+        "name: x",
+        "objective: {name: branin}",
+        "candidates: {size: 64}",
+        "budget: {evaluations: 100}",
+        "strategy:",
+    ]
     path = folder / "x.yaml"
     path.write_text("\n".join([*lines, "  preset: theory", *(f"  {option}" for option in options)]) + "\n")
     return path
@@ -148,9 +154,7 @@ def test_kernels_warm_starts_widths_and_rules_have_public_names() -> None:
     width: Schedule = "practical"
     rule: Termination = "global_then_local"
     start = UncertaintyStart(workers=4)
-    made = bbkb.strategies.BBKB.paper(
-        kernel=RBF(lengthscale=0.3), warm_start=start, width=width, termination=rule
-    )
+    made = bbkb.strategies.BBKB.paper(kernel=RBF(lengthscale=0.3), warm_start=start, width=width, termination=rule)
     written = {
         "preset": "paper",
         "kernel": {"name": "rbf", "lengthscale": 0.3},
@@ -159,7 +163,9 @@ def test_kernels_warm_starts_widths_and_rules_have_public_names() -> None:
         "termination": "global_then_local",
     }
     assert made == build_strategy({"name": "bbkb", **written})
-    optimizer = bbkb.Optimizer({"x": bbkb.Range(0.0, 1.0)}, "minimize", strategy=bbkb.strategies.BKB.paper(warm_start=RandomStart(3)))
+    optimizer = bbkb.Optimizer(
+        {"x": bbkb.Range(0.0, 1.0)}, "minimize", strategy=bbkb.strategies.BKB.paper(warm_start=RandomStart(3))
+    )
     for _ in range(4):
         (trial,) = optimizer.ask()
         optimizer.tell(trial, 1.0)

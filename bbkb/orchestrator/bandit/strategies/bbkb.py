@@ -79,8 +79,8 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
     termination: Annotated[
         Termination,
         Doc(
-            "When a batch ends: `global`, as published; `global_then_local`, longer batches; `ratio`, the longest ones, "
-            "at the cost of all variances after each pick; or GP-BUCB's `product`."
+            "When a batch ends: `global`, as published; `global_then_local`, longer batches; `ratio`, the longest "
+            "ones, at the cost of all variances after each pick; or GP-BUCB's `product`."
         ),
     ] = "global"
     local_covariance: Annotated[
