@@ -277,7 +277,7 @@ def test_pulls_concentrate_on_a_hill(search: Search) -> None:
     axis = np.linspace(0, 1, 25)
     arms = np.array([(x, y) for x in axis for y in axis])
     values = np.exp(-8 * ((arms - (0.3, 0.7)) ** 2).sum(axis=1))
-    strategy = GPThreDS(norm_bound=1.0, low=0.5, high=1.2, max_local_pulls=20, search=search)
+    strategy = GPThreDS(norm_bound=1.0, noise_scale=0.01, low=0.5, high=1.2, max_local_pulls=20, search=search)
     pulled = [arm for _, arm, _ in play(strategy, arms, values, 300, noise=0.1)]
     regrets = 1.0 - values[pulled]
     assert regrets[-60:].mean() < 0.5 * (1.0 - values).mean()
@@ -336,5 +336,5 @@ def test_posterior_is_that_of_all_pulls() -> None:
     believed = strategy.posterior(state)
     np.testing.assert_allclose(believed.mean, mean, atol=1e-8)
     np.testing.assert_allclose(believed.variance * 0.01, deviation**2, atol=1e-8)
-    width = rkhs_width(0.5, 0.01, math.log(40), 1e-3)
+    width = rkhs_width(0.5, 0.1, math.log(40), 1e-3)
     np.testing.assert_allclose(believed.ucb, mean + width * deviation, atol=1e-5)
