@@ -16,6 +16,20 @@ Indices = NDArray[np.intp]
 Flags = NDArray[np.bool_]
 
 
+# scores that differ by less than 4 units in the last place count as equal: sums of the same numbers in another order
+# differ by that much, such as those of mirrored points of a grid
+ROUNDING = 4.0 * float(np.finfo(np.float64).eps)
+
+
+def first_largest(scores: Floats) -> int:
+    """Return the lowest position of the largest of `scores` (n,), of which one may be −∞ but none
+    NaN. Scores that differ by less than `ROUNDING` count as equal."""
+    best = float(scores.max())
+    if not np.isfinite(best):
+        return int(scores.argmax())
+    return int((scores >= best - ROUNDING * max(1.0, abs(best))).argmax())
+
+
 def read_only(values: ArrayLike, dtype: type[D]) -> NDArray[D]:
     """Return `values` as an immutable C-contiguous array of `dtype`, copied if necessary."""
     if isinstance(values, np.ndarray) and values.dtype == dtype and values.flags.c_contiguous and _is_fixed(values):

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest, read_only
 from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.observations import arms_and_rewards
@@ -105,7 +105,7 @@ class ExactState(SparseState):
         index."""
         masked = scores.copy()
         masked[blocked] = -np.inf
-        return int(np.argmax(masked))
+        return first_largest(masked)
 
     def pick(self, arm: int, width: float, reason: str = "") -> Pick:
         """Return the pick of `arm` with its moments; `width`: a factor on σ of the 1/λ scale."""

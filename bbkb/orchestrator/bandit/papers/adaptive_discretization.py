@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
 from bbkb.orchestrator.bandit.checks import require, sequential_refusal
 from bbkb.orchestrator.bandit.exact.state import ExactState
 from bbkb.orchestrator.bandit.kernels import RBF, Matern32, Matern52
@@ -145,7 +145,7 @@ class AdaptiveDiscretization(RkhsOptions):
         wait = sequential_refusal(state, pending, limit)
         if wait:
             return wait
-        arm = state.cells[int(np.argmax(self.indices(state)))].arm
+        arm = state.cells[first_largest(self.indices(state))].arm
         belief = state.belief
         pick = Pick(arm, float(belief.mean[arm]), self.width(state), float(belief.variance[arm]))
         return Choose((pick,), "one pull at a time")
@@ -244,7 +244,7 @@ class AdaptiveDiscretization(RkhsOptions):
         while state.cells:
             may = self.splittable(state)
             indices = self.indices(state)
-            best = int(np.argmax(indices))
+            best = first_largest(indices)
             if not may[best]:
                 return state
             ties = may & (indices == indices[best])

@@ -35,7 +35,7 @@ from annotated_types import Ge, Gt
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.arrays import Floats, read_only
+from bbkb.orchestrator.bandit.arrays import Floats, first_largest, read_only
 from bbkb.orchestrator.bandit.checks import require, sequential_refusal
 from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior
 from bbkb.orchestrator.bandit.exact.state import ExactState
@@ -243,7 +243,7 @@ class Compressed(ABC):
         def winner(skipped: int) -> int:
             scores = self.scores(state, state.step + skipped)
             scores[is_blocked] = -np.inf
-            return int(state.available[np.argmax(scores)])
+            return int(state.available[first_largest(scores)])
 
         if self.evaluate_uninformative:
             return winner(0), 0

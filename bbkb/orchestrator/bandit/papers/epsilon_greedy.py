@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
 from bbkb.orchestrator.bandit.checks import refusal
 from bbkb.orchestrator.bandit.exact.state import ExactState
 from bbkb.orchestrator.bandit.exact.strategy import ExactStrategy
@@ -68,7 +68,7 @@ class EpsilonGreedy(PendingOptions, ExactStrategy[EpsilonGreedyState]):
             return int(rng.choice(available))
         not_pending = np.setdiff1d(available, np.array(pending, np.intp)) if self.batch_size is None else available
         greedy = not_pending if len(not_pending) else available
-        return int(greedy[np.argmax(state.belief.mean[greedy])])  # ties: lowest index
+        return int(greedy[first_largest(state.belief.mean[greedy])])
 
     def width_at(self, state: EpsilonGreedyState) -> float:
         """Return NaN: there are no upper bounds."""

@@ -23,7 +23,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.arrays import Floats, read_only
+from bbkb.orchestrator.bandit.arrays import Floats, first_largest, read_only
 from bbkb.orchestrator.bandit.checks import require, sequential_refusal
 from bbkb.orchestrator.bandit.confidence import information_growth, rkhs_width
 from bbkb.orchestrator.bandit.exact.exact import exact_posterior
@@ -119,7 +119,7 @@ class GPThreDS(RkhsOptions):
         mean, variance = self._belief(state)
         confidence = self.delta if self.search == "direct" else self.delta / (4.0 * self.horizon)
         width = self._width(visit, confidence) * math.sqrt(self.regularization)
-        position = int(np.argmax(mean + width * np.sqrt(variance)))  # ties: lowest index
+        position = first_largest(mean + width * np.sqrt(variance))
         if not visit.pulls.total:  # x_1, which initializes the test
             position = int(np.searchsorted(visit.grid, state.first_arm(self.first)))
         pick = Pick(int(visit.grid[position]), float(mean[position]), width, float(variance[position]))
@@ -176,7 +176,7 @@ class GPThreDS(RkhsOptions):
         deviation = np.sqrt(self.regularization * variance)
         below, above, last = self._confidences(state)
         lower = mean - self._width(visit, above) * deviation
-        best = int(np.argmax(lower))
+        best = first_largest(lower)
         if lower[best] >= state.epoch.threshold:
             return int(visit.grid[best])
         upper = mean + self._width(visit, below) * deviation

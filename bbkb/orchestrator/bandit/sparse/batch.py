@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices
 from bbkb.orchestrator.bandit.sparse.argmax_queue import most_arms
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 
@@ -33,7 +33,8 @@ class BatchPosterior:
     (σ̃²_t) and `rows` (y, (n, r)) are in the same order.
     """
 
-    tie: ClassVar[float] = 0.0  # an arm's values are the same, bit for bit, in any call
+    # an arm's values are the same, bit for bit, in any call; those of equal arms are not
+    tie: ClassVar[float] = ROUNDING
     stale: ClassVar[Indices] = np.empty(0, np.intp)  # no value is ever outdated
 
     def __init__(self, posterior: SparsePosterior) -> None:

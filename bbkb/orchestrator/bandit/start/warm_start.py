@@ -14,7 +14,7 @@ from annotated_types import Ge
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Layout
-from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
+from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices, read_only
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import mean_rewards
 from bbkb.orchestrator.bandit.options import Options
@@ -243,7 +243,7 @@ def begin_sparse(
 class _NoisyCholesky:
     """The exact variances of the evaluated arms after `picks`, by a Cholesky factorization."""
 
-    tie: ClassVar[float] = 0.0
+    tie: ClassVar[float] = ROUNDING
     stale: ClassVar[Indices] = np.empty(0, np.intp)
 
     def __init__(self, model: SparseModel) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
-from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
 from bbkb.orchestrator.bandit.exact.improvement import log_improvement
 from bbkb.orchestrator.bandit.model.outputs import score_pulls
 from bbkb.orchestrator.bandit.options import Width
@@ -64,7 +64,7 @@ class BKB(SparseStrategy[SparseState]):
                 return Picking.begin(state, width, blocked).queue(blocked).top()
             scores = self._improvement(state, blocked)
             scores[blocked] = -np.inf
-            return int(np.argmax(scores))
+            return first_largest(scores)
 
         return next_pull(state, pending, limit, self.verify, best, width)
 
