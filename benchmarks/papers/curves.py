@@ -48,10 +48,12 @@ class Curves:
         """Draw one panel for each quantity. Bands are 95 % intervals over the seeds."""
         from matplotlib import colormaps
 
+        map_of_colors = colormaps["tab10" if len(self.runs) <= 10 else "tab20"]
+        colors = [map_of_colors(index) for index in range(len(self.runs))]
         quantities = self._quantities()
         panels = figure.subplots(2, 3).ravel()
         for panel, (title, curve) in zip(panels, quantities.items(), strict=False):
-            panel.set_prop_cycle(color=colormaps["tab10" if len(self.runs) <= 10 else "tab20"].colors)
+            panel.set_prop_cycle(color=colors)
             for label, runs in self.runs.items():
                 at = steps(min(map(len, runs)))
                 intervals = [Interval.of(column) for column in np.array([one[at - 1] for one in curve(runs)]).T]

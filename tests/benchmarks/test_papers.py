@@ -27,7 +27,7 @@ def data(source: DataSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make a data folder with a few cells of NAS-Bench-101."""
     folder = tmp_path_factory.mktemp("cells")
     rng = np.random.default_rng(0)
-    arrays = {
+    arrays: dict[str, Any] = {
         "adjacency": np.triu(rng.integers(0, 2, (CELLS, 6, 6)), 1),
         "ops": np.where(rng.random((CELLS, 6)) < 0.5, 0, 2),
         "n_vertices": np.full(CELLS, 6),

@@ -20,7 +20,10 @@ def test_dictionaries_stay_within_theorem_1(resampling: Resampling) -> None:
     strategy = replace(SMOOTH, resampling=resampling)
     for state, _ in list(play(strategy, GRID, 40))[1:]:
         dimension = effective_dimension(strategy.kernel, GRID, state.pulls, strategy.regularization)
-        assert len(state.dictionary) <= 9 * 2 * (1 + 1 / strategy.regularization) * strategy.oversampling * dimension
+        assert (
+            len(state.dictionary)
+            <= 9 * 2 * (1 + 1 / strategy.regularization) * strategy.oversampling_after(40) * dimension
+        )
 
 
 @pytest.mark.parametrize("resampling", ["pulls", "arms"])
