@@ -148,7 +148,7 @@ def _literal_secrets(url: str) -> list[str]:
     return [secret for secret in secrets if secret and not _REFERENCE.fullmatch(secret)]
 
 
-def in_environment(text: str, environment: Mapping[str, str]) -> str:
+def in_environment(text: str, environment: Mapping[str, str] = os.environ) -> str:
     """Return `text` with every `${VAR}` replaced. Raises UnsetVariableError."""
 
     def value(match: re.Match[str]) -> str:

@@ -69,3 +69,9 @@ def place_of(error: BaseException) -> str:
 def trace_of(error: BaseException) -> str:
     """Return the traceback of an error in Python's format."""
     return "".join(traceback.format_exception(error)).rstrip()
+
+
+def reason_of(error: Exception) -> str:
+    """Return the reason that a run cannot be read, as one line of a list."""
+    text = str(error) or "no message"
+    return text if isinstance(error, BbkbError) else f"it is damaged, {type(error).__name__}: {text}"

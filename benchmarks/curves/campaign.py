@@ -28,8 +28,8 @@ from bbkb.orchestrator.session.rules import rules_of
 from bbkb.orchestrator.session.training import with_training
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.store.event_store import EventStore
 from bbkb.orchestrator.store.lease import take
+from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import InProcessExecutor
 from bbkb.workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
@@ -247,7 +247,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     parts = build(settings)
     settings = with_training(settings, parts.objective)
     run = create_run(settings, parts)
-    store = EventStore(run.store_url)
+    store = EventStore(run.place)
     try:
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         created, later_events = run.stream(store)

@@ -17,18 +17,17 @@ from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.errors import BbkbError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.store import snapshots
-from bbkb.orchestrator.store.event_store import EventStore
-from bbkb.orchestrator.store.rows import encode
 from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.store import EventStore, rows_of
 from bbkb.orchestrator.store.verify import verify
 from tests.fuzz.examples import check_examples, check_reason, few_or_many, scalars, values
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 COLUMNS = {
-    "bbkb_events": ["position", "epoch", "kind", "body", "checksum", "version"],
-    "bbkb_campaigns": ["epoch", "holder", "since", "length", "head"],
+    "bbkb_events": ["position", "epoch", "kind", "body", "checksum"],
+    "bbkb_campaigns": ["epoch", "holder", "since", "length", "head", "identity", "stop", "settings", "beats"],
     "bbkb_snapshots": ["position", "head", "version", "body"],
-    "bbkb_holders": ["epoch", "holder", "identity", "stop", "settings", "beats"],
+    "bbkb_format": ["format"],
 }
 CELLS = scalars.filter(lambda it: not isinstance(it, int) or abs(it) < 2**63) | st.binary(max_size=8)
 CHANGES = st.sampled_from([(table, column) for table, columns in COLUMNS.items() for column in columns]).flatmap(
@@ -93,7 +92,7 @@ def test_damaged_store_is_reported_and_never_misread(tmp_path: Path, sound_file:
         assert isinstance(changes, list)
         for change in changes:
             damage(file, change)
-        run = Run(tmp_path, f"sqlite:///{file}", "c")
+        run = Run(tmp_path, file, "c")
         decoded = answer(lambda: [repr(event) for event in run.events()])
         assert decoded is None or (isinstance(decoded, list) and decoded == events[: len(decoded)])
 
@@ -105,8 +104,8 @@ def test_damaged_store_is_reported_and_never_misread(tmp_path: Path, sound_file:
         answer(status)
 
         def audit() -> object:
-            with contextlib.closing(EventStore(run.store_url, is_salvage=True)) as store:
-                return list(verify(store, "c").lines())
+            with run.store() as store:
+                return str(verify(store, "c"))
 
         answer(audit)
 
@@ -117,8 +116,8 @@ def test_damaged_store_is_reported_and_never_misread(tmp_path: Path, sound_file:
 def test_event_body_is_decoded_or_rejected(examples: int) -> None:
     bodies: dict[str, Any] = {}
     for event in SyntheticLog(trials=6).events():
-        rows, _ = encode("c", 1, 0, [event], 0)
-        bodies.setdefault(event.kind, json.loads(str(rows[0]["body"])))
+        (row,) = rows_of("c", 1, 0, [event], 0)
+        bodies.setdefault(event.kind, json.loads(row.body))
     kinds = sorted(bodies)
     changed = st.tuples(st.sampled_from(kinds), st.text(max_size=10), values, st.booleans())
 

@@ -15,7 +15,7 @@ from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.objectives.returned import as_evaluation
 from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import SessionClosed, TrialFailed, TrialSucceeded
-from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.messages import Attempt, Limits, Success
 from tests.fuzz.examples import check_examples, few_or_many, values

@@ -27,7 +27,7 @@ from bbkb.orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, 
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
 from bbkb.orchestrator.settings.strategies import build_strategy
-from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor, TakeReports
 from bbkb.workers.messages import Attempt, FailureKind, Outcome, Success
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor

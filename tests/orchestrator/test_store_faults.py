@@ -22,11 +22,10 @@ from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import SessionClosed
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import FencedError, StoreError
-from bbkb.orchestrator.store import database
-from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store import connect
 from bbkb.orchestrator.store.lease import Heartbeat, take
 from bbkb.orchestrator.store.runs import open_run
-from bbkb.orchestrator.store.verify import verify
+from bbkb.orchestrator.store.store import EventStore
 from tests.postgresql import Server
 
 REPOSITORY = Path(__file__).parents[2]
@@ -39,7 +38,7 @@ STORES = """
     from bbkb.orchestrator.campaign.endings import SessionOutcome
     from bbkb.orchestrator.campaign.events import SessionClosed
     from bbkb.orchestrator.store.lease import take
-    from bbkb.orchestrator.store.event_store import EventStore
+    from bbkb.orchestrator.store.store import EventStore
 
     def fill(store, writer, most):
         written = 0
@@ -96,7 +95,7 @@ def test_full_disk_is_reported_and_the_log_can_be_continued(store: EventStore, u
     assert 0 < written < 10_000
     assert len(list(store.read("c"))) == 1 + written
     take(store, "c").append([event(1)])
-    assert count_sound_events(store) == 2 + written
+    assert len(list(store.read("c"))) == 2 + written
 
 
 @pytest.mark.parametrize("read_only", ["file", "folder"])
@@ -136,35 +135,16 @@ def long_log(store: EventStore, url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
-def test_truncated_database_is_reported_with_all_losses(store: EventStore, url: str) -> None:
-    file = long_log(store, url)
-    os.truncate(file, file.stat().st_size // 2)
-    with pytest.raises(StoreError, match=r"malformed.*bbkb verify") as caught:
-        list(store.read("c"))
-    assert not caught.value.is_transient
-    salvaged = EventStore(url, is_salvage=True)
-    findings = verify(salvaged, "c")
-    lost = [problem for problem in findings.problems if problem.startswith("event ")]
-    assert 0 < findings.events < 400
-    assert findings.events + len(lost) >= 400
-    rows = salvaged.salvage("c")[:10]
-    before = [0, *(row.checksum for row in rows)]
-    first = [salvaged.event("c", row, previous) for row, previous in zip(rows, before, strict=False)]
-    salvaged.close()
-    assert first == [event(0), *(event(number, 600) for number in range(1, 10))]
-
-
-def test_overwritten_page_is_reported_and_other_pages_are_read(store: EventStore, url: str) -> None:
+def test_truncated_database_and_overwritten_page_are_reported(store: EventStore, url: str) -> None:
     file = long_log(store, url)
     content = bytearray(file.read_bytes())
     page = content.index(b"event 200 ") // 4096
-    content[4096 * page : 4096 * (page + 1)] = os.urandom(4096)
-    file.write_bytes(content)
-    findings = verify(store, "c")
-    assert findings.problems
-    assert 350 < findings.events < 400
-    with pytest.raises(StoreError):
-        list(store.read("c"))
+    overwritten = content[: 4096 * page] + os.urandom(4096) + content[4096 * (page + 1) :]
+    for damaged in (content[: len(content) // 2], overwritten):
+        file.write_bytes(damaged)
+        with pytest.raises(StoreError, match="damaged") as caught:
+            list(EventStore(url).read("c"))
+        assert not caught.value.is_transient
 
 
 def test_deleted_write_ahead_log_leaves_a_sound_log(store: EventStore, url: str, tmp_path: Path) -> None:
@@ -187,7 +167,7 @@ def test_locked_database_is_reported_as_transient(
 ) -> None:
     writer = take(store, "c")
     store.close()
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(connect, "BUSY_SECONDS", 0.2)
     code = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN IMMEDIATE'); "
     code += "print('locked', flush=True); input(); c.execute('ROLLBACK'); c.close(); print('free', flush=True)"
     other = subprocess.Popen(
@@ -212,7 +192,7 @@ def test_folder_without_locks_is_not_reported_as_locked(
 ) -> None:
     writer = take(store, "c")
     store.close()
-    monkeypatch.setattr(database, "BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(connect, "BUSY_SECONDS", 0.2)
 
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
@@ -222,21 +202,6 @@ def test_folder_without_locks_is_not_reported_as_locked(
         raw.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="refuses to lock files, as a network folder without a lock service does"):
             writer.append([event(1)])
-
-
-def test_clock_that_was_set_back_is_a_note_and_not_damage(store: EventStore) -> None:
-    take(store, "c").append([event(1000), event(10)])
-    findings = verify(store, "c")
-    assert [note for note in findings.notes if "the clock went back by 990.000 s" in note]
-
-
-def count_sound_events(store: EventStore) -> int:
-    """The number of events in a log whose events are all at their positions. (These tests' events
-    make no campaign.)"""
-    findings = verify(store, "c")
-    assert not [problem for problem in findings.problems if "checksum" in problem or "missing" in problem]
-    assert findings.checksums == findings.events
-    return findings.events
 
 
 def test_killed_postgresql_server_loses_no_committed_event(postgresql_server: Server) -> None:
@@ -371,6 +336,5 @@ def test_objective_that_writes_to_the_log_is_discovered(tmp_path: Path) -> None:
     checked = CliRunner().invoke(app, ["verify", str(tmp_path / "runs" / "r")], env={"COLUMNS": "200"})
     assert checked.exit_code == 1
     assert "has been changed" in checked.output
-    assert "events of r in 1 session, " in checked.output
     with pytest.raises(StoreError, match="has been changed"):
         open_run(tmp_path / "runs" / "r").events()

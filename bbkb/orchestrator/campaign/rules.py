@@ -1,9 +1,8 @@
 """The rules of a campaign: its budget, its goals, and which failed attempts are retried.
 
 A session records its rules in its first event (`SessionOpened`), so each part of a log is decided
-by the rules that applied when it was written. `session.rules` derives them from the settings; logs
-of older versions are translated in `store.versions`. Fields at their defaults are not stored, so
-a default must never change.
+by the rules that applied when it was written. `session.rules` derives them from the settings. Fields at
+their defaults are not stored.
 """
 
 from collections.abc import Mapping

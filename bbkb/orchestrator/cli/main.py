@@ -70,10 +70,6 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
         "Compare runs: strategy, evaluations, best value and its origin, the recommended configuration if values "
         "are noisy, time and utilization.",
     ),
-    "note": (
-        "note:note",
-        "Add a note or tags to a run or to one of its trials, also while it runs; without either, print all.",
-    ),
     "init": ("init:init", "Write a commented campaign file to start from, and an example objective beside it."),
     "validate": ("file:validate", "Check a campaign file, its data and its code without running anything."),
     "schema": ("file:schema", "Print the campaign file's JSON Schema, for editors."),

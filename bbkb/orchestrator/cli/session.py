@@ -28,7 +28,6 @@ from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import naming_places
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
-from bbkb.orchestrator.store.notes import new_note
 from bbkb.workers.messages import FailureKind
 
 if TYPE_CHECKING:  # it imports Ray
@@ -56,7 +55,6 @@ def run_new(
     settings: Settings,
     options: SessionOptions,
     assignments: Sequence[str],
-    tags: Sequence[str],
     is_dry: bool,
 ) -> None:
     """Create a run and run its first session, or check everything and print the plan if `is_dry`.
@@ -81,9 +79,6 @@ def run_new(
     say(console, f"{settings.name}: {describe(settings, parts)}")
     say_remarks(console, settings, parts, existing_results)
     say(console, f"run {new.folder}")
-    if tags:
-        with new.store() as store:
-            store.add_note(new.name, new_note(tags=tags))
     _run_session(new, settings, options, parts)
 
 

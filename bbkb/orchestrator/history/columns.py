@@ -1,6 +1,5 @@
 """The columns of trials in exports, the report and the live page. Every screen shows `RESULT`."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -10,7 +9,6 @@ from bbkb.objectives.parameters import conditions
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.remarks import remark
 from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.store.notes import Note
 from bbkb.orchestrator.wording import duration, iso
 
 METRIC_PREFIX = "metric."
@@ -96,7 +94,7 @@ LAST = (_BATCH, _time("started"), _time("finished"), _SECONDS, _WORKER, _ERROR)
 # The types of all columns of an export but parameters and metrics, which have other names
 TYPES = {
     **{column.name: column.type for column in (*FIRST, *LAST, _STEP, _FEASIBLE, *RESULT)},
-    **dict.fromkeys(("trial.remark", "trial.tags", "trial.note"), "string"),
+    **dict.fromkeys(("trial.remark",), "string"),
 }
 
 
@@ -111,7 +109,7 @@ def exported(history: History) -> list[Column]:
         *_parameters(first_seen([names, conditional])),
         *LAST,
         *_metrics(first_seen(row.metrics for row in rows)),
-        *present((_STEP, _remarks(history), _FEASIBLE, *RESULT[1:], *_note_columns(history)), rows),
+        *present((_STEP, _remarks(history), _FEASIBLE, *RESULT[1:]), rows),
     ]
 
 
@@ -171,25 +169,6 @@ def _amounts(history: History, rows: Sequence[TrialRow]) -> list[Column]:
     gpus = Column("GPUs", lambda row: share(row.parameters).machines * share(row.parameters).gpus)
     usual = ((machines, 1), (gpus, 0))
     return [column for column, amount in usual if any(column.cell(row) > amount for row in rows)]
-
-
-def _note_columns(history: History) -> list[Column]:
-    notes: dict[int, list[Note]] = defaultdict(list)
-    for note in history.notes:
-        if note.trial is not None:
-            notes[note.trial].append(note)
-
-    def tags(row: TrialRow) -> str | None:
-        tags = (tag for note in notes.get(row.trial, ()) for tag in note.tags)
-        return " ".join(dict.fromkeys(tags)) or None
-
-    def texts(row: TrialRow) -> str | None:
-        return "\n".join(note.text for note in notes.get(row.trial, ()) if note.text) or None
-
-    return [
-        Column("trial.tags", tags, is_optional=True),
-        Column("trial.note", texts, is_optional=True),
-    ]
 
 
 def parameter_names(rows: Iterable[TrialRow], space: Iterable[str] = ()) -> list[str]:

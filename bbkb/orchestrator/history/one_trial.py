@@ -66,7 +66,6 @@ def describe_trial(history: History, number: int) -> Plain | None:
             for attempt in history.attempts
             if attempt.trial == number
         ],
-        "notes": [note.text for note in history.notes if note.trial == number],
     }
 
 

@@ -4,9 +4,8 @@ Unlike a `History`, it needs no tables of trials, so a long log with a snapshot 
 a short one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bbkb.orchestrator.campaign.endings import RunState
 from bbkb.orchestrator.campaign.events import CampaignCreated
@@ -14,11 +13,8 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.settings.file import Tree
 from bbkb.orchestrator.store import snapshots
-from bbkb.orchestrator.store.notes import Note
 from bbkb.orchestrator.store.runs import Run
-
-if TYPE_CHECKING:  # it imports SQLAlchemy
-    from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.store import EventStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +29,20 @@ class Overview:
     strategy: str
 
 
-def read_overview(run: Run, store: "EventStore") -> Overview:
+def read_overview(run: Run, store: EventStore) -> Overview:
     """Return the overview of a run from its open store.
 
     Raises RunError if the run has no log, and StoreError if the log cannot be read.
     """
     created, state = snapshots.current(run, store)
-    return overview_of(created, state, run.recorded_settings(store), store.notes(run.name))
+    return overview_of(created, state, run.recorded_settings(store))
 
 
-def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, notes: Sequence[Note]) -> Overview:
-    """Return the overview of a campaign: its first event, its state after the last event, the
-    campaign file of its newest session, and the notes on it."""
+def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree) -> Overview:
+    """Return the overview of a campaign: its first event, its state after the last event, and
+    the campaign file of its newest session."""
     recorded = settings.get("tags")
     tags = recorded if isinstance(recorded, list | tuple) else ()
-    added = (tag for note in notes if note.trial is None for tag in note.tags)
     strategy = settings.get("strategy")
     session = state.session
     return Overview(
@@ -55,7 +50,7 @@ def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree, 
         state=RunState(session.outcome or (RunState.UNFINISHED if session.epoch else RunState.NOT_STARTED)),
         status=status_of(created.name, state),
         best=_best(state),
-        tags=tuple(dict.fromkeys([*map(str, tags), *added])),
+        tags=tuple(dict.fromkeys(map(str, tags))),
         strategy=str(strategy.get("name", "")) if isinstance(strategy, Mapping) else "",
     )
 

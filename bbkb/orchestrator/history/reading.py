@@ -1,4 +1,4 @@
-"""Reads a run's log and notes into a history, for all commands that display a run."""
+"""Reads a run's log into a history, for all commands that display a run."""
 
 import gc
 from itertools import chain
@@ -9,7 +9,7 @@ from bbkb.orchestrator.store.runs import Run
 
 
 def read_history(run: Run) -> History:
-    """Return the run's history with its notes.
+    """Return the run's history.
 
     Raises RunError if the run has no log, and StoreError if the log cannot be read.
     """
@@ -21,7 +21,6 @@ def read_history(run: Run) -> History:
             position, state = snapshots.load(store, run.name)
             # one event at a time, because a list of all events would double the memory
             history = fold(chain((created,), events), position, state if position else None)
-            history.notes = store.notes(run.name)
     finally:
         if is_collecting:
             gc.enable()

@@ -17,7 +17,6 @@ from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.history.rows import AttemptRow, SessionRow, TrialRow
 from bbkb.orchestrator.history.trace import Trace
 from bbkb.orchestrator.settings.from_log import RecordedSettings
-from bbkb.orchestrator.store.notes import Note
 from bbkb.workers.executor import traits_of
 
 
@@ -39,13 +38,6 @@ class History:
     attempts: list[AttemptRow] = field(default_factory=list)
     appended: int = 0  # the number of candidates appended during the campaign
     sessions: list[SessionRow] = field(default_factory=list)
-    notes: tuple[Note, ...] = ()  # in the order of writing; they are not in the log
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """The tags of the campaign file and of the campaign's notes, without duplicates."""
-        added = (tag for note in self.notes if note.trial is None for tag in note.tags)
-        return tuple(dict.fromkeys([*self.settings.tags, *added]))
 
     @property
     def is_asynchronous(self) -> bool:

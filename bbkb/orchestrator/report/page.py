@@ -42,7 +42,6 @@ from bbkb.orchestrator.report.summary import (
     summary_cards,
 )
 from bbkb.orchestrator.report.timeline import CampaignClock
-from bbkb.orchestrator.store.notes import Note
 from bbkb.orchestrator.wording import duration, moment, printable
 
 _MOST_LISTED = 10_000  # trials in the table; more would slow down the page
@@ -103,7 +102,7 @@ def render(history: History, title: str, plotly: str = "") -> str:
         trials=table,
         static_rows=_static_rows(history, table),
         unlisted=len(history.trials) - len(rows_to_list(history)),
-        notes=_notes(history),
+        note=history.settings.note,
         sessions=_sessions(history),
         configuration=as_yaml(history.settings.shown),
         style=resource("report.css"),
@@ -142,19 +141,6 @@ def _sessions(history: History) -> Spec:
         Column("why", lambda row: row.reason or "no closing record: killed, or still running"),
     )
     return _table(columns, history.sessions)
-
-
-def _notes(history: History) -> Spec:
-    """Return the note of the campaign file, followed by the others in the order of writing."""
-    note_of_file = history.settings.note
-    columns = (
-        Column("about", lambda row: "campaign" if row.trial is None else f"trial {row.trial}"),
-        Column("note", attrgetter("text")),
-        Column("tags", lambda row: " ".join(row.tags)),
-        Column("written", lambda row: moment(row.time) if row.time else ""),
-    )
-    first = [Note(time=0.0, text=note_of_file)] * bool(note_of_file)
-    return _table(columns, [*first, *history.notes])
 
 
 def trial_table(history: History) -> Spec:

@@ -24,7 +24,7 @@ def subtitle(history: History) -> str:
         settings.strategy and f"strategy {settings.strategy}",
         f"{history.created.arms + history.appended:,} candidates",
         f"seed {history.created.seed}",
-        history.tags and f"tags {' '.join(history.tags)}",
+        history.settings.tags and f"tags {' '.join(history.settings.tags)}",
     )
 
 

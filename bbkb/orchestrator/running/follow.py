@@ -16,10 +16,9 @@ from bbkb.orchestrator.display.live import View
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.store import snapshots
-from bbkb.orchestrator.store.event_store import EventStore
 from bbkb.orchestrator.store.lease import Watch, describe_holder, watch_holder
 from bbkb.orchestrator.store.runs import Run
-from bbkb.orchestrator.store.store import Holding, Stop
+from bbkb.orchestrator.store.store import EventStore, Holding, Stop
 from bbkb.orchestrator.wording import duration, moment
 from bbkb.workers.executor import traits_of
 

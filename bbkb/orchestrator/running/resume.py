@@ -24,10 +24,11 @@ from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store import runs, snapshots
-from bbkb.orchestrator.store.damage import lost_sessions, lost_trials
 from bbkb.orchestrator.store.lease import find_free, take
+from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.messages import FailureKind
+from bbkb.workers.output_files import last_trial
 
 EVERY_KIND = frozenset(FailureKind)
 _SHOWN = 10  # the number of differences in the message of a refused resume
@@ -62,8 +63,7 @@ def prepare(
     with old.store() as store:
         find_free(store, old.name, say)  # before the log is read, which does not grow any more
         created, state = snapshots.current(old, store)
-        if loss := lost_sessions(old, store) or lost_trials(old, state.totals.chosen):
-            raise RunError(loss)
+        _check_files(old, state.totals.chosen)
         now = status_of(created.name, state)
         trials_done = now.trials.done
         recorded = from_mapping(old.recorded_settings(store))
@@ -95,6 +95,18 @@ def _progress(done: int, steps: int, settings: Settings) -> str:
     if budget.steps is None:
         return f"{done} of {budget.evaluations} done"
     return f"{plural(done, 'trial')} done, {steps} of {budget.steps} steps"
+
+
+def _check_files(run: Run, chosen: int) -> None:
+    """Raise RunError if there are files of a trial that the log does not have. It has lost its end
+    if campaign.sqlite was copied without campaign.sqlite-wal."""
+    last = last_trial(run.trials)
+    if last is not None and last >= chosen:
+        raise RunError(
+            f"the log of {run.folder} has lost its end: {run.trials} has files of trial {last}, and the log has "
+            f"{chosen} trials. Restore the log (campaign.sqlite with campaign.sqlite-wal); or, to continue without "
+            f"the lost results, move the files of trials from {chosen} on away"
+        )
 
 
 def check_changes(

@@ -4,17 +4,15 @@ import asyncio
 import contextlib
 import time
 
+from bbkb.orchestrator.errors import reason_of
 from bbkb.orchestrator.serve.feed import Feed
 from bbkb.orchestrator.serve.sources import Sources
-from bbkb.orchestrator.store import limited
 
 READ_SECONDS = 0.5  # between two reads of the logs
 SOURCES_SECONDS = 5.0  # between two searches for new campaigns
-TURN_SECONDS = 10.0  # the time limit for reading new events of one campaign
 START_SECONDS = 5.0  # the longest wait for the first search and the first reading
 READ_TOGETHER = 8  # the number of campaigns that are read concurrently
 _OPEN_POLL_SECONDS = 0.02  # between two checks whether an opened campaign has been read
-_POLL_SECONDS = 0.002  # between two checks whether a thread has ended
 
 
 class Campaigns:
@@ -27,7 +25,6 @@ class Campaigns:
         self._has_searched = asyncio.Event()
         self._has_read = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._turns: dict[str, limited.Call[bool]] = {}  # campaign → unfinished reading
 
     @property
     def feeds(self) -> list[Feed]:
@@ -63,11 +60,8 @@ class Campaigns:
         self.stop.set()
         for task in self._tasks:
             await task
-        for turn in self._turns.values():
-            turn.leave()
         for feed in self.feeds:
-            if feed.source.name not in self._turns:  # otherwise its thread is using the connection
-                feed.close()
+            feed.close()
 
     async def pause(self, seconds: float) -> None:
         """Wait, but only until the server stops."""
@@ -82,33 +76,17 @@ class Campaigns:
         """Keep all histories up to date.
 
         `READ_TOGETHER` campaigns are read concurrently, so that the waits for their files overlap.
-        A campaign whose store does not respond delays the others only once, by `TURN_SECONDS`.
         """
         while not self.stop.is_set():
             is_behind = False
             feeds = self.feeds
             for first in range(0, len(feeds), READ_TOGETHER):
                 some = feeds[first : first + READ_TOGETHER]
-                is_behind |= any(await asyncio.gather(*map(self._catch_up, some)))
+                is_behind |= any(await asyncio.gather(*(asyncio.to_thread(feed.catch_up) for feed in some)))
                 if self.stop.is_set():
                     return
             self._has_read.set()
             await self.pause(0.0 if is_behind else READ_SECONDS)
-
-    async def _catch_up(self, feed: Feed) -> bool:
-        """Read new events of a campaign. Return whether there may be more."""
-        name = feed.source.name
-        is_late = name in self._turns
-        turn = self._turns[name] if is_late else limited.Call(feed.catch_up)
-        self._turns[name] = turn
-        deadline = time.monotonic() + (0.0 if is_late else TURN_SECONDS)
-        while not turn.is_over():
-            if time.monotonic() >= deadline or self.stop.is_set():
-                feed.problem = "its files or its database do not respond"
-                return False
-            await asyncio.sleep(_POLL_SECONDS)
-        del self._turns[name]
-        return turn.result()
 
     async def _search_forever(self) -> None:
         while not self.stop.is_set():
@@ -118,19 +96,14 @@ class Campaigns:
 
     async def _search(self) -> None:
         """Add new campaigns."""
-        search = limited.Call(self._sources.find)
-        while not search.is_over():
-            if self.stop.is_set():
-                return
-            await asyncio.sleep(_POLL_SECONDS)
         try:
-            sources = search.result()
+            sources = await asyncio.to_thread(self._sources.find)
         except Exception as error:
             for feed in self.feeds:
-                feed.problem = limited.reason_of(error)
+                feed.problem = reason_of(error)
             return
         for source in sources:
             present = self._feeds.get(source.name)
             # an unreadable folder may have become readable or may have been replaced
-            if present is None or (not present.source.url and source != present.source):
+            if present is None or (not present.source.place and source != present.source):
                 self._feeds[source.name] = Feed(source)

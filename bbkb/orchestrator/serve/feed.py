@@ -3,7 +3,7 @@
 `catch_up` reads and folds new events. Only one thread at a time calls it. A cursor is a position in
 the log, so it remains valid after a restart of the server.
 
-The list entry of an ended campaign is read from the end of its log (`store.glance`). Its history is
+The list entry of an ended campaign is read from the end of its log and its newest snapshot. Its history is
 folded when a user opens it or its log grows. Unchanged files are not read again.
 """
 
@@ -18,15 +18,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event
-from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.errors import RunError, reason_of
 from bbkb.orchestrator.history.fold import History, advance, begin
-from bbkb.orchestrator.history.overview import Overview, overview_of
+from bbkb.orchestrator.history.overview import Overview, overview_of, read_overview
 from bbkb.orchestrator.serve.sources import Source
-from bbkb.orchestrator.store.event_store import EventStore
-from bbkb.orchestrator.store.glance import file_of, glance
+from bbkb.orchestrator.store.connect import Place
 from bbkb.orchestrator.store.lease import Watch
-from bbkb.orchestrator.store.limited import reason_of
-from bbkb.orchestrator.store.store import Holding, Stop
+from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.store import EventStore, Holding, Stop
 from bbkb.workers.checkpoints import Checkpoints, checkpoints_in
 
 T = TypeVar("T")
@@ -41,16 +40,15 @@ COUNT_FACTOR = 50.0  # the shortest time until the next count, in multiples of t
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
-def _stamp(url: str) -> _Stamp:
+def _stamp(place: Place) -> _Stamp:
     """Return a value that changes with the files of a SQLite store.
 
     Empty if another change might not alter it: for other databases, and shortly after a change.
     """
-    file = file_of(url)
-    if file is None:
+    if not isinstance(place, Path):
         return ()
     stamps = []
-    for path in (file, file.with_name(f"{file.name}-wal")):
+    for path in (place, place.with_name(f"{place.name}-wal")):
         try:
             status = path.stat()
         except FileNotFoundError:
@@ -130,7 +128,7 @@ class Feed:
         history = self.history
         if self.is_listed or history is None:
             return self._reading.listed
-        return overview_of(history.created, history.campaign, history.settings.plain, history.notes)
+        return overview_of(history.created, history.campaign, history.settings.plain)
 
     def results_after(self, position: int) -> int:
         """Return the number of results in the first `position` events."""
@@ -142,7 +140,7 @@ class Feed:
         Every error is stored in `problem`, even one that only a crafted log causes, so that the
         other campaigns are still displayed.
         """
-        if not self.source.url:
+        if not self.source.place:
             self.problem = self.source.problem
             return False
         if self.problem and time.monotonic() < self._reading.next_try:
@@ -160,7 +158,7 @@ class Feed:
 
     def _read(self) -> bool:
         """Read new events or the end of the log. Return whether there may be more."""
-        stamp = _stamp(self.source.url)
+        stamp = _stamp(self.source.place)
         is_folded = self._reading.is_wanted or self.history is not None
         is_known = self.is_complete if is_folded else self.is_listed
         if stamp and stamp == self._reading.stamp and is_known and not self.problem:
@@ -177,13 +175,15 @@ class Feed:
 
     def _glance(self) -> bool:
         """Read the end of the log. Return False if all of it must be read."""
-        seen = glance(self.source.url, self.source.campaign)
-        if seen is None or seen.holding.holder:
+        store = self._open()
+        holding = store.holding(self.source.campaign)
+        if holding.holder:
             return False
-        self._reading.listed = overview_of(seen.created, seen.state, seen.settings, seen.notes)
-        self.holding = seen.holding
+        folder = Path(self.source.campaign) if self.source.trials is None else self.source.trials.parent
+        self._reading.listed = read_overview(Run(folder, self.source.place, self.source.campaign), store)
+        self.holding = holding
         self.is_held = False
-        self.length = seen.length
+        self.length = store.length(self.source.campaign)
         return True
 
     @property
@@ -214,7 +214,7 @@ class Feed:
 
     def _open(self) -> EventStore:
         if self._store is None:
-            self._store = EventStore(self.source.url)
+            self._store = EventStore(self.source.place)
         return self._store
 
     def _fold(self, store: EventStore) -> bool:
@@ -222,7 +222,6 @@ class Feed:
         holding = store.holding(self.source.campaign)
         length = store.length(self.source.campaign)
         events = list(islice(store.read(self.source.campaign, after=self.position), EVENTS_A_TURN))
-        notes = store.notes(self.source.campaign)
         with self.lock:
             self.holding = holding
             self.is_held = self._reading.watch.is_held(holding)
@@ -236,8 +235,6 @@ class Feed:
                     raise RunError(f"{self.source.campaign} has no log of a campaign in its store")
                 if folded % 500 == 0:
                     time.sleep(0)  # let the thread that answers requests run
-            if self.history is not None:
-                self.history.notes = notes
         return self.position < self.length
 
     def _advance(self, history: History, event: Event) -> None:

@@ -19,7 +19,7 @@ from bbkb.orchestrator.serve.access import Access, read_token
 from bbkb.orchestrator.serve.app import Server
 from bbkb.orchestrator.serve.connections import BACKLOG, Connections, CountedProtocol, SparseLog, most_connections
 from bbkb.orchestrator.serve.sources import Sources, check_place
-from bbkb.orchestrator.store.limited import looks_like_run
+from bbkb.orchestrator.store.runs import looks_like_run
 
 _LOGGER = logging.getLogger("bbkb.serve.requests")
 

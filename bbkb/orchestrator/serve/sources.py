@@ -5,13 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.store import limited
-from bbkb.orchestrator.store.event_store import EventStore
-from bbkb.orchestrator.store.runs import open_run
+from bbkb.orchestrator.errors import UserError, reason_of
+from bbkb.orchestrator.store.connect import Place
+from bbkb.orchestrator.store.runs import looks_like_run, open_run
+from bbkb.orchestrator.store.store import EventStore
 
-OPEN_SECONDS = 10.0  # the time limit for reading the files of one run
-_DATABASE_SECONDS = 60.0  # the time limit for reading the names in a database
 _Stamp = tuple[tuple[int, int, int], ...]  # changes with the files of a run that `open_run` reads
 
 
@@ -21,7 +19,7 @@ class Source:
 
     name: str  # of the campaign, followed by that of its folder if they differ
     campaign: str  # the run's name in its store; empty if the run cannot be read
-    url: str  # the URL of the run's store; empty if the run cannot be read
+    place: Place  # of its log; empty if the run cannot be read
     problem: str = ""  # the reason that it cannot be read
     trials: Path | None = None  # the folder of its trials, if it is known
 
@@ -29,7 +27,7 @@ class Source:
 class Sources:
     """The campaigns of `place`: a run's folder, a folder of runs, or a database's URL.
 
-    Each run is read separately, with a time limit, and again if its files have changed.
+    Each run is read separately, and again if its files have changed.
     """
 
     def __init__(self, place: str) -> None:
@@ -39,11 +37,10 @@ class Sources:
     def find(self) -> list[Source]:
         """Return all campaigns, including unreadable ones. Folders that are not runs are skipped.
 
-        Raises UserError if the folder does not exist, StoreError if the database cannot be read,
-        and RunError if it does not respond.
+        Raises UserError if the folder does not exist, and StoreError if the database cannot be read.
         """
         if "://" in self._place:
-            return limited.call(self._names_in_database, _DATABASE_SECONDS)
+            return self._names_in_database()
         return list(self._runs(check_place(self._place)))
 
     def _names_in_database(self) -> list[Source]:
@@ -52,7 +49,7 @@ class Sources:
 
     def _runs(self, folder: Path) -> Iterator[Source]:
         for path in [folder, *sorted(path for path in folder.iterdir() if path.is_dir())]:
-            if limited.looks_like_run(path):
+            if looks_like_run(path):
                 stamp = _stamp(path)
                 if path not in self._read or self._read[path][0] != stamp:
                     self._read[path] = stamp, _read_source(path)
@@ -69,11 +66,11 @@ def check_place(place: str) -> Path:
 
 def _read_source(folder: Path) -> Source:
     try:
-        run = limited.call(lambda: open_run(folder), OPEN_SECONDS)
+        run = open_run(folder)
     except Exception as error:  # one unreadable folder should not hide the others
-        return Source(folder.name, "", "", limited.reason_of(error))
+        return Source(folder.name, "", "", reason_of(error))
     name = run.name if run.name == folder.name else f"{run.name} ({folder.name})"  # a copied folder
-    return Source(name, run.name, run.store_url, trials=run.trials)
+    return Source(name, run.name, run.place, trials=run.trials)
 
 
 def _stamp(folder: Path) -> _Stamp:

@@ -27,7 +27,7 @@ from bbkb.orchestrator.session.event_lines import HealthLog
 from bbkb.orchestrator.session.outputs import remove_outputs
 from bbkb.orchestrator.session.problem import Problem, Progress
 from bbkb.orchestrator.session.recorder import Recorder, Span
-from bbkb.orchestrator.store.event_store import Writer
+from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.checkpoints import remove_checkpoints, remove_saved
 from bbkb.workers.executor import Executor
 from bbkb.workers.results import printable

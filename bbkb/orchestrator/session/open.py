@@ -32,10 +32,9 @@ from bbkb.orchestrator.session.rules import rules_of
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
-from bbkb.orchestrator.store.damage import record_sessions
-from bbkb.orchestrator.store.event_store import EventStore, Writer
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
+from bbkb.orchestrator.store.store import EventStore, Writer
 from bbkb.workers.executor import Executor
 
 if TYPE_CHECKING:
@@ -153,7 +152,6 @@ def open_session(
         resources.callback(heartbeat.end)
         if run.folder.is_dir():
             write_settings(run, settings)
-            record_sessions(run, writer.epoch)
         problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
         progress = _replay(run, store, parts, problem, settings)
         request = Request(settings, parts, run.name, progress.campaign.clock.last_time, allocation)

@@ -14,7 +14,7 @@ from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import StoreError
 from bbkb.orchestrator.session.event_lines import log_event
 from bbkb.orchestrator.store import snapshots
-from bbkb.orchestrator.store.event_store import Writer
+from bbkb.orchestrator.store.store import Writer
 
 _LOGGER = logging.getLogger("bbkb.session")
 

@@ -23,14 +23,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bbkb.orchestrator.errors import FencedError, HeldError, StoreError
-from bbkb.orchestrator.store.store import Holding, Stop
+from bbkb.orchestrator.store.store import EventStore, Holding, Stop, Writer
 from bbkb.orchestrator.wording import duration, moment
-
-if TYPE_CHECKING:  # it imports SQLAlchemy
-    from bbkb.orchestrator.store.event_store import EventStore, Writer
 
 BEAT_SECONDS = 2.0
 PATIENCE_SECONDS = 10.0  # of observation: several heartbeats, even if the database is slow
@@ -151,7 +148,7 @@ class Watch:
 
 
 def watch_holder(
-    store: "EventStore",
+    store: EventStore,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
@@ -174,7 +171,7 @@ def watch_holder(
 
 
 def find_free(
-    store: "EventStore",
+    store: EventStore,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     watch: Watch | None = None,
@@ -201,13 +198,13 @@ def find_free(
 
 
 def take(
-    store: "EventStore",
+    store: EventStore,
     campaign: str,
     say: Callable[[str], None] = lambda line: None,
     me: Identity | None = None,
     watch: Watch | None = None,
     settings: str = "",
-) -> "Writer":
+) -> Writer:
     """Claim a campaign that no process runs, with the settings (JSON) of the next session.
 
     Raises HeldError if a process is running it or claims it first.
@@ -231,7 +228,7 @@ class Heartbeat:
     session is stopped at once, and its next append raises the error.
     """
 
-    def __init__(self, writer: "Writer", period_seconds: float = BEAT_SECONDS) -> None:
+    def __init__(self, writer: Writer, period_seconds: float = BEAT_SECONDS) -> None:
         self._writer = writer
         self._period_seconds = period_seconds
         self._is_over = threading.Event()

@@ -35,11 +35,11 @@ from bbkb.orchestrator.campaign.events import CampaignCreated, Event, SessionOpe
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.settings import file as campaign_file
 from bbkb.orchestrator.settings.file import Tree
-from bbkb.orchestrator.store import trusted
+from bbkb.orchestrator.store.connect import Place
+from bbkb.orchestrator.store.store import EventStore
 
-if TYPE_CHECKING:  # reading a run imports no strategy, no model of the campaign file, no SQLAlchemy
+if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campaign file
     from bbkb.orchestrator.settings.model import Settings
-    from bbkb.orchestrator.store.event_store import EventStore
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
 _LOG = "campaign.sqlite"
@@ -53,7 +53,7 @@ class Run:
     """A run's folder and its store."""
 
     folder: Path
-    store_url: str = field(repr=False)  # may contain a password
+    place: Place = field(repr=False)  # the file or the database of the log; a URL may contain a password
     name: str = ""  # the campaign's name in the store, by default the folder's
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Run:
     @property
     def has_own_log(self) -> bool:
         """Whether the log is in the run's folder, and not in a shared database."""
-        return self.store_url == _store_url("sqlite", self.folder)
+        return self.place == self.folder / _LOG
 
     @property
     def resume_command(self) -> str:
@@ -90,12 +90,9 @@ class Run:
         return f"bbkb {name} {shlex.quote(str(self.folder))}"
 
     @contextmanager
-    def store(self) -> "Iterator[EventStore]":
+    def store(self) -> Iterator[EventStore]:
         """Open the store."""
-        # imported here, because a finished run is read without SQLAlchemy (`store.glance`)
-        from bbkb.orchestrator.store.event_store import EventStore
-
-        store = EventStore(self.store_url)
+        store = EventStore(self.place)
         try:
             yield store
         finally:
@@ -110,14 +107,14 @@ class Run:
             created, events = self.stream(store)
             return [created, *events]
 
-    def stream(self, store: "EventStore") -> tuple[CampaignCreated, Iterator[Event]]:
+    def stream(self, store: EventStore) -> tuple[CampaignCreated, Iterator[Event]]:
         """Return the first event and an iterator over the others, which reads page by page.
 
         Raises as `events` does.
         """
         return self.first(store), store.read(self.name, after=1)
 
-    def first(self, store: "EventStore") -> CampaignCreated:
+    def first(self, store: EventStore) -> CampaignCreated:
         """Return the first event. Raises RunError if the log is empty."""
         created = store.event_at(self.name, 0)
         if not isinstance(created, CampaignCreated):
@@ -126,7 +123,7 @@ class Run:
             )
         return created
 
-    def recorded_settings(self, store: "EventStore") -> Tree:
+    def recorded_settings(self, store: EventStore) -> Tree:
         """Return the campaign file of the newest session."""
         opened = store.newest(self.name, "session_opened")
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
@@ -150,8 +147,7 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
     else:
         folder = _new_folder(settings)
         is_new = True
-    _remember(settings.store)
-    run = Run(folder, _store_url(settings.store, folder))
+    run = Run(folder, _place(settings.store, folder))
     try:
         with run.store() as store:  # first: the log decides which process starts the run
             store.create(run.name, first_events)
@@ -173,10 +169,9 @@ def find(settings: "Settings") -> Run | None:
     if settings.run is None:
         return None
     folder = _folder_of(settings)
-    run = Run(folder, _store_url(settings.store, folder), _name_in_store(folder))
+    run = Run(folder, _place(settings.store, folder), _name_in_store(folder))
     if settings.store == "sqlite" and not os.path.isdir(folder):  # False for a path that is too long
         return None
-    _remember(settings.store)
     with run.store() as store:
         return run if store.has(run.name) else None
 
@@ -196,60 +191,65 @@ def check_writable(settings: "Settings") -> None:
     if not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
         raise unwritable(settings.runs, f"{there} cannot be written")
     if settings.store != "sqlite":
-        from bbkb.orchestrator.store.event_store import EventStore
-
         EventStore(settings.store).close()
 
 
 def open_run(folder: Path, *, runs_it: bool = False) -> Run:
     """Return the run in `folder`.
 
-    Args:
-        folder: may belong to another user. Nothing in it is executed, and nothing is sent to a
-            database that this user does not trust (`bbkb.orchestrator.store.trusted`).
-        runs_it: the user asks to continue the run, which executes the code of its campaign file.
+    The folder may belong to another user. Nothing in it is executed, and a database that only
+    another user has named is refused, because a connection sends the password of this user. `runs_it`:
+    the user asks to continue the run, which executes the code of its campaign file.
 
-    Raises:
-        RunError: the folder is not a run or cannot be read, or this user does not trust its
-            database.
-        ConfigError: its campaign file is damaged.
+    Raises RunError if the folder is not a run or cannot be read, and ConfigError if its campaign
+    file is damaged.
     """
     folder = _resolve_folder(folder)
+    file, log = folder / "campaign.yaml", folder / _LOG
     try:
-        return _open(folder, runs_it)
+        if campaign_file.has_content(file):
+            store: object = campaign_file.find_text(file, "store")
+            if store != "sqlite":  # a database, or a damaged file whose error names the line
+                store = campaign_file.read(file).tree.get("store")
+            if not isinstance(store, str):
+                raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
+        elif log.is_file():
+            store = "sqlite"  # the settings are also in the log
+        elif folder.is_file():
+            raise RunError(f"{folder} is a file: name the folder of a run (`bbkb run` creates runs below runs/)")
+        else:
+            raise RunError(f"{folder} is not a run: it has no campaign.yaml (`bbkb run` creates runs below runs/)")
+        if store == "sqlite" and not log.is_file():
+            raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")
+        if store != "sqlite" and not runs_it and not is_own(folder):
+            raise RunError(
+                f"{folder} is another user's, and its campaign file names the store {credentials.redact(store)}, to "
+                "which reading it would send your password: if you know this database, copy the folder and read the "
+                "copy"
+            )
+        return Run(folder, _place(store, folder), _name_in_store(folder))
     except OSError as error:
         raise RunError(f"{folder} cannot be read: {error.strerror}") from error
     except RecursionError as error:
         raise RunError(f"{folder} has a campaign file or provenance that is nested too deep to be read") from error
 
 
-def _open(folder: Path, runs_it: bool) -> Run:
-    file = folder / "campaign.yaml"
-    log = folder / _LOG
-    if campaign_file.has_content(file):
-        store: object = campaign_file.find_text(file, "store")
-        if store != "sqlite":  # a database, or a damaged file whose error names the line
-            store = campaign_file.read(file).tree.get("store")
-        if not isinstance(store, str):
-            raise RunError(f"{file} names no store: it is damaged; restore it, or start a new run")
-    elif log.is_file():
-        store = "sqlite"  # the settings are also in the log
-    elif folder.is_file():
-        raise RunError(f"{folder} is a file: name the folder of a run (`bbkb run` creates runs below runs/)")
-    else:
-        raise RunError(f"{folder} is not a run: it has no campaign.yaml (`bbkb run` creates runs below runs/)")
-    if store == "sqlite" and not log.is_file():
-        raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")
-    if runs_it:
-        _remember(store)
-    elif store != "sqlite" and (refusal := trusted.refusal(store, folder)):
-        raise RunError(refusal)
-    return Run(folder, _store_url(store, folder), _name_in_store(folder))
+def is_own(folder: Path) -> bool:
+    """Return whether a run's folder and its campaign file belong to this user. Raises OSError."""
+    return all(path.stat().st_uid == os.geteuid() for path in (folder, folder / "campaign.yaml"))
 
 
-def _remember(store: str) -> None:
-    if store != "sqlite":
-        trusted.remember(store)
+def looks_like_run(folder: Path) -> bool:
+    """Return whether `folder` has a campaign file or a log, or is unreadable."""
+    for name in ("campaign.yaml", _LOG):
+        try:
+            os.lstat(folder / name)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            return True
+        return True
+    return False
 
 
 def write_settings(run: Run, settings: "Settings") -> None:
@@ -291,7 +291,7 @@ def write_provenance(run: Run, provenance: Mapping[str, object]) -> None:
 
 
 def _name_in_store(folder: Path) -> str:
-    """Return the campaign's name from the provenance; in older runs, the folder's name."""
+    """Return the campaign's name from the provenance; if it is lost, the folder's name."""
     name = read_provenance(folder).get("campaign")
     return name if isinstance(name, str) and name else folder.name
 
@@ -338,8 +338,8 @@ def _new_folder(settings: "Settings") -> Path:
     raise RunError(f"{root} has too many runs named {name}-{stamp}: wait a second")
 
 
-def _store_url(store: str, folder: Path) -> str:
-    return f"sqlite:///{folder / _LOG}" if store == "sqlite" else store
+def _place(store: str, folder: Path) -> Place:
+    return folder / _LOG if store == "sqlite" else store
 
 
 def _provenance(run: Run, settings: "Settings", began: str) -> dict[str, object]:

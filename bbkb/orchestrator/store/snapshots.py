@@ -7,21 +7,19 @@ folded.
 
 import functools
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
 
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply_recorded
-from bbkb.orchestrator.store.rows import Snapshot
 from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.store import EventStore, Snapshot, Writer
 from bbkb.orchestrator.version import __version__
-
-if TYPE_CHECKING:  # it imports SQLAlchemy
-    from bbkb.orchestrator.store.event_store import EventStore, Writer
 
 SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes another at its end
 
@@ -54,39 +52,30 @@ def _version(position: object, body: object) -> str:
     return blake2b(described.encode(errors="surrogatepass"), digest_size=10).hexdigest()
 
 
-def save(writer: "Writer", position: int, state: CampaignState) -> None:
+def save(writer: Writer, position: int, state: CampaignState) -> None:
     """Store the state after the first `position` events of the log. Raises StoreError."""
     plain = replace(state, backlog=tuple(state.backlog), finished=tuple(state.finished))
+    # pydantic does not know read-only mappings
+    body = _adapter().dump_json((plain,), fallback=dict, warnings="none").decode()
     head = writer.store.checksum_before(writer.campaign, position)
-    if head is not None:
-        # pydantic does not know read-only mappings
-        body = _adapter().dump_json((plain,), fallback=dict, warnings="none").decode()
-        writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(position, body), body))
+    writer.store.save_snapshot(writer.campaign, Snapshot(position, head, _version(position, body), body))
 
 
-def load(store: "EventStore", campaign: str) -> tuple[int, CampaignState]:
+def load(store: EventStore, campaign: str) -> tuple[int, CampaignState]:
     """Return the number of events in the newest valid snapshot, and its state.
 
     Return 0 and the empty state if there is no valid snapshot. Raises StoreError if the database
     cannot be read.
     """
     snapshot = store.snapshot(campaign)
-    state = None if snapshot is None else state_of(snapshot)
-    return (0, CampaignState()) if snapshot is None or state is None else (snapshot.position, state)
+    if snapshot is not None and snapshot.version == _version(snapshot.position, snapshot.body):
+        with suppress(ValueError):
+            (state,) = _adapter().validate_json(snapshot.body)
+            return snapshot.position, state
+    return 0, CampaignState()
 
 
-def state_of(snapshot: Snapshot) -> CampaignState | None:
-    """Return the state in a snapshot; None if it is damaged or from another program."""
-    if snapshot.version != _version(snapshot.position, snapshot.body):
-        return None
-    try:
-        (state,) = _adapter().validate_json(snapshot.body)
-    except ValueError:
-        return None
-    return state
-
-
-def current(run: Run, store: "EventStore") -> tuple[CampaignCreated, CampaignState]:
+def current(run: Run, store: EventStore) -> tuple[CampaignCreated, CampaignState]:
     """Return the log's first event, and the state after the last event.
 
     Raises RunError if the run has no log, and StoreError if it cannot be read.

@@ -14,11 +14,10 @@ from bbkb.orchestrator.errors import HeldError, UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.running.resume import failed_trials, reopen
 from bbkb.orchestrator.settings.loading import load
-from bbkb.orchestrator.store.audit import Audit
-from bbkb.orchestrator.store.event_store import EventStore
 from bbkb.orchestrator.store.lease import Heartbeat, take
 from bbkb.orchestrator.store.runs import Run, open_run
-from bbkb.orchestrator.store.verify import verify
+from bbkb.orchestrator.store.store import EventStore
+from bbkb.orchestrator.store.verify import Findings, verify
 from bbkb.workers.messages import FailureKind
 
 OBJECTIVE = """
@@ -81,7 +80,7 @@ def open_store(run: Run) -> Iterator[EventStore]:
         yield store
 
 
-def verify_run(run: Run) -> Audit:
+def verify_run(run: Run) -> Findings:
     with open_store(run) as store:
         return verify(store, run.name)
 

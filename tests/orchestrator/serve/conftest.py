@@ -13,7 +13,7 @@ from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.serve.access import Access
 from bbkb.orchestrator.serve.app import Server
 from bbkb.orchestrator.serve.running import bind, run_until
-from bbkb.orchestrator.store.event_store import EventStore, Writer
+from bbkb.orchestrator.store.store import EventStore, Writer
 
 TOKEN = "a-token-of-these-tests"
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bbkb.orchestrator.report import write_report
-from bbkb.orchestrator.store.notes import Note
 from tests.orchestrator.serve.conftest import TOKEN, BeginLog, running_server
 from tests.orchestrator.serve.test_browser import CHROMIUM, HOSTILE, PATIENCE, pytestmark  # noqa: F401
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -64,7 +63,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A report with long and hostile names, ten tags and a note."""
     history = SyntheticLog(trials=40, failure_share=0.2).history()
     tags = tuple(f"a-long-tag-{index}" for index in range(10))
-    history.notes = (Note(time=1e9, text=HOSTILE, tags=tags), Note(time=1e9, text="x" * 300))
+    history.settings = replace(history.settings, tags=tags, note=HOSTILE + "x" * 300)
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, f"{HOSTILE} {'long' * 20}": "y" * 200})
     path = tmp_path_factory.mktemp("report") / "report.html"

@@ -13,7 +13,7 @@ from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.problem import Problem, Progress, replay
-from bbkb.orchestrator.store.event_store import EventStore
+from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor
 from bbkb.workers.messages import FailureKind
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor

@@ -15,7 +15,7 @@ from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.recorder import Recorder
-from bbkb.orchestrator.store.event_store import Writer
+from bbkb.orchestrator.store.store import Writer
 from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing
 
 

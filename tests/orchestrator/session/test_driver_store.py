@@ -14,7 +14,7 @@ from bbkb.orchestrator.campaign.events import TrialSucceeded
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import FencedError, StoreError
 from bbkb.orchestrator.history.fold import fold
-from bbkb.orchestrator.store.event_store import Writer
+from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.executor import Executor
 from tests.orchestrator.session.parabola import Campaign
 

@@ -224,7 +224,7 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
 
 def test_evaluations_of_another_run_are_read_from_its_folder_or_database(tmp_path: Path) -> None:
     run = other_run(tmp_path)
-    for source in ({"run": str(run.folder)}, {"run": run.name, "store": run.store_url}):
+    for source in ({"run": str(run.folder)}, {"run": run.name, "store": f"sqlite:///{run.place}"}):
         taken = read(source, of=grid(), direction="minimize")
         assert (taken.arms, taken.values, taken.unmatched) == ((4, 4), (0.25, 0.75), 0)
         assert taken.source == f"run {run.name}"
@@ -263,7 +263,7 @@ def test_run_of_the_other_direction_or_without_results_is_rejected(tmp_path: Pat
 def test_campaign_that_is_not_in_the_database_is_reported(tmp_path: Path) -> None:
     run = other_run(tmp_path)
     with pytest.raises(UserError, match="no log named 'nothere' in its store"):
-        read({"run": "nothere", "store": run.store_url}, of=grid(), direction="minimize")
+        read({"run": "nothere", "store": f"sqlite:///{run.place}"}, of=grid(), direction="minimize")
 
 
 BEST_KNOWN = """

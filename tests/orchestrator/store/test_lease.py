@@ -15,9 +15,8 @@ import pytest
 from bbkb.orchestrator.campaign.endings import StopReason
 from bbkb.orchestrator.campaign.events import StopRequested
 from bbkb.orchestrator.errors import FencedError, HeldError, RunError
-from bbkb.orchestrator.store.event_store import EventStore, Writer
 from bbkb.orchestrator.store.lease import ORPHAN_SECONDS, PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
-from bbkb.orchestrator.store.store import Holding
+from bbkb.orchestrator.store.store import EventStore, Holding, Writer
 from tests.present import present
 from tests.waiting import wait_until
 

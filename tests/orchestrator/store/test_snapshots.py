@@ -67,7 +67,6 @@ def test_snapshot_restores_infinities_and_nan(run: runs.Run, log: list[Event]) -
         "UPDATE bbkb_snapshots SET head = head + 1",
         "UPDATE bbkb_snapshots SET position = position - 1",
         "DELETE FROM bbkb_snapshots",
-        "DROP TABLE bbkb_snapshots",
     ],
 )
 def test_snapshot_that_does_not_match_is_not_used(run: runs.Run, log: list[Event], damage: str, tmp_path: Path) -> None:

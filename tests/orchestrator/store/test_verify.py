@@ -1,5 +1,5 @@
-"""The audit agrees with the campaign state on every intact log, and finds the damage of the
-others."""
+"""A second bookkeeping agrees with the state and with `verify` on every real log, and `verify` finds the
+damage of others."""
 
 import contextlib
 import itertools
@@ -35,16 +35,14 @@ from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.problem import Problem, replay
-from bbkb.orchestrator.store import audit as audit_module
-from bbkb.orchestrator.store.audit import Audit
-from bbkb.orchestrator.store.books import PendingAttempt
-from bbkb.orchestrator.store.event_store import EventStore
-from bbkb.orchestrator.store.rows import encode
-from bbkb.orchestrator.store.verify import LogComparison, compare, verify
+from bbkb.orchestrator.store import verify as verify_module
+from bbkb.orchestrator.store.store import EventStore, rows_of
+from bbkb.orchestrator.store.verify import Findings, compare, verify
 from bbkb.workers.messages import FailureKind
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
+from tests.orchestrator.store.books import Books
 from tests.orchestrator.store.raw import change
 
 EVALUATIONS = 14
@@ -120,7 +118,7 @@ def store_of(folder: Path, events: Sequence[Event]) -> EventStore:
     return store
 
 
-def findings_of(folder: Path, events: Sequence[Event]) -> Audit:
+def findings_of(folder: Path, events: Sequence[Event]) -> Findings:
     store = store_of(folder, events)
     try:
         return verify(store, "c")
@@ -141,9 +139,11 @@ def test_verify_accepts_every_prefix_of_a_real_log(
     folder = tmp_path_factory.mktemp("log")
     events = real_log(folder / "real", seed, failure_rate, kills)
     events = events[: max(1, round(cut * len(events)))]
+    books = Books()
+    assert [rule for event in events for rule in books.record(event)] == []
     findings = findings_of(folder, events)
-    assert findings.problems == []
-    assert (findings.events, findings.checksums) == (len(events), len(events))
+    assert list(books.differences(findings.state)) == []
+    assert (findings.events, findings.problems) == (len(events), [])
 
 
 def index(events: Sequence[Event], kind: type[Event], nth: int = 0) -> int:
@@ -168,71 +168,54 @@ def remove(kind: type[Event]) -> Callable[[list[Event]], list[Event]]:
     return edit(kind, lambda event: [])
 
 
-def with_epoch_7(event: SessionOpened) -> list[Event]:
-    return [replace(event, epoch=7)]
-
-
 def with_arm_20(event: BatchChosen) -> list[Event]:
     return [replace(event, picks=(replace(event.picks[0], arm=20), *event.picks[1:]))]
 
 
 @pytest.mark.parametrize(
-    ("change", "problem"),
+    ("change", "rule"),
     [
-        (
-            duplicate(TrialSucceeded),
-            r"outcome of trial \d+, attempt 1, which is not running: its attempt 1 is finished",
-        ),
+        (duplicate(TrialSucceeded), r"attempt 1, which is not running: its attempt 1 is finished"),
         (duplicate(TrialsDispatched), r"was dispatched while running"),
         (duplicate(ModelRefreshed), r"was learned by the strategy, and is learned"),
         (duplicate(BatchChosen), r"trial \d+ is next, got 0"),
-        (duplicate(SessionClosed), r"no session is open"),
         (remove(BatchChosen), r"was dispatched and never chosen"),
         (remove(TrialsDispatched), r"which is not running: its attempt 0 is waiting"),
         (edit(BatchChosen, with_arm_20), r"trial 0 must be of one of 20 arms, got arm 20"),
-        (edit(SessionOpened, with_epoch_7, nth=1), "must open a new epoch, got 7 in epoch 2 after 1"),
     ],
 )
-def test_verify_reports_an_impossible_log_with_the_position(
-    tmp_path: Path, sound_log: list[Event], change: Callable[[list[Event]], list[Event]], problem: str
+def test_books_find_an_impossible_log(
+    sound_log: list[Event], change: Callable[[list[Event]], list[Event]], rule: str
 ) -> None:
-    findings = findings_of(tmp_path, change(sound_log))
-    assert any(re.search(problem, line) for line in findings.problems), findings.problems
-    assert all(line.startswith("event ") for line in findings.problems)
-    assert list(findings.lines())[-1].startswith("damaged: ")
+    books = Books()
+    assert any(re.search(rule, broken) for event in change(sound_log) for broken in books.record(event))
 
 
-def test_verify_reports_all_problems(tmp_path: Path, sound_log: list[Event]) -> None:
-    events = duplicate(TrialSucceeded)(sound_log)
-    findings = findings_of(tmp_path, duplicate(SessionClosed)(events))
-    assert len(findings.problems) == 2
+@pytest.mark.parametrize("change", [duplicate(TrialSucceeded), remove(BatchChosen), remove(TrialsDispatched)])
+def test_verify_names_an_event_that_does_not_apply(
+    tmp_path: Path, sound_log: list[Event], change: Callable[[list[Event]], list[Event]]
+) -> None:
+    (problem,) = findings_of(tmp_path, change(sound_log)).problems
+    assert re.match(r"event \d+ \(\w+\) does not apply", problem)
 
 
-def test_verify_reports_missing_events_and_a_wrong_length(tmp_path: Path, sound_log: list[Event]) -> None:
+def test_verify_names_a_missing_event(tmp_path: Path, sound_log: list[Event]) -> None:
     store = store_of(tmp_path, sound_log)
-    change(tmp_path / "c.sqlite", "DELETE FROM bbkb_events WHERE position IN (0, 4, 5, 6, 9)")
-    problems = verify(store, "c").problems
+    change(tmp_path / "c.sqlite", "DELETE FROM bbkb_events WHERE position IN (4, 5, 6, 9)")
+    found = verify(store, "c")
     store.close()
-    assert "event 0 is missing" in problems
-    assert "events 4 to 6 are missing" in problems
-    assert "event 9 is missing" in problems
-    assert any("must have the" in problem for problem in problems)
+    assert found.events == 4
+    assert "event 4 of 'c' is missing" in str(found)
 
 
-def test_verify_lists_trials_that_a_resume_repeats_and_waiting_ones(tmp_path: Path, sound_log: list[Event]) -> None:
-    events = sound_log
-    place = index(events, TrialsDispatched)
-    sent = events[place]
-    assert isinstance(sent, TrialsDispatched)
-    store = store_of(tmp_path, events[: place + 1])
-    assert {again.trial for again in verify(store, "c").again} == {trial for trial, _ in sent.attempts}
-    store.release("c", 1)
-    findings = verify(store, "c")
-    store.close()
-    picks = [pick for event in events[:place] if isinstance(event, BatchChosen) for pick in event.picks]
-    arms = {pick.trial: pick.arm for pick in picks}
-    assert set(findings.again) == {PendingAttempt(trial, arms[trial], attempt=2) for trial, _ in sent.attempts}
-    assert {waiting.trial for waiting in findings.waiting} == set(arms) - {again.trial for again in findings.again}
+def test_verify_lists_running_and_waiting_trials(tmp_path: Path, sound_log: list[Event]) -> None:
+    events = sound_log[: index(sound_log, TrialsDispatched) + 1]
+    books = Books()
+    assert not [rule for event in events for rule in books.record(event)]
+    text = str(findings_of(tmp_path, events))
+    for attempt in books.attempts("running"):
+        assert f"trial {attempt.trial} (attempt 1)" in text
+    assert text.endswith("sound")
 
 
 def test_verify_reports_a_disagreement_with_the_campaign_state(
@@ -243,9 +226,9 @@ def test_verify_reports_a_disagreement_with_the_campaign_state(
         succeeded = after.totals.succeeded + isinstance(event, SessionClosed)
         return replace(after, totals=replace(after.totals, succeeded=succeeded))
 
-    monkeypatch.setattr(audit_module, "apply", apply_and_miscount)
-    problems = findings_of(tmp_path, sound_log).problems
-    assert any(problem.startswith("succeeded: the events count ") for problem in problems)
+    monkeypatch.setattr(verify_module, "apply", apply_and_miscount)
+    (problem,) = findings_of(tmp_path, sound_log).problems
+    assert problem.startswith("succeeded: the events count ")
 
 
 def test_verify_rejects_an_unknown_campaign(tmp_path: Path, sound_log: list[Event]) -> None:
@@ -274,29 +257,24 @@ def copy_store(tmp_path: Path) -> EventStore:
 
 def test_copy_equals_the_beginning_of_a_longer_log(long_log: EventStore, tmp_path: Path) -> None:
     copy = copy_store(tmp_path)
-    assert compare(long_log, copy, "c") == LogComparison(1500)
+    assert compare(long_log, copy, "c")[0]
     long_log.claim("c", "me").append([stop(1500), stop(1501)])
-    compared = compare(long_log, copy, "c")
-    assert compared == LogComparison(1500, newer=2)
-    assert compared.is_same
-    behind = compare(copy, long_log, "c")
-    assert behind == LogComparison(1500, older=2)
-    assert not behind.is_same
+    assert compare(long_log, copy, "c")[0]
+    is_earlier, text = compare(copy, long_log, "c")
+    assert not is_earlier
+    assert "more events than the 1500" in text
+    with pytest.raises(RunError, match="is it a copy of another run"):
+        compare(long_log, copy, "d")
 
 
 def test_comparison_reveals_a_change_with_recomputed_checksums(long_log: EventStore, tmp_path: Path) -> None:
     copy = copy_store(tmp_path)
     changed = [stop(number if number != 700 else 7) for number in range(1, 1500)]
-    rows, head = encode("c", 1, 1, changed, long_log.checksum_before("c", 1) or 0)
+    rows = [row._asdict() for row in rows_of("c", 1, 1, changed, long_log.checksum_before("c", 1))]
     with contextlib.closing(sqlite3.connect(tmp_path / "c.sqlite")) as raw, raw:
         raw.executemany("UPDATE bbkb_events SET body = :body, checksum = :checksum WHERE position = :position", rows)
-        raw.execute("UPDATE bbkb_campaigns SET head = ?", (head,))
+        raw.execute("UPDATE bbkb_campaigns SET head = ?", (rows[-1]["checksum"],))
     assert len(list(long_log.read("c"))) == 1500  # the chain itself is sound
-    compared = compare(long_log, copy, "c")
-    assert compared == LogComparison(700, difference=700)
-    assert not compared.is_same
-
-
-def test_comparison_rejects_a_copy_of_another_run(long_log: EventStore, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is it a copy of another run"):
-        compare(long_log, copy_store(tmp_path), "d")
+    is_earlier, text = compare(long_log, copy, "c")
+    assert not is_earlier
+    assert "event 700 differs" in text

@@ -25,7 +25,7 @@ from bbkb.orchestrator.session.known_results import existing, with_best_of
 from bbkb.orchestrator.settings.loading import load, naming_places
 from bbkb.orchestrator.settings.schema import schema as json_schema
 from bbkb.orchestrator.settings.strategies import own_strategy
-from bbkb.orchestrator.store.database import connect
+from bbkb.orchestrator.store.connect import connect
 
 CheckedAddress = Annotated[
     str | None,

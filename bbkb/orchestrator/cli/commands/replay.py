@@ -21,7 +21,6 @@ from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.replaying import Replayed, replay_until
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store import runs
-from bbkb.orchestrator.store.trusted import is_own
 from bbkb.orchestrator.wording import plural
 
 _REASONS_SHOWN = 10
@@ -39,7 +38,7 @@ def replay(
     """Show the model and the reasons at any point of a run's log. Exit code 1: this machine decides
     differently."""
     old = runs.open_run(folder)
-    if not (runs_code or is_own(old.folder)):
+    if not (runs_code or runs.is_own(old.folder)):
         raise UserError(
             f"{old.folder} is another user's run, and a replay imports the code that its campaign file names: read "
             "it, and give --run-code"

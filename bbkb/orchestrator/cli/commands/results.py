@@ -19,13 +19,11 @@ from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import say, write_output
-from bbkb.orchestrator.errors import RunError, UserError
+from bbkb.orchestrator.errors import RunError, UserError, reason_of
 from bbkb.orchestrator.history.facts import trials_text
-from bbkb.orchestrator.history.overview import Overview, overview_of, read_overview
-from bbkb.orchestrator.store import limited
-from bbkb.orchestrator.store.glance import current_state, glance
-from bbkb.orchestrator.store.limited import looks_like_run, reason_of
-from bbkb.orchestrator.store.runs import Run, open_run
+from bbkb.orchestrator.history.overview import Overview, read_overview
+from bbkb.orchestrator.store.runs import Run, looks_like_run, open_run
+from bbkb.orchestrator.store.snapshots import current
 from bbkb.orchestrator.wording import moment, one_line, printable
 
 
@@ -39,10 +37,6 @@ class BestFormat(StrEnum):
 
 _LONGEST_CELL = 1000  # characters of a name or of all tags of a run
 _TO_THE_MINUTE = len("2026-03-01 14:05")
-OPEN_SECONDS = 20.0  # the time limit for opening a run and reading the length of its log
-# The time limit for reading a log is ten times the usual duration
-_SECONDS_PER_EVENT = 0.002
-_MOST_SECONDS = 1800.0
 
 RunsFolder = Annotated[Path, typer.Argument(help="A folder of runs.")]
 
@@ -63,7 +57,8 @@ def best(
     configuration.
     """
     run = open_run(folder)
-    state = current_state(run)
+    with run.store() as store:
+        _, state = current(run, store)
     best = state.best_known
     taken = state.refresh.recommended or best
     if best is None or taken is None:
@@ -168,27 +163,9 @@ def _read_runs(folder: Path) -> tuple[list[tuple[Path, Overview]], dict[str, str
     for path in sorted(folder.iterdir()):
         if path.is_dir() and looks_like_run(path):
             try:
-                overviews.append((path, _read_limited(path)))
+                run = open_run(path)
+                with run.store() as store:
+                    overviews.append((path, read_overview(run, store)))
             except Exception as error:  # one unreadable folder should not hide the others
                 unreadable[path.name] = reason_of(error)
     return sorted(overviews, key=lambda entry: entry[1].began), unreadable
-
-
-def _read_limited(folder: Path) -> Overview:
-    """Return the overview of a run. A time limit, by its length, protects against hostile runs."""
-
-    lengths: list[int] = []
-
-    def read() -> Overview:
-        run = open_run(folder)
-        if (seen := glance(run.store_url, run.name)) is not None:
-            return overview_of(seen.created, seen.state, seen.settings, seen.notes)
-        with run.store() as store:
-            lengths.append(store.length(run.name))
-            return read_overview(run, store)
-
-    reading = limited.Call(read)
-    if reading.is_over(OPEN_SECONDS):
-        return reading.result()
-    seconds = min(_SECONDS_PER_EVENT * sum(lengths), _MOST_SECONDS)  # 0 if no length is known
-    return limited.wait(reading, seconds)

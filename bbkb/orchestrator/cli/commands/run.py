@@ -8,14 +8,11 @@ import typer
 from bbkb.orchestrator.cli import arguments
 from bbkb.orchestrator.cli.arguments import overrides
 from bbkb.orchestrator.display.console import console_for
-from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.running.ray_start import check_address, start_ray
-from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
-from bbkb.orchestrator.store.damage import missing_settings
-from bbkb.orchestrator.store.notes import check_tags
 from bbkb.workers.messages import FailureKind
 
 
@@ -30,7 +27,6 @@ def run(
     serve: arguments.Serve = False,
     quiet: arguments.Quiet = False,
     as_json: arguments.JsonLines = False,
-    tag: arguments.Tags = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, and write nothing.")
     ] = False,
@@ -42,7 +38,6 @@ def run(
     console = console_for(quiet, as_json)
     assignments = overrides(set_, workers)
     settings = load(file, overrides(set_, workers, log_level, name))
-    tags = check_tags(tag or ())
     check_address(settings, address)
     begun = _find_begun(settings, or_resume)
     ray = None if dry_run else start_ray(settings, address)
@@ -51,7 +46,7 @@ def run(
 
     options = SessionOptions(console=console, address=address, serves=serve, ray=ray)
     if begun is None:
-        run_new(file, settings, options, assignments, tags, is_dry=dry_run)
+        run_new(file, settings, options, assignments, is_dry=dry_run)
     else:
         run_again(begun, settings, options, is_dry=dry_run)
 
@@ -98,19 +93,12 @@ def resume(
     """
     old = runs.open_run(folder, runs_it=True)
     changed = overrides(set_, workers, log_level)
-    warning = "" if config else missing_settings(old)
-    if warning:
-        with old.store() as store:
-            settings = from_mapping(old.recorded_settings(store), changed)
-    else:
-        settings = load(config or old.settings_file, changed)
+    settings = load(config or old.settings_file, changed)
     check_address(settings, address)
     if kind and not retry_failed:
         raise UserError(f"--kind needs --retry-failed, got --kind {kind[0].value!r} alone: add --retry-failed")
     retried = frozenset(kind or FailureKind) if retry_failed else frozenset()
     console = console_for(quiet, as_json)
-    if warning:
-        say(console, f"warning: {warning}")
     ray = start_ray(settings, address)
     # Ray is starting while this module is imported
     from bbkb.orchestrator.cli.session import SessionOptions, run_again

@@ -17,7 +17,6 @@ from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.facts import as_plain
 from bbkb.orchestrator.store import runs, snapshots
-from bbkb.orchestrator.store.glance import glance
 from bbkb.orchestrator.store.lease import Watch
 from bbkb.orchestrator.store.store import Holding
 from bbkb.orchestrator.wording import duration, is_wall_clock, plural, size_text
@@ -65,8 +64,6 @@ def status(
 
 def _read(run: runs.Run) -> tuple[str, CampaignState, Holding, bool]:
     """Return the campaign's name, its state, its holder, and whether the holder has ended."""
-    if (end := glance(run.store_url, run.name)) is not None:
-        return end.created.name, end.state, end.holding, Watch().is_held(end.holding) is False
     with run.store() as store:
         # read the holder before the log: a session may close in between
         holding = store.holding(run.name)
@@ -109,7 +106,6 @@ def _lines_of(trial: Trial) -> Iterator[str]:
     yield from _section("metrics", _pairs(trial["metrics"]))
     yield from _section("reports", _report_lines(trial))
     yield from _attempt_lines(trial["attempts"])
-    yield from (f"note: {note}" for note in trial["notes"])
 
 
 def _section(title: str, lines: Sequence[str]) -> list[str]:

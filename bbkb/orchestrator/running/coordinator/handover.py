@@ -9,11 +9,12 @@ credentials, or if libpq finds them on the actor's node.
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
 from bbkb.orchestrator import credentials
-from bbkb.orchestrator.errors import StoreError
+from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
 
 _NAMESPACE = "bbkb-stores"  # not the ledger's, which is cleared at the end of a session
@@ -22,23 +23,20 @@ _NAMESPACE = "bbkb-stores"  # not the ledger's, which is cleared at the end of a
 def leave_store(run: Run) -> None:
     """Write the URL for the run's actor. Raises StoreError if one of the URL's variables is not
     set."""
-    if run.store_url.startswith("sqlite"):
+    url = resolve(run.place)
+    if isinstance(url, Path):
         return
-    try:
-        url = credentials.resolve_url(run.store_url)
-    except credentials.UnsetVariableError as error:
-        raise StoreError(f"store: the environment variable {error} is not set: export {error}=…") from None
     if url.password is None and (password := os.environ.get("PGPASSWORD")):
         url = url.set(password=password)
     complete = url.render_as_string(hide_password=False)
-    if complete != run.store_url or credentials.has_password(complete):
+    if complete != run.place or credentials.has_password(complete):
         _internal_kv_put(run.name, complete, overwrite=True, namespace=_NAMESPACE)
 
 
 def with_store(run: Run) -> Run:
     """Return the run with the URL that `leave_store` wrote; unchanged if it wrote none."""
     url = _internal_kv_get(run.name, namespace=_NAMESPACE)
-    return run if url is None else replace(run, store_url=bytes(url).decode())
+    return run if url is None else replace(run, place=bytes(url).decode())
 
 
 def forget_store(name: str) -> None:

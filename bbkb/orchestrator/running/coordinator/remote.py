@@ -3,6 +3,7 @@
 import json
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import ray
@@ -18,6 +19,7 @@ from bbkb.orchestrator.running.coordinator.starting import ending_since
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.ray_workers import first_workers
 from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
 
 T = TypeVar("T")
@@ -63,9 +65,8 @@ class RemoteSession:
         remote: Any = ray.remote(Orchestrator)
         # a SQLite log is in a folder of this machine; with any other store, the actor can run on
         # any node
-        here = NodeAffinitySchedulingStrategy(
-            ray.get_runtime_context().get_node_id(), soft=not run.store_url.startswith("sqlite")
-        )
+        is_server = not isinstance(resolve(run.place), Path)
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=is_server)
         with run.store() as store:
             length = store.length(run.name)
         leave_store(run)

@@ -14,9 +14,9 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from bbkb.orchestrator.cli.commands import status
 from bbkb.orchestrator.store import snapshots
-from bbkb.orchestrator.store.event_store import EventStore
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import Run
+from bbkb.orchestrator.store.store import EventStore
 from tests.orchestrator.campaign.short_logs import batch, created, dispatch, session, settings_of
 
 HOUR = 3600.0

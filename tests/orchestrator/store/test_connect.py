@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from psycopg import errors
 
 from bbkb.orchestrator.errors import StoreError
-from bbkb.orchestrator.store.database import translate_errors
+from bbkb.orchestrator.store.connect import translate_errors
 
 URL = "postgresql://u@db/x"
 IDLE = errors.IdleInTransactionSessionTimeout("due to idle-in-transaction timeout")

@@ -1,8 +1,4 @@
-"""Separate bookkeeping of `verify` for the events of a log.
-
-It duplicates `campaign.apply` on purpose. If the two disagree about a log, one of them is wrong,
-and `verify` reports the disagreement.
-"""
+"""A separate bookkeeping of a log's events: the oracle of `campaign.apply` and of `verify`."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field

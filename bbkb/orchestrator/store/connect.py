@@ -1,13 +1,17 @@
-"""A connection to SQLite or PostgreSQL, and the translation of its errors into `StoreError`."""
+"""Connections to a log in a SQLite file or on a PostgreSQL server, and the translation of their
+errors into `StoreError`.
+
+The place of a log is a `Path`, or the URL that a user wrote. Only a URL is parsed and has `${VAR}`
+replaced; a path may contain any characters. `sqlite:///FILE` names the file FILE as it is.
+"""
 
 import errno
 import fcntl
-import functools
 import os
 import sqlite3
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -16,11 +20,10 @@ from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 from bbkb.orchestrator import credentials
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import StoreError
-from bbkb.orchestrator.store.limited import is_left_behind
 
+Place = Path | str
+SQLITE = "sqlite:///"
 BUSY_SECONDS = 30  # the wait while another process writes to a SQLite file
-# Instructions of SQLite's virtual machine (a few milliseconds) between two checks for an abort
-_INSTRUCTIONS = 100_000
 
 # An unreachable PostgreSQL server must not delay a campaign for the operating system's two hours.
 _PATIENCE = {
@@ -32,77 +35,79 @@ _PATIENCE = {
 }
 
 
-def connect(url: str, is_salvage: bool = False) -> sa.Engine:
-    """Return the database of `url` with resolved credentials, without connecting to it.
+def shown(place: Place) -> str:
+    """Return the place for a message, without passwords."""
+    return redact(place) if isinstance(place, str) else str(place)
 
-    With `is_salvage`, nothing is written, and the readable part of a damaged SQLite file can be
-    read. Raises StoreError if the URL or its driver is wrong, or if the URL names an environment
-    variable that is not set.
+
+def resolve(place: Place) -> Path | sa.URL:
+    """Return the file, or the URL of the server with its credentials.
+
+    Raises StoreError if it is not a URL, or refers to an environment variable that is not set.
     """
     try:
-        parsed = credentials.resolve_url(url)
-        if parsed.drivername in ("postgresql", "postgres"):
-            parsed = parsed.set(drivername="postgresql+psycopg")
-        patience = {key: value for key, value in _PATIENCE.items() if key not in parsed.query}
-        is_ours = parsed.drivername == "postgresql+psycopg"
-        # every connection must see the current state of the file
-        pool = sa.NullPool if not is_ours and _is_in_read_only_folder(parsed.database) else None
-        connect_args = patience if is_ours else {}
-        engine = sa.create_engine(parsed, pool_pre_ping=True, connect_args=connect_args, poolclass=pool)
+        if isinstance(place, str) and place.startswith("${"):  # the whole URL
+            place = credentials.in_environment(place)
+        if isinstance(place, Path) or place.startswith(SQLITE):
+            return Path(str(place).removeprefix(SQLITE)).absolute()
+        url = credentials.resolve_url(place)
     except credentials.UnsetVariableError as error:
         raise StoreError(
-            f"store: {redact(url)} needs the environment variable {error}, which is not set in the process that "
+            f"store: {shown(place)} needs the environment variable {error}, which is not set in the process that "
             f"connects: export {error}=…"
         ) from None
-    except (SQLAlchemyError, NoSuchModuleError, ValueError) as error:
-        reason = credentials.without_secrets(str(error), url)
+    except (SQLAlchemyError, ValueError) as error:
+        raise _not_a_url(place, error) from None
+    return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgresql", "postgres") else url
+
+
+def _not_a_url(place: Place, error: Exception) -> StoreError:
+    reason = credentials.without_secrets(str(error), str(place))
+    return StoreError(f"store: {shown(place)} is not a database URL: {reason}; give sqlite or postgresql://…")
+
+
+def connect(place: Place) -> sa.Engine:
+    """Return the database at `place`, without connecting to it. Raises StoreError as `resolve` does,
+    and if the driver is missing."""
+    found = resolve(place)
+    if isinstance(found, Path):
+        # with a write-ahead log, every connection to a read-only folder must see the current file
+        pool = sa.NullPool if _is_in_read_only_folder(found) else None
+        engine = sa.create_engine(sa.URL.create("sqlite", database=str(found)), poolclass=pool)
+        sa.event.listen(engine, "do_connect", _open_read_only)
+        sa.event.listen(engine, "connect", _configure_sqlite)
+        return engine
+    patience = {key: value for key, value in _PATIENCE.items() if key not in found.query}
+    try:
+        engine = sa.create_engine(found, pool_pre_ping=True, connect_args=patience)
+    except (SQLAlchemyError, NoSuchModuleError, ValueError, TypeError) as error:
         # `from None`, because the message of the cause may contain part of the password
-        raise StoreError(
-            f"store: {redact(url)} is not a database URL: {reason}; give sqlite or postgresql://…"
-        ) from None
+        raise _not_a_url(place, error) from None
     except ModuleNotFoundError as error:
         raise StoreError(
-            f"store: {redact(url)} needs a driver that is not installed ({error.name}): "
+            f"store: {shown(place)} needs a driver that is not installed ({error.name}): "
             'for PostgreSQL, pip install "psycopg[binary]>=3.2.1,<4"'
         ) from error
-    if engine.dialect.name == "sqlite":
-        sa.event.listen(engine, "do_connect", _open_read_only)
-        sa.event.listen(engine, "connect", functools.partial(_configure_sqlite, _TOLERANT if is_salvage else _DURABLE))
-    else:
-        sa.event.listen(engine, "handle_error", _leave_read_only_connection)
+    sa.event.listen(engine, "handle_error", _leave_read_only_connection)
     return engine
 
 
-def file_of(engine: sa.Engine) -> Path | None:
-    """Return the file of a SQLite database; None for other databases."""
-    name = engine.url.database
-    is_file = engine.dialect.name == "sqlite" and name and name != ":memory:" and not name.startswith("file:")
-    return Path(str(name)) if is_file else None
-
-
 @contextmanager
-def translate_errors(url: str) -> Iterator[None]:
+def translate_errors(place: Place) -> Iterator[None]:
     """Convert exceptions of the database to StoreError without any password."""
     try:
         yield
     except DBAPIError as error:
-        reason = credentials.without_secrets(str(error.orig).strip(), url)
+        reason = credentials.without_secrets(str(error.orig).strip(), str(place))
         remedy = next((f" ({remedy})" for sign, remedy in _REMEDIES.items() if sign in reason), "")
-        if "is locked" in reason and not _takes_locks(url):
+        if "is locked" in reason and not _takes_locks(place):
             remedy = _NO_LOCKS
-        message = f"the store {redact(url)} refused: {reason}{remedy}"
-        raise StoreError(message, _is_transient(error)) from error
-    except sa.exc.NoSuchTableError as error:
-        missing = f"the store {redact(url)} has no table {error}"
-        raise StoreError(f"{missing}: no campaign was ever stored there") from error
+        raise StoreError(f"the store {shown(place)} refused: {reason}{remedy}", _is_transient(error)) from error
     except UnicodeDecodeError as error:  # undecodable texts in a damaged SQLite file
-        raise StoreError(
-            f"the store {redact(url)} is damaged: {error} (`bbkb verify` lists what can still be read; restore it "
-            "from a copy)"
-        ) from error
+        raise StoreError(f"the store {shown(place)} is damaged: {error}; restore it from a copy") from error
     except SQLAlchemyError as error:
-        reason = credentials.without_secrets(str(error), url)
-        raise StoreError(f"the store {redact(url)} failed: {reason}") from error
+        reason = credentials.without_secrets(str(error), str(place))
+        raise StoreError(f"the store {shown(place)} failed: {reason}") from error
 
 
 def _open_read_only(
@@ -115,28 +120,20 @@ def _open_read_only(
     """
     path = Path(str(arguments[0])).absolute()
     is_open = any(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
-    if is_open or not _is_in_read_only_folder(str(path)):
+    if is_open or not _is_in_read_only_folder(path):
         return None
     return sqlite3.connect(f"{path.as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False)
 
 
-def _is_in_read_only_folder(file: str | None) -> bool:
-    """Return whether the SQLite database `file` exists in a read-only folder."""
-    path = Path(file or "").absolute()
-    return path.is_file() and not os.access(path.parent, os.W_OK)
+def _is_in_read_only_folder(file: Path) -> bool:
+    return file.is_file() and not os.access(file.parent, os.W_OK)
 
 
-_DURABLE = ("journal_mode=WAL", "synchronous=FULL")
-_TOLERANT = ("query_only=ON", "writable_schema=ON")  # else SQLite does not open a truncated file
-
-
-def _configure_sqlite(pragmas: Iterable[str], connection: sqlite3.Connection, _record: object) -> None:
-    """Set the pragmas of a new connection, and make its queries interruptible."""
+def _configure_sqlite(connection: sqlite3.Connection, _record: object) -> None:
     cursor = connection.cursor()
-    for pragma in (f"busy_timeout={int(1000 * BUSY_SECONDS)}", *pragmas):
+    for pragma in (f"busy_timeout={1000 * BUSY_SECONDS}", "journal_mode=WAL", "synchronous=FULL"):
         cursor.execute(f"PRAGMA {pragma}")
     cursor.close()
-    connection.set_progress_handler(is_left_behind, _INSTRUCTIONS)
 
 
 _READ_ONLY = "25006"  # PostgreSQL's SQLSTATE for the time of a failover or maintenance
@@ -184,7 +181,7 @@ _REMEDIES = {
     "not a database": "the file is damaged or something else: restore it from a copy",
     "no such table": "no campaign was ever stored there",
     'relation "bbkb': "no campaign was ever stored there",
-    "malformed": "the file is damaged: `bbkb verify` lists what can still be read; restore it from a copy",
+    "malformed": "the file is damaged: restore it from a copy",
     "connection": "is the server running, and are host, port and password right?",
 }
 
@@ -195,12 +192,13 @@ _NO_LOCKS = (
 )
 
 
-def _takes_locks(url: str) -> bool:
-    """Return whether the folder of a SQLite database supports file locks. Without locks, SQLite
-    reports the database as locked."""
-    with suppress(sa.exc.ArgumentError, ValueError):
+def _takes_locks(place: Place) -> bool:
+    """Return whether the folder of a SQLite file supports file locks. Without locks, SQLite reports
+    the database as locked."""
+    found = resolve(place)
+    if isinstance(found, Path):
         try:
-            with tempfile.TemporaryFile(dir=Path(sa.make_url(url).database or "").parent) as file:
+            with tempfile.TemporaryFile(dir=found.parent) as file:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             return error.errno not in (errno.ENOLCK, errno.ENOTSUP)
