@@ -36,7 +36,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "verify": (
         "log:verify",
-        "Check a run's log: order, checksums, epochs and counts. Print the evaluations that a resume would "
+        "Check a run's log: checksums, order and counts. Print the evaluations that a resume would "
         "repeat. Exit code 1: the log is damaged or differs from the copy.",
     ),
     "logs": (
