@@ -8,7 +8,7 @@ from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.reference import import_reference
 from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.options import excerpt
-from bbkb.orchestrator.bandit.start.warm_start import DataStart, with_warm_start
+from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated, with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
@@ -34,7 +34,7 @@ def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStr
         return _without_pauses(_check_object(made))
     strategy: AnyStrategy = _without_pauses(cls(**with_preset(cls, {})))
     if has_existing and any(field.name == "warm_start" for field in fields(cls)):
-        return with_warm_start(strategy, DataStart())
+        return with_known_results(strategy)
     return strategy
 
 

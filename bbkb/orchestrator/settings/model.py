@@ -24,7 +24,7 @@ from pydantic import (
 from bbkb.objectives.conditions import Clause
 from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.bandit.start.warm_start import DataStart, with_warm_start
+from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategy import AnyStrategy
 from bbkb.orchestrator.settings import goal_sections, objective_sections, spaces, stopping_sections, worker_sections
 from bbkb.orchestrator.settings.file import Plain
@@ -182,7 +182,7 @@ class Settings(Section):
         if problems:
             raise failure(problems)
         if has_values(self.known_results) and hasattr(self.strategy, "warm_start"):
-            object.__setattr__(self, "strategy", with_warm_start(self.strategy, DataStart()))
+            object.__setattr__(self, "strategy", with_known_results(self.strategy))
         return self
 
     @property

@@ -73,15 +73,21 @@ class UncertaintyStart(_StartOptions):
 
     def draw(self, model: SparseModel, rng: np.random.Generator, layout: Layout | None = None) -> tuple[int, ...]:
         """Return at least one arm, in the order of the pulls. Draws nothing from `rng`."""
+        return self.draw_after((), model)
+
+    def draw_after(self, known: Sequence[int], model: SparseModel) -> tuple[int, ...]:
+        """Return the arms to pull after the pulls of `known` arms, whose rewards are known: none if
+        these are enough, and at least one if `known` is empty."""
         target = 0.0 if self.workers is None else 1.0 / self.workers
         exact = _NoisyCholesky(model)
+        exact.condition(known)
         queue = LazyQueue(RemainingInArray(model.diagonal / model.regularization), exact)
-        while len(exact.picks) < self.max_pulls:
+        while len(exact.picks) - len(known) < self.max_pulls:
             arm = queue.top()
             if exact.picks and exact.variance(arm) <= target:  # σ², not σ
                 break
             exact.append(arm)
-        return tuple(exact.picks)
+        return tuple(exact.picks[len(known) :])
 
 
 @dataclass(frozen=True)
@@ -204,6 +210,12 @@ def with_warm_start(strategy: AnyStrategy, start: AnyWarmStart) -> AnyStrategy:
     return changed
 
 
+def with_known_results(strategy: AnyStrategy) -> AnyStrategy:
+    """Return the strategy for a search with known results, which replace its warm start. Uncertainty
+    sampling stays: it continues after them."""
+    return strategy if isinstance(warm_start_of(strategy), UncertaintyStart) else with_warm_start(strategy, DataStart())
+
+
 WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
     "random": RandomStart,
     "uncertainty": UncertaintyStart,
@@ -297,6 +309,13 @@ class _NoisyCholesky:
         order = np.argsort(joined)
         self.arms, self._solved = joined[order], np.hstack((self._solved, solved))[:, order]
         self._explained = np.append(self._explained, explained)[order]
+
+    def condition(self, pulls: Sequence[int]) -> None:
+        """Add these pulls before any arm is evaluated."""
+        self.enter(np.unique(np.array(pulls, np.intp)))
+        for arm in pulls:
+            self.append(arm)
+        self.leave(np.arange(len(self.arms)))
 
     def append(self, arm: int) -> None:
         """Add a pull of `arm`, which must be evaluated."""

@@ -49,6 +49,7 @@ from bbkb.orchestrator.bandit.sparse.verification import OpenArms
 from bbkb.orchestrator.bandit.start.beginning import AnyArms, begin_state
 from bbkb.orchestrator.bandit.start.warm_start import (
     ONE_PULL,
+    UncertaintyStart,
     WarmStartOption,
     begin_sparse,
     extend_failed_start,
@@ -188,8 +189,13 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
         return extend_failed_start(super().tell(state, observations, rng), rng)
 
     def begin(self, state: SparseState, existing: Sequence[Observation], rng: np.random.Generator) -> SparseState:
-        """Return the state with these existing pulls; for dictionary and G see `begin_sparse`."""
-        return begin_sparse(state, existing, rng, self.model)
+        """Return the state with these existing pulls; for dictionary and G see `begin_sparse`.
+        Uncertainty sampling continues after them, until max σ² ≤ 1/P."""
+        after = begin_sparse(state, existing, rng, self.model)
+        if not isinstance(self.warm_start, UncertaintyStart):
+            return after
+        known = np.repeat(after.pulls.arms, after.pulls.counts[after.pulls.arms]).tolist()
+        return replace(after, initial=(*known, *self.warm_start.draw_after(known, after.model)))
 
     @property
     def takes_goals(self) -> bool:

@@ -53,6 +53,20 @@ def test_uncertainty_sampling_stops_as_soon_as_no_variance_is_above_one_over_the
     assert exact_variance(model(), arms[:-1]).max() > 1 / workers
 
 
+@pytest.mark.parametrize("repeats", [0, 1, 3])
+def test_uncertainty_sampling_continues_after_known_pulls_as_if_it_had_made_them(repeats: int) -> None:
+    start = UncertaintyStart(workers=8, max_pulls=10_000)
+    whole = start.draw(model(), np.random.default_rng(0))
+    known = list(whole[: len(whole) // 2]) + [whole[0]] * repeats
+    after = start.draw_after(known, model())
+    if not repeats:
+        assert (*known, *after) == whole
+    pulled = [*known, *after]
+    assert exact_variance(model(), pulled).max() <= 1 / 8
+    assert exact_variance(model(), pulled[:-1]).max() > 1 / 8
+    assert start.draw_after(whole, model()) == ()
+
+
 def test_uncertainty_sampling_stops_at_its_cap_and_pulls_at_least_once() -> None:
     assert len(UncertaintyStart(workers=10**6, max_pulls=5).draw(model(), np.random.default_rng(0))) == 5
     easy = model(regularization=1e3)  # σ² is below 1/P before the first pull
