@@ -12,17 +12,20 @@ suits every parameter:
 
 * `Range` has one feature, the position on its scale, also for integers and steps;
 * `Ordered` has one feature, equally spaced in [0, 1];
-* `Choice` is one-hot encoded and divided by √2, so the distance between two choices is 1;
+* `Choice` is one-hot encoded and divided by √2, so the distance between two choices is 1. With more
+  than `MOST_ONE_HOT` values it has one feature, a number ≤ `LEVEL` that names the value, and the
+  distance is the same: kernels only compare such features (`bbkb.orchestrator.bandit.arms`);
 * `Constant`, and a choice with a single value, have no feature.
 
 The features of a parameter that does not exist are half of their largest value: constant, and
-equally far from opposite values.
+equally far from opposite values. For a choice with one feature, this is one more value.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +36,9 @@ from bbkb.objectives.parameters import Choice, OneFeature, Parameter, Range
 Codes = NDArray[np.float64]
 
 _ONE_HOT = 1.0 / math.sqrt(2.0)
+MOST_ONE_HOT = 100  # the largest number of values of a one-hot encoded choice
+LEVEL = -(2.0**60)  # no other feature is as low; the bandit has the same constant
+_NEXT_LEVEL = 2.0**20  # between the features of two values, which remain different in any unit
 # the largest relative difference at which a number counts as equal to one of the parameter's values
 _SAME = 1e-9
 
@@ -57,7 +63,11 @@ def width(parameter: Parameter) -> int:
     """Return the number of features of a parameter."""
     if count(parameter) == 1:
         return 0
-    return len(parameter.choices) if isinstance(parameter, Choice) else 1
+    return len(parameter.choices) if _is_one_hot(parameter) else 1
+
+
+def _is_one_hot(parameter: Parameter) -> TypeGuard[Choice]:
+    return isinstance(parameter, Choice) and len(parameter.choices) <= MOST_ONE_HOT
 
 
 def draw(parameter: Parameter, positions: Codes) -> Codes:
@@ -122,8 +132,12 @@ def encode(parameter: Parameter, column: NDArray[np.generic]) -> Codes:
         else:
             codes[exists] = np.rint((numbers - parameter.low) / parameter.stride)
     else:
-        index = {level: float(number) for number, level in enumerate(parameter.levels)}
-        codes[exists] = [index[value] for value in present.tolist()]
+        levels = parameter.levels
+        if len(present) == 1:  # without an index of many levels
+            codes[exists] = float(levels.index(present.tolist()[0]))
+        else:
+            index = {level: float(number) for number, level in enumerate(levels)}
+            codes[exists] = [index[value] for value in present.tolist()]
     return codes
 
 
@@ -156,6 +170,9 @@ def features(parameter: Parameter, codes: Codes) -> NDArray[np.float64]:
     if size == 0:
         return np.empty((len(codes), 0))
     exists = ~np.isnan(codes)
+    if isinstance(parameter, Choice) and not _is_one_hot(parameter):
+        levels = np.where(exists, codes, float(len(parameter.choices)))
+        return (LEVEL - levels * _NEXT_LEVEL)[:, None]
     if isinstance(parameter, Choice):
         block = np.full((len(codes), size), 0.5 * _ONE_HOT)
         block[exists] = 0.0

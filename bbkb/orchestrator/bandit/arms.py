@@ -14,6 +14,9 @@ from bbkb.orchestrator.bandit.options import excerpt
 _UNIFORM = math.sqrt(12.0)  # width / standard deviation of a uniform distribution
 # the ratio between the distance of two choices and the height of a one-hot column
 _CHOICE = math.sqrt(2.0)
+# A feature ≤ LEVEL is the name of a value of a choice with many values: two arms differ in it by 1,
+# or not at all. The features of objectives have the same constant.
+LEVEL = -(2.0**60)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -154,9 +157,24 @@ def feature_extents(features: Floats, parameters: Indices) -> Floats:
         columns = np.flatnonzero(parameters == parameter)
         if len(columns) == 1:
             column = int(columns[0])
+            if features[0, column] <= LEVEL:
+                continue
             extent = min(float(ranges[column]), _UNIFORM * float(features[:, column].std()))
         else:
             extent = _CHOICE * float(ranges[columns].max(initial=0.0))
         if extent > 0:
             extents[parameter] = extent
     return extents
+
+
+def as_one_hot(features: Floats, parameters: Indices) -> tuple[Floats, Indices]:
+    """Return `features` (n, d) with one-hot columns for the values that a feature ≤ `LEVEL` names,
+    and the parameters of all columns. For few arms: a value of each arm may need a column."""
+    if not (features[0] <= LEVEL).any():
+        return features, parameters
+    blocks = []
+    for column in features.T:
+        named = np.unique(column) if column[0] <= LEVEL else None
+        blocks.append(column[:, None] if named is None else (column[:, None] == named) / _CHOICE)
+    widths = [block.shape[1] for block in blocks]
+    return np.hstack(blocks), np.repeat(parameters, widths)

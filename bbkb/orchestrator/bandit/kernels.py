@@ -14,6 +14,7 @@ import numpy as np
 from annotated_types import Gt
 from typing_extensions import Doc
 
+from bbkb.orchestrator.bandit.arms import LEVEL
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.options import Like, check_options, excerpt
 
@@ -122,19 +123,24 @@ class Linear(_Scaled):
 
     def cross(self, X: Floats, Y: Floats) -> Floats:
         """Return k(x, y) for all rows of X (n, d) and Y (p, d): (n, p)."""
+        units = _level_units(X, self.lengthscale)
         X = X / _scales(X, self.lengthscale)
         Y = Y / _scales(Y, self.lengthscale)
         products = np.zeros((len(X), len(Y)))
         # not X @ Yᵀ, because BLAS rounds by position and shape (see the module)
-        for x, y in zip(X.T, Y.T, strict=True):
-            products += np.multiply.outer(x, y)
+        for column, (x, y) in enumerate(zip(X.T, Y.T, strict=True)):
+            if column in units:
+                products += 0.5 * units[column] * np.equal.outer(x, y)
+            else:
+                products += np.multiply.outer(x, y)
         return _scale(self.variance, products)
 
     def diagonal(self, X: Floats) -> Floats:
         """Return k(x, x) for all rows of X (n, d): (n,)."""
         total = np.zeros(len(X))
-        for x in (X / _scales(X, self.lengthscale)).T:  # the same order of additions as in `cross`
-            total += x * x
+        units = _level_units(X, self.lengthscale)
+        for column, x in enumerate((X / _scales(X, self.lengthscale)).T):  # the same order of additions as in `cross`
+            total += 0.5 * units[column] if column in units else x * x
         return _scale(self.variance, total)
 
 
@@ -168,14 +174,24 @@ def _scales(X: Floats, lengthscale: Lengthscale) -> float | Floats:
     return np.asarray(lengthscale)
 
 
+def _level_units(X: Floats, lengthscale: Lengthscale) -> dict[int, float]:
+    """Return the columns of X (n, d) whose features name values of a choice (see `LEVEL`), with the
+    squared distance between two values."""
+    columns = np.flatnonzero(X[0] <= LEVEL).tolist() if len(X) else []
+    return {at: (lengthscale[at] if isinstance(lengthscale, tuple) else lengthscale) ** -2.0 for at in columns}
+
+
 def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats:
     # differences instead of ‖x‖² + ‖y‖² − 2xy, which suffers from cancellation for near-duplicates,
     # as in dictionaries
     scales = _scales(X, lengthscale)
+    units = _level_units(X, lengthscale)
     X = np.asfortranarray(X / scales)
     Y = np.asfortranarray(Y / scales)
     if 1 < len(X) * len(Y) <= FEW // max(1, X.shape[1]):  # the same sums in the same order, in few calls
         differences = X.T[:, :, None] - Y.T[:, None, :]
+        for column, unit in units.items():
+            differences[column] = math.sqrt(unit) * (differences[column] != 0.0)
         few: Floats = np.add.reduce(np.multiply(differences, differences, out=differences), axis=0)
         return few
     squares = np.zeros((len(X), len(Y)))
@@ -183,8 +199,10 @@ def _squared_distances(X: Floats, Y: Floats, lengthscale: Lengthscale) -> Floats
     for low in range(0, len(X), rows):
         block = squares[low : low + rows]
         difference = np.empty((len(X[low : low + rows]), len(Y)))
-        for x, y in zip(X[low : low + rows].T, Y.T, strict=True):
+        for column, (x, y) in enumerate(zip(X[low : low + rows].T, Y.T, strict=True)):
             np.subtract(x[:, None], y, out=difference)
+            if column in units:
+                np.multiply(difference != 0.0, math.sqrt(units[column]), out=difference)
             block += np.multiply(difference, difference, out=difference)
     return squares
 

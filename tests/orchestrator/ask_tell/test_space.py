@@ -6,6 +6,7 @@ import doctest
 import pickle
 import re
 import threading
+import tracemalloc
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -390,3 +391,14 @@ def test_best_observed_is_the_best_single_value_and_requires_a_value() -> None:
     observed = optimizer.best_observed
     assert (observed.value, observed.trial) == (min(values), int(np.argmin(values)))
     assert optimizer.best.value != observed.value
+
+
+def test_choice_of_twenty_thousand_levels_needs_little_memory() -> None:
+    optimizer = Optimizer({"c": Choice(tuple(f"v{number}" for number in range(20_000)))}, "minimize")
+    tracemalloc.start()
+    for value in range(3):
+        (trial,) = optimizer.ask()
+        optimizer.tell(trial, float(value))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200e6

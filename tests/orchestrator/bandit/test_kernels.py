@@ -10,8 +10,13 @@ from pydantic import TypeAdapter
 from scipy.spatial.distance import cdist
 from sklearn.gaussian_process import kernels as oracle
 
+from bbkb.objectives import coding
+from bbkb.objectives.coding import MOST_ONE_HOT
+from bbkb.objectives.parameters import Choice
 from bbkb.orchestrator.bandit import kernels as kernels_module
+from bbkb.orchestrator.bandit.arms import LEVEL, Arms, as_one_hot
 from bbkb.orchestrator.bandit.kernels import KERNELS, RBF, AnyKernel, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.model.fitting import Evidence, fit, prior
 
 ORACLES: dict[type[AnyKernel], Any] = {
     RBF: lambda scale: oracle.RBF(scale),
@@ -136,3 +141,35 @@ def test_kernel_accepts_numbers_and_arrays_of_numpy(kernel: Any) -> None:
     for bad in ("much", None, {}, np.ones((2, 2)), []):
         with pytest.raises(ValueError, match=r"strategy\.kernel\.lengthscale must be"):
             kernel(bad)
+
+
+@EVERY_KERNEL
+def test_values_of_a_large_choice_compare_as_their_one_hot_columns(kernel: type[AnyKernel]) -> None:
+    """The features of the choice are names; an index replaces a column for each value."""
+    choice = Choice(tuple(range(MOST_ONE_HOT + 1)))
+    codes = np.random.default_rng(0).integers(0, 12, size=40).astype(np.float64)
+    codes[5] = np.nan  # the parameter does not exist
+    numbers = points(0, 40, d=1)
+    named = np.hstack((numbers, coding.features(choice, codes)))
+    one_hot, parameters = as_one_hot(named, np.array([0, 1]))
+    assert parameters.tolist() == [0, *[1] * len(np.unique(codes))]
+    scales = (0.5, *[0.7] * (len(parameters) - 1))
+    expected = kernel(scales, 1.7).cross(one_hot, one_hot)
+    for rows in (slice(None), slice(3)):  # many and few entries
+        at_once = kernel((0.5, 0.7), 1.7).cross(named[rows], named[rows])
+        np.testing.assert_allclose(at_once, expected[rows, rows], rtol=1e-12)
+    np.testing.assert_allclose(kernel((0.5, 0.7), 1.7).diagonal(named), expected.diagonal(), rtol=1e-12)
+
+
+def test_fit_of_a_large_choice_equals_the_fit_of_its_one_hot_columns() -> None:
+    rng = np.random.default_rng(1)
+    named = np.hstack((rng.random((30, 1)), LEVEL - 2.0**20 * rng.integers(0, 5, (30, 1))))
+    scores = named[:, 0] + (named[:, 1] == LEVEL) + 0.01 * rng.normal(size=30)
+    one_hot, parameters = as_one_hot(named, np.array([0, 1]))
+    assert coding.LEVEL == LEVEL
+    fits = []
+    for arms in (Arms.of(named), Arms.of(one_hot, parameters)):
+        evidence = Evidence(arms.features, scores, np.ones(30, np.intp), 30)
+        fits.append(fit(evidence, arms.layout, Matern52(), [prior(arms.layout, None)], None))
+    np.testing.assert_allclose(fits[0].lengthscales, fits[1].lengthscales)
+    np.testing.assert_allclose(fits[0].noise, fits[1].noise)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arms import Layout
+from bbkb.orchestrator.bandit.arms import Layout, as_one_hot
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import CurveValues
 from bbkb.orchestrator.bandit.kernels import AnyKernel
@@ -123,9 +123,8 @@ class CurveObjective:
         values = given.values
         layout = given.layout
         self._scores = given.scores
-        self._parameters = layout.parameters
-        features = given.features / layout.extents[layout.parameters]
-        self._features = features[values.owners]
+        features, self._parameters = as_one_hot(given.features, layout.parameters)
+        self._features = (features / layout.extents[self._parameters])[values.owners]
         self._shape = SHAPES[type(given.family)]
         times = log_times(values.steps, *span)
         self._apart = (times[:, None] - times) ** 2  # (t − t')²

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy
 
-from bbkb.orchestrator.bandit.arms import Layout
+from bbkb.orchestrator.bandit.arms import Layout, as_one_hot
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel
@@ -205,11 +205,12 @@ def local_noise(features: Floats, rewards: Floats, layout: Layout, family: AnyKe
     the nearest arms, a noise-free function is smooth again. `features` (p, d) and `rewards` (p,)
     are those of distinct arms, p ≥ 2.
     """
-    at = features / layout.extents[layout.parameters]
+    compared, parameters = as_one_hot(features, layout.parameters)
+    at = compared / layout.extents[parameters]
     squared = np.sum((at - at[np.argmax(rewards)]) ** 2, axis=1)
     near = np.argsort(squared, kind="stable")[:NEAREST]
     spans = np.zeros(layout.parameter_count)
-    np.maximum.at(spans, layout.parameters, np.ptp(features[near], axis=0))
+    np.maximum.at(spans, parameters, np.ptp(compared[near], axis=0))
     local = replace(layout, extents=np.where(spans > 0, spans, layout.extents))
     scores = scores_of(rewards[near], Outputs.STANDARDIZE)
     evidence = Evidence(features[near], scores, np.ones(len(near), np.intp), len(near))
@@ -227,9 +228,9 @@ class _Objective:
     def __init__(self, evidence: Evidence, layout: Layout, family: AnyKernel, noise: float | None) -> None:
         self._scores = np.atleast_2d(evidence.scores)
         self._noise = noise
-        self._parameters = layout.parameters
+        features, self._parameters = as_one_hot(evidence.features, layout.parameters)
         self._shares = 1.0 / evidence.counts
-        self._features = evidence.features / layout.extents[layout.parameters]
+        self._features = features / layout.extents[self._parameters]
         self._shape = SHAPES[type(family)]
         self.count = layout.parameter_count
         self.typical = math.log(0.5 * math.sqrt(self.count))
