@@ -154,7 +154,7 @@ class WorkerPool:
         share = self._placement.share_of(attempt)
         attempt = replace(attempt, share=share)
         worker = self._take(self._placement.memory_request(attempt.memory_factor), share)
-        evaluate = worker.actor.evaluate.options(name=self._placement.label)
+        evaluate = worker.actor.evaluate.options(name=f"{self._placement.label} #{attempt.trial}")
         limits = self._placement.limits
         reference: Reference = evaluate.remote(self.box, attempt, limits, tuple(worker.acknowledged))
         worker.acknowledged.clear()

@@ -31,9 +31,7 @@ class Placement:
     """The resources of a campaign's evaluations, and the way in which they run."""
 
     campaign: str  # the prefix of the names of worker actors; unique on the cluster
-    # the name of all tasks in Ray's dashboard. It is the same for all tasks of a campaign, because
-    # each distinct name becomes a series of metrics.
-    label: str
+    label: str  # the beginning of each task's name in Ray's dashboard, before the trial's index
     kind: Kind = "auto"  # tasks, worker actors, or a choice that depends on the durations
     cpus: float = 1.0  # logical CPUs of one evaluation, on each of its machines
     gpus: float = 0.0  # logical GPUs of one evaluation, on each of its machines

@@ -14,4 +14,5 @@ RAY_SETTINGS = {
     "RAY_grpc_client_keepalive_timeout_ms": "10000",
     "RAY_ROTATION_MAX_BYTES": "16777216",
     "RAY_ROTATION_BACKUP_COUNT": "1",
+    "RAY_metric_cardinality_level": "low",
 }

@@ -15,7 +15,7 @@ import ray
 
 from bbkb.workers.evaluate import evaluate, is_out_of_descriptors, prepare
 from bbkb.workers.limits import grace_seconds
-from bbkb.workers.messages import Attempt, Limits, Outcome, Share
+from bbkb.workers.messages import Attempt, Limits, Outcome
 from bbkb.workers.on_ray.crews import refuse_trainers
 from bbkb.workers.on_ray.ledger import Entry, HeldAttempt, Ledger, RefusedAttempt
 from bbkb.workers.on_ray.objective import Box, Reference, get_objective
@@ -42,16 +42,21 @@ class RayTasks:
         self._box = box
         self._placing = placement
         self._campaign = pickle.dumps((Ledger(placement.campaign), placement.limits))
-        # by memory factor and share; creating one takes as long as submitting a task
-        self._remotes: dict[tuple[float, Share], Any] = {}
+        self._remote: Any = ray.remote(evaluate_remotely)
 
     def start(self, attempt: Attempt) -> Reference:
         """Start the attempt as a Ray task, and return a reference to its outcome."""
-        kind = attempt.memory_factor, self._placing.share_of(attempt)
-        if kind not in self._remotes:
-            self._remotes[kind] = self._remote(*kind)
+        share = self._placing.share_of(attempt)
+        task = self._remote.options(
+            name=f"{self._placing.label} #{attempt.trial}",
+            num_cpus=share.cpus,
+            num_gpus=share.gpus,
+            memory=self._placing.memory_request(attempt.memory_factor),
+            max_retries=0,
+            retry_exceptions=False,
+        )
         submission = pickle.dumps((attempt, time.time()))
-        reference: Reference = self._remotes[kind].remote(self._box, self._campaign, submission)
+        reference: Reference = task.remote(self._box, self._campaign, submission)
         return reference
 
     def process(self, _reference: Reference) -> str | None:
@@ -77,17 +82,6 @@ class RayTasks:
     def close(self) -> None:
         """Release the objective in Ray's object store."""
         self._box = []
-
-    def _remote(self, memory_factor: float, share: Share) -> Any:
-        remote: Any = ray.remote(evaluate_remotely)
-        return remote.options(
-            name=self._placing.label,
-            num_cpus=share.cpus,
-            num_gpus=share.gpus,
-            memory=self._placing.memory_request(memory_factor),
-            max_retries=0,
-            retry_exceptions=False,
-        )
 
 
 @lru_cache(maxsize=8)
