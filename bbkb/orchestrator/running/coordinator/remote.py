@@ -29,6 +29,7 @@ _STATUS_SECONDS = 1.0  # the longest wait for a snapshot of the status
 # the longest wait for the confirmation of a stop request; `ray job stop` allows three seconds
 _DELIVERY_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0  # the longest wait for an immediate answer
+_EXIT_SECONDS = 2.0  # for the actor to exit after its session, before it is killed
 _RESTART_PAUSE_SECONDS = 0.5  # between two calls while the actor restarts
 _CHECK_SECONDS = 5.0  # between two checks whether Ray's processes can be reached
 # the longest time without them; Ray ends this process after 60 s without its head
@@ -137,6 +138,13 @@ class RemoteSession:
 
     def end(self) -> None:
         """Remove the actor, even if it is working."""
+        if self._answer is not None:
+            # An actor that exits by itself first sends the ends of its last evaluations to Ray, which
+            # otherwise lists them as failed.
+            self._actor.__ray_terminate__.remote()
+            deadline = time.monotonic() + _EXIT_SECONDS
+            while _find(self._run) is not None and time.monotonic() < deadline:
+                time.sleep(0.02)
         ray.kill(self._actor, no_restart=True)
         forget_store(self._run.name)
 
