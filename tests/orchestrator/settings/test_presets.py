@@ -42,6 +42,8 @@ def _shown(value: object) -> str:
             return np.format_float_positional(value, trim="-")
         case str():
             return value
+        case [*numbers]:
+            return ", ".join(map(_shown, numbers))
         case _:
             return json.dumps(value)
 

@@ -5,7 +5,7 @@ member is removed, whatever its reward.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -34,10 +34,12 @@ class RegularizedEvolution(Options, ModelFree[EvolutionState]):
     """The hyperparameters, with the paper's defaults. Raises ValueError, with the field's name, if
     a value is out of range.
 
-    The paper mutates an architecture in its search space. Here, a mutation is a step to a random
-    candidate among the nearest ones, by the Euclidean distance of the features, excluding the
-    parent and set-aside arms. All candidates at the same distance are included, so that on a grid
-    every change by one step is equally likely.
+    The paper mutates an architecture in its search space: one edge or one operation of a cell. With
+    `mutation: component`, a child is therefore a random candidate that differs from its parent in
+    exactly one feature. Otherwise, or if there is none, it is a random candidate among the nearest
+    ones, by the Euclidean distance of the features. All candidates at the same distance are
+    included, so that on a grid every change by one step is equally likely. The parent and set-aside
+    arms are excluded.
 
     At most `batch_size` children are pending. Their parents are members with known rewards, as with
     the paper's asynchronous workers. The draws of the i-th pull are a function of the seed and i,
@@ -58,6 +60,10 @@ class RegularizedEvolution(Options, ModelFree[EvolutionState]):
         Ge(1),
         Doc("The child is one of this number of candidates nearest to the parent (ties included), ≥ 1."),
     ] = 10
+    mutation: Annotated[
+        Literal["nearest", "component"],
+        Doc("The child is one of the `nearest` candidates, or one that differs from the parent in one `component`."),
+    ] = "nearest"
     batch_size: BatchSize = 10
 
     def init(self, arms: Arms | Floats, rng: np.random.Generator) -> EvolutionState:
@@ -90,6 +96,10 @@ class RegularizedEvolution(Options, ModelFree[EvolutionState]):
         other_arms: Indices = available[available != parent]
         if not len(other_arms):
             return parent
+        if self.mutation == "component":
+            siblings = other_arms[np.count_nonzero(state.arms[other_arms] != state.arms[parent], axis=1) == 1]
+            if len(siblings):
+                return int(siblings[rng.integers(len(siblings))])
         squared = np.square(state.arms[other_arms] - state.arms[parent]).sum(axis=1)
         nearest = min(self.neighbours, len(other_arms))
         radius = np.partition(squared, nearest - 1)[nearest - 1]

@@ -99,3 +99,11 @@ def test_ties_go_to_the_lowest_arm_that_may_be_chosen() -> None:
     rows = [Observation(arm, 0.5) for arm in state.initial] + [Observation(0, None)]
     state = strategy.tell(state, rows, rng)
     assert choice(strategy.ask(state, (), 1)).picks[0].arm == 1
+
+
+def test_width_of_a_box_is_that_of_theorem_3_2() -> None:
+    strategy = CompressedUCB(decision_set="box", gradient_constants=(2.0, 3.0), delta=0.2)
+    state = strategy.init(ARMS, np.random.default_rng(0))
+    r = float(np.ptp(ARMS, axis=0).max())
+    beta = 2 * math.log(2 * 49 * math.pi**2 / 0.6) + 4 * math.log(49 * 2 * 3 * r * math.sqrt(math.log(4 * 2 * 2 / 0.2)))
+    assert strategy.width_at(state, 7) == pytest.approx(math.sqrt(beta * state.noise))

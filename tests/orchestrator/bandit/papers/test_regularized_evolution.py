@@ -115,3 +115,14 @@ def test_beyond_the_first_population_no_more_than_a_batch_is_pending() -> None:
     assert len(picks_of(strategy, state, 99)) == 3
     assert len(picks_of(strategy, state, 99, pending=[7])) == 2
     assert isinstance(strategy.ask(state, (7, 8, 9), 9), Wait)
+
+
+def test_component_mutation_changes_one_edge_or_one_operation() -> None:
+    """Cells with two features of one scale and two of another, of which one candidate has no relative."""
+    cells = np.array([row for row in itertools.product((0.0, 1.0), repeat=4) if row != (1.0, 1.0, 0.0, 0.0)])
+    cells = cells * (1 / 3, 1 / 3, 1 / 2, 1 / 2)
+    strategy = RegularizedEvolution(batch_size=10_000, population=1, mutation="component")
+    children = picks_of(strategy, state_after(strategy, [(0, 1.0)], cells), 400)
+    assert set(children) == {arm for arm in range(15) if np.count_nonzero(cells[arm] != cells[0]) == 1}
+    alone = np.vstack((cells, np.full((1, 4), 7.0)))
+    assert picks_of(strategy, state_after(strategy, [(15, 1.0)], alone), 1)[0] != 15

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from bbkb.orchestrator.bandit.arms import as_arms
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
@@ -87,3 +88,16 @@ def test_new_dictionary_is_drawn_after_every_pull_and_stays_small() -> None:
     sizes = {tuple(state.dictionary.tolist()) for state in states}
     assert len(sizes) > 20
     assert len(states[-1].dictionary) < len(states[-1].pulls.arms)
+
+
+@pytest.mark.parametrize("acquisition", ["ei", "mpi"])
+def test_improvement_is_over_the_best_mean_reward_or_over_the_best_mean(acquisition: Any) -> None:
+    """Section 4 of Bedi, Sadler et al., with the posterior that BKB draws."""
+    for state, (pick,) in play(replace(NOISY, acquisition=acquisition), 40)[1:]:
+        posterior = state.model.fit(state.pulls, state.dictionary)
+        deviation = np.sqrt(NOISY.regularization * posterior.variance)
+        pulled = state.pulls.arms
+        rewards = state.pulls.reward_sums[pulled] / state.pulls.counts[pulled]
+        z = (posterior.mean - (rewards.max() if acquisition == "ei" else posterior.mean.max())) / deviation
+        expected = deviation * (norm.pdf(z) + z * norm.cdf(z))
+        assert expected[pick.arm] == pytest.approx(expected.max(), rel=1e-6, abs=1e-15)
