@@ -51,9 +51,10 @@ class CompressedUCB(Compressed):
         if self.decision_set == "finite":
             beta = 2.0 * math.log(len(state.arms) * step**2 * math.pi**2 / (6.0 * self.delta))
         else:  # the paper prints X for Srinivas' 2 (2010, Theorem 2)
-            d = state.arms.shape[1]
+            features = state.model.features
+            d = features.shape[1]
             a, b = self.gradient_constants
-            r = float(np.ptp(state.arms, axis=0).max())
+            r = float(np.ptp(features, axis=0).max())
             smooth = step**2 * d * b * r * math.sqrt(max(math.log(4.0 * d * a / self.delta), 0.0))
             beta = 2.0 * math.log(2.0 * step**2 * math.pi**2 / (3.0 * self.delta))
             beta += 2.0 * d * math.log(max(smooth, 1.0))
