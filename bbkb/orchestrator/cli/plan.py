@@ -14,7 +14,7 @@ from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Sequential, begin
 from bbkb.orchestrator.campaign.events import ExistingTaken
-from bbkb.orchestrator.credentials import has_password, redact
+from bbkb.orchestrator.credentials import has_password, stored
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.history.facts import assignments
 from bbkb.orchestrator.session.build import Parts
@@ -194,6 +194,6 @@ def _facts(settings: Settings, address: str | None) -> list[tuple[str, str]]:
             "an evaluation",
             f"CPUs: {workers.cpus:g}, GPUs: {workers.gpus:g}{memory}, {limit}, retries: {retries}",
         ),
-        ("store", redact(settings.store)),
+        ("store", stored(settings.store)),
         ("runs", settings.runs if settings.run is None else f"{settings.runs}/{settings.run}"),
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.slurm import grace_seconds
-from bbkb.orchestrator.launchers.writing import Setting
+from bbkb.orchestrator.launchers.writing import Setting, set_path
 from bbkb.orchestrator.settings.model import Settings
 
 
@@ -28,7 +28,12 @@ def command_for(
             f"the job, got {results}: add --runs /a/folder/that/every/node/sees"
         )
     environment = {"env_vars": {"RAY_JOB_STOP_WAIT_TIME_S": str(grace_seconds(settings.workers.timeout_seconds))}}
-    arguments = [campaign.name, *(part for pair in overrides for part in ("--set", pair)), "--set", f"runs={results}"]
+    arguments = [
+        campaign.name,
+        *(part for pair in overrides for part in ("--set", pair)),
+        "--set",
+        set_path("runs", results),
+    ]
     return [
         *("ray", "job", "submit", "--address", address, "--no-wait"),
         *("--metadata-json", json.dumps({"job_name": run})),

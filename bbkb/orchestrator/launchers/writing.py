@@ -1,5 +1,7 @@
 """Renders the templates of `templates/`, and contains the checks shared by all launchers."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +20,12 @@ class Setting:
     name: str
     value: str
     reason: str
+
+
+def set_path(key: str, path: object) -> str:
+    """Return `KEY=PATH` for `--set`, which reads the value as YAML."""
+    text = str(path)
+    return f"{key}={text if re.fullmatch(r'[A-Za-z0-9/._-]+', text) else json.dumps(text)}"
 
 
 def render(template: str, values: Mapping[str, object]) -> str:

@@ -43,6 +43,7 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
     although it must.
     """
     try:
+        import sqlalchemy as sa
         from optuna.storages import JournalStorage, RDBStorage
         from optuna.storages.journal import JournalFileBackend
         from sqlalchemy.exc import SQLAlchemyError
@@ -59,7 +60,8 @@ def open_storage(url: str, folder: Path, must_exist: bool) -> Any:
                 is_sqlite = file.read(13) == b"SQLite format"
         if not is_url and not is_sqlite:
             return JournalStorage(JournalFileBackend(str(path)))
-        return RDBStorage(f"sqlite:///{path}" if is_sqlite else url)
+        # a path may contain any characters
+        return RDBStorage(sa.URL.create("sqlite", database=str(path)).render_as_string() if is_sqlite else url)
     except (SQLAlchemyError, OSError, ValueError, RuntimeError) as error:
         raise UserError(f"the Optuna storage {redact(url)} cannot be opened: {type(error).__name__}") from error
 

@@ -18,11 +18,10 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from bbkb.orchestrator import credentials
-from bbkb.orchestrator.credentials import redact
+from bbkb.orchestrator.credentials import SQLITE, stored
 from bbkb.orchestrator.errors import StoreError
 
 Place = Path | str
-SQLITE = "sqlite:///"
 BUSY_SECONDS = 30  # the wait while another process writes to a SQLite file
 
 # An unreachable PostgreSQL server must not delay a campaign for the operating system's two hours.
@@ -37,7 +36,7 @@ _PATIENCE = {
 
 def shown(place: Place) -> str:
     """Return the place for a message, without passwords."""
-    return redact(place) if isinstance(place, str) else str(place)
+    return stored(place) if isinstance(place, str) else str(place)
 
 
 def resolve(place: Place) -> Path | sa.URL:
@@ -56,13 +55,17 @@ def resolve(place: Place) -> Path | sa.URL:
             f"store: {shown(place)} needs the environment variable {error}, which is not set in the process that "
             f"connects: export {error}=…"
         ) from None
-    except (SQLAlchemyError, ValueError) as error:
+    except ValueError as error:
         raise _not_a_url(place, error) from None
     return url.set(drivername="postgresql+psycopg") if url.drivername in ("postgresql", "postgres") else url
 
 
+def _reason(error: object, place: Place) -> str:
+    return credentials.without_secrets(str(error).strip(), place) if isinstance(place, str) else str(error).strip()
+
+
 def _not_a_url(place: Place, error: Exception) -> StoreError:
-    reason = credentials.without_secrets(str(error), str(place))
+    reason = _reason(error, place)
     return StoreError(f"store: {shown(place)} is not a database URL: {reason}; give sqlite or postgresql://…")
 
 
@@ -98,7 +101,7 @@ def translate_errors(place: Place) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        reason = credentials.without_secrets(str(error.orig).strip(), str(place))
+        reason = _reason(error.orig, place)
         remedy = next((f" ({remedy})" for sign, remedy in _REMEDIES.items() if sign in reason), "")
         if "is locked" in reason and not _takes_locks(place):
             remedy = _NO_LOCKS
@@ -106,7 +109,7 @@ def translate_errors(place: Place) -> Iterator[None]:
     except UnicodeDecodeError as error:  # undecodable texts in a damaged SQLite file
         raise StoreError(f"the store {shown(place)} is damaged: {error}; restore it from a copy") from error
     except SQLAlchemyError as error:
-        reason = credentials.without_secrets(str(error), str(place))
+        reason = _reason(error, place)
         raise StoreError(f"the store {shown(place)} failed: {reason}") from error
 
 

@@ -223,7 +223,7 @@ def open_run(folder: Path, *, runs_it: bool = False) -> Run:
             raise RunError(f"{folder} has no campaign.sqlite: its log is gone, so it cannot be continued")
         if store != "sqlite" and not runs_it and not is_own(folder):
             raise RunError(
-                f"{folder} is another user's, and its campaign file names the store {credentials.redact(store)}, to "
+                f"{folder} is another user's, and its campaign file names the store {credentials.stored(store)}, to "
                 "which reading it would send your password: if you know this database, copy the folder and read the "
                 "copy"
             )

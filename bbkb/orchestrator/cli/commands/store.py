@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from bbkb.orchestrator.credentials import redact
+from bbkb.orchestrator.credentials import stored
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.store.store import EventStore
@@ -29,4 +29,4 @@ def init(
     """
     with contextlib.closing(EventStore(url)) as tables:
         tables.make_tables()
-    say(SafeConsole(), f"the tables are there: {redact(url)}")
+    say(SafeConsole(), f"the tables are there: {stored(url)}")
