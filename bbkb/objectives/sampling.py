@@ -22,7 +22,6 @@ from bbkb.objectives import coding, priors
 from bbkb.objectives.coding import Codes
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Range, Space, has_prior
-from bbkb.objectives.sobol import Sobol
 from bbkb.objectives.space import (
     LARGEST_SIZE,
     LARGEST_WHOLE_SET,
@@ -160,7 +159,9 @@ def _positions(dimensions: int, size: int, most: int, sampler: Sampler, seed: in
         rng = np.random.default_rng(seed)
         yield from (rng.random((part, dimensions)) for part in parts)
     else:
-        sequence = Sobol(dimensions, seed)
+        from scipy.stats import qmc  # half a second, which a table and a grid do not need
+
+        sequence = qmc.Sobol(dimensions, scramble=True, seed=seed)
         yield from (sequence.random(part) for part in parts)
 
 
