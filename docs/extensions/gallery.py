@@ -18,14 +18,14 @@ from typing import Any
 import yaml
 
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.report import static_pictures, write_report
+from bbkb.orchestrator.report import write_report
 from bbkb.orchestrator.store.runs import open_run
 
 REPOSITORY = Path(__file__).parents[2]
 GALLERY = REPOSITORY / "docs" / "gallery"
 WORK = Path("/tmp/gallery")  # short, because reports show the paths of their campaign
 PLOTLY = GALLERY / "plotly.min.js"
-RECORDED = ("*.html", "*.svg", "index.md", "output.txt")
+RECORDED = ("*.html", "*.png", "index.md", "output.txt")
 LANGUAGES = {".c": "c", ".py": "py", ".sh": "sh", ".yaml": "yaml"}
 Entry = dict[str, Any]
 
@@ -71,10 +71,23 @@ def publish(name: str, entry: Entry) -> None:
         shutil.copy(WORK / name / file, folder)
     for report, run_name in entry.get("reports", {"report": name}).items():
         history = read_history(open_run(WORK / name / "runs" / run_name))
-        if "picture" in entry:
-            (picture,) = static_pictures(history, [entry["picture"]]).values()
-            (folder / "picture.svg").write_text(picture, encoding="utf-8")
         write_report(history, folder / f"{report}.html", run_name, PLOTLY)
+    if "picture" in entry:
+        photograph(next(folder.glob("report*.html")), entry["picture"], folder / "picture.png")
+
+
+def photograph(report: Path, figure: str, picture: Path) -> None:
+    """Write a picture of one figure of a report."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        program = os.environ.get("CHROMIUM", "/usr/bin/chromium")
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 900, "height": 800}, device_scale_factor=2)
+        page.goto(report.absolute().as_uri())
+        page.wait_for_selector(f"#{figure} .main-svg", timeout=120_000)
+        page.locator(f"#{figure}").screenshot(path=picture)
+        browser.close()
 
 
 def run(command: str, folder: Path) -> str:
@@ -109,7 +122,7 @@ def write_index(entries: dict[str, Entry]) -> None:
         "| --- | --- |",
     ]
     for name, entry in entries.items():
-        picture = f"[![{entry['title']}]({name}/picture.svg)]({name}/index.md)"
+        picture = f"[![{entry['title']}]({name}/picture.png)]({name}/index.md)"
         lines.append(f"| {picture} | **[{entry['title']}]({name}/index.md)**<br>{entry['see']} |")
     (GALLERY / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
@@ -124,7 +137,7 @@ def write_page(name: str, entry: Entry) -> None:
     parts = [
         f"# {entry['title']}",
         entry["see"],
-        "[![The picture of the report](picture.svg)](report.html)",
+        "[![The picture of the report](picture.png)](report.html)",
         " · ".join(links),
     ]
     for file in sources(name):

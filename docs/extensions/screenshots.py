@@ -34,7 +34,7 @@ def main() -> None:
         line = next(text for text in server.stdout if "http" in text)
         (address,) = re.findall(r"http\S+", line)
         photograph(browser, address, "live-light", (1280, 860))
-        photograph(browser, address, "live-dark", (1280, 860), "#figure-importance")
+        photograph(browser, address, "live-dark", (1280, 860), "#importance")
         photograph(browser, address, "live-phone", (390, 844))
         server.terminate()
 
@@ -55,7 +55,7 @@ def photograph(
         color_scheme="dark" if "dark" in name else "light",
     )
     page.goto(address)
-    page.wait_for_selector("[id$=utilization] .main-svg", timeout=120_000)
+    page.wait_for_selector("#workers .main-svg", timeout=120_000)
     page.wait_for_timeout(1000)
     page.evaluate("top => document.querySelector(top).scrollIntoView()", top)
     page.wait_for_timeout(1000)

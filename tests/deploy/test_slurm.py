@@ -2,22 +2,20 @@
 result is lost."""
 
 import contextlib
-import json
 import shutil
 import sqlite3
 import subprocess
 import tempfile
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bbkb import load
 from tests.deploy.namespaces import missing
 from tests.deploy.slurm import NODES, REPOSITORY, Slurm, bbkb, slurm
-from tests.orchestrator.serve.conftest import TOKEN, running_server
+from tests.orchestrator.serve.conftest import running_server
+from tests.orchestrator.serve.test_app import ask
 
 _ABSENT = missing("slurmctld", "slurmd", "munged", "sbatch")
 pytestmark = [pytest.mark.slurm, pytest.mark.skipif(bool(_ABSENT), reason=_ABSENT), pytest.mark.timeout(900)]
@@ -170,10 +168,10 @@ def test_campaign_survives_a_lost_head_and_a_time_limit_while_watched(cluster: S
     run = folder / "runs" / "sleeping"
     cluster.wait_for(job, lambda: count_successes(run) >= 6, "results")
     with running_server(str(folder / "runs")) as address:
-        update = first_update(f"{address}/campaign/sleeping/events")
-    assert update["state"] == "running"
-    assert 1 <= len(update["running"]) <= 6
-    assert update["status"]["succeeded"] >= 6
+        shown = ask(f"{address}/campaign/sleeping/snapshot")
+    assert shown["state"] == "running"
+    assert 1 <= len(shown["running"]) <= 6
+    assert shown["progress"]["done"] >= 6
     check_ports(cluster.listening_sockets("n1"), job, cluster.addresses["n1"])
     cluster.run("scontrol", "update", "nodename=n1", "state=DOWN", "reason=test")
     cluster.wait_for(job, lambda: not cluster.has_scripts("n1"), "end of what ran on the lost node")
@@ -213,15 +211,3 @@ def test_trials_on_two_nodes_each_run_on_three_nodes(cluster: Slurm) -> None:
     assert len(machines) == 12
     assert {len({*hosts.values()}) for hosts in machines.values()} == {2}, machines
     assert {host for hosts in machines.values() for host in hosts.values()} == set(NODES)
-
-
-def first_update(url: str) -> dict[str, Any]:
-    """Return the first update for a browser that contains the campaign's state."""
-    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {TOKEN}"})
-    with urllib.request.urlopen(request, timeout=60.0) as stream:
-        for line in stream:
-            if line.startswith(b"data: "):
-                update: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
-                if update["state"] not in ("reading", "queued"):
-                    return update
-    raise AssertionError("the server ended before the campaign's state was known")

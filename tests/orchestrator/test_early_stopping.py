@@ -16,13 +16,14 @@ import pytest
 from bbkb.objectives.objective import EvaluationStopped
 from bbkb.orchestrator.api import Result, load
 from bbkb.orchestrator.campaign.events import TrialStopped
-from bbkb.orchestrator.report.pictures import figures
+from bbkb.orchestrator.report.progress import best_so_far
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
 from tests.examples import spread
 from tests.executors import HERE, workers_of
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
+from tests.present import present
 from tests.waiting import wait_until
 
 STEPS = 9
@@ -276,7 +277,6 @@ def test_budget_of_steps_pays_for_more_trials_if_poor_ones_stop(tmp_path: Path) 
 
 def test_pictures_say_that_stopped_trials_are_left_out(tmp_path: Path) -> None:
     result = run(tmp_path, evaluations=60, settings={"early_stopping": {"rule": "median"}})
-    pictures = {figure.name: figure for figure in figures(history_of(result))}
     stopped = history_of(result).campaign.totals.stopped
     assert stopped > 1
-    assert f"Excludes the {stopped} trials that stopped early or paused." in pictures["best"].caption
+    assert f"Without {stopped} trials that stopped early" in present(best_so_far(history_of(result))).caption

@@ -2,7 +2,6 @@
 report and page are drawn."""
 
 import itertools
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,6 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report.page import render
-from bbkb.orchestrator.serve import views
 from bbkb.orchestrator.store.runs import open_run
 from tests.examples import spread
 from tests.orchestrator.quick import tune_here
@@ -65,7 +63,6 @@ def test_campaign_with_any_values_finishes_and_is_drawn(
     history = read_history(open_run(result.folder))
     assert len(history.succeeded) == 30
     assert "<html" in render(history, "t")
-    json.dumps(views.pictures(history), allow_nan=False, default=str)
 
 
 def test_reports_and_results_of_the_largest_floats_in_both_directions_end_no_campaign(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from bbkb.orchestrator.history.export import export
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.interop.trackers import _report_rows
-from bbkb.orchestrator.report.curves import learning_curves, metric_curves
 from tests.executors import HERE
 from tests.histories import history_of
 from tests.present import present
@@ -110,14 +109,6 @@ def test_reports_that_are_too_many_are_left_out_with_their_metrics(
     monkeypatch.setattr("bbkb.orchestrator.history.one_trial.MOST_REPORTS", 2)
     described = present(describe_trial(history, 1))
     assert [step for step, _ in described["reports"]] == [*described["report_metrics"]] == [2, 3]
-
-
-def test_reported_metric_has_a_picture_of_its_curves(history: History) -> None:
-    assert learning_curves(history) is not None
-    loss, area = metric_curves(history)
-    assert (loss.title, area.title) == ("Reported loss", "Reported val/auc")
-    assert len(loss.traces) == len(history.trials)
-    assert all(line["x"] == [1, 2, 3] and line["y"] == [1.0, 0.5, 0.33333] for line in loss.traces)
 
 
 def test_reports_are_exported_as_a_table_of_steps(history: History) -> None:

@@ -17,14 +17,9 @@ from bbkb.orchestrator.campaign.events import CampaignCreated, TrialSucceeded
 from bbkb.orchestrator.campaign.trial_result import TrialResult
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import facts, headline
-from bbkb.orchestrator.report.comparison import best_steps
 from bbkb.orchestrator.report.figure import Spec
-from bbkb.orchestrator.report.page import trial_table
-from bbkb.orchestrator.report.pictures import figures
-from bbkb.orchestrator.report.progress import best_so_far
-from bbkb.orchestrator.serve.feed import Feed
-from bbkb.orchestrator.serve.sources import Sources
-from bbkb.orchestrator.serve.views import pictures, trials, update
+from bbkb.orchestrator.report.progress import best_so_far, best_steps
+from bbkb.orchestrator.report.snapshot import figures_of, snapshot, trial_table
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.settings.loading import from_mapping
@@ -132,12 +127,9 @@ def test_status_report_and_page_show_front_hypervolume_and_feasible_share(result
     assert status.goals is not None
     assert status.goals.front == len(result.front)
     assert status.goals.reference[1] == 2.0
-    names = [figure.name for figure in figures(history_of(result))]
-    assert names[:4] == ["front", "best", "hypervolume", "feasible"]
-    assert {figure["name"] for figure in pictures(history_of(result))["figures"]} >= {"front", "hypervolume"}
-    volumes = next(figure for figure in figures(history_of(result)) if figure.name == "hypervolume").traces[0]["y"]
-    assert volumes == sorted(volumes)
-    assert volumes[-1] == pytest.approx(result.hypervolume, rel=1e-5)
+    shown = snapshot(history_of(result), "c")
+    assert "front" in [figure["name"] for figure in shown["figures"]]
+    assert [row[0] for row in shown["answer"]["front"]["rows"]] == [trial.trial for trial in result.front][:20]
 
 
 def test_pictures_tables_and_rows_mark_feasible_results(result: Result) -> None:
@@ -152,11 +144,7 @@ def test_pictures_tables_and_rows_mark_feasible_results(result: Result) -> None:
     place = [column["name"] for column in table["columns"]].index("remark")
     assert [row[place] is not None for row in table["rows"]] == [not row["trial.feasible"] for row in rows]
     assert why in output_of("status", str(result.folder), "--trial", str(infeasible.trial))
-    shown = trials(history, "trial.remark", True, "", 0)
-    assert [column["name"] for column in shown["columns"]][-1] == shown["order"] == "trial.remark"
-    remarks = [row["trial.remark"] or "" for row in rows]
-    assert [row[-1] or "" for row in shown["rows"]] == sorted(remarks, reverse=True)[:25]
-    parallel = next(figure for figure in figures(history) if figure.name == "parameters")
+    parallel = next(figure for figure in figures_of(history) if figure.name == "parameters")
     assert "feasible" in [dimension["label"] for dimension in parallel.traces[0]["dimensions"]]
 
 
@@ -187,14 +175,6 @@ def test_best_value_so_far_is_that_of_feasible_results(result: Result, tmp_path:
     assert line["y"][-1] == pytest.approx(result.best.value, rel=1e-5)
     assert max(row["value"] for row in result.rows()) > line["y"][-1] + 1e-3
     assert best_steps(history)[1][-1] == result.best.value
-    (source,) = Sources(str(result.folder)).find()
-    feed = Feed(source)
-    feed.want()
-    feed.catch_up()
-    sent = update(feed, None, 0.0)["results"]
-    feed.close()
-    assert sent["improvements"][-1][1] == pytest.approx(result.best.value, rel=1e-5)
-    assert sum(is_feasible for *_, is_feasible in sent["points"]) == len(best["x"])
     never = [{"metric": "memory", "at_most": -1.0}]
     nothing = run_campaign(tmp_path, evaluations=8, objectives=OBJECTIVES[:1], constraints=never)
     assert [trace["name"] for trace in drawn_course(nothing)] == ["evaluations", "infeasible"]

@@ -125,6 +125,6 @@ def _run_session(run_: runs.Run, settings: Settings, options: SessionOptions, pa
 
 
 def _serve_page(console: Console, run_: runs.Run) -> contextlib.AbstractContextManager[None]:
-    from bbkb.orchestrator.serve.running import serve_in_thread  # loads aiohttp
+    from bbkb.orchestrator.serve.app import serve_in_thread  # loads aiohttp
 
     return serve_in_thread(str(run_.folder.parent), run_.name, functools.partial(say, console))

@@ -12,7 +12,6 @@ from bbkb.orchestrator.history.rows import TrialRow
 from bbkb.orchestrator.wording import duration, iso
 
 METRIC_PREFIX = "metric."
-_MESSAGE = 300  # the most characters of a failure's message on the live page
 
 
 class Column(NamedTuple):
@@ -86,8 +85,6 @@ _FEASIBLE = Column("trial.feasible", attrgetter("is_feasible"), "bool", is_optio
 
 # The numbers of a trial's result, in the order of all screens. Those after the value are optional.
 RESULT = (VALUE,)
-# The details of one trial on the live page
-DETAILS = (_STATUS, *RESULT, _ARM._replace(label="candidate"))
 # The columns of every export, before and after the parameters
 FIRST = (TRIAL, _ARM, _STATUS, _ATTEMPTS, VALUE)
 LAST = (_BATCH, _time("started"), _time("finished"), _SECONDS, _WORKER, _ERROR)
@@ -120,20 +117,6 @@ def reported(history: History, rows: Sequence[TrialRow], start: Column) -> list[
     first = (TRIAL, _STATUS, *RESULT, *metrics, *parameters, *_amounts(history, rows))
     last = (_BATCH, _ATTEMPTS, start, _SECONDS, _WORKER, _remarks(history), _ERROR)
     return present((*first, *last), rows)
-
-
-def live(history: History, rows: Sequence[TrialRow]) -> list[Column]:
-    """Return the columns of the live page. Their kinds are also `trial` (a button that shows the
-    trial) and `wrap` (a long text). Parameters are those of these rows."""
-
-    def remarks(row: TrialRow) -> str | None:
-        failure = row.error.partition("\n")[0][:_MESSAGE]
-        return (failure if row.status == "failed" else remark(history, row)) or None
-
-    first = (TRIAL._replace(kind="trial"), _STATUS, *present(RESULT, rows))
-    last = Column("trial.remark", remarks, kind="wrap", text=str)
-    parameters = _parameters(parameter_names(rows, history.settings.space))
-    return [*first, _SECONDS._replace(label="took"), *parameters, last]
 
 
 def present(columns: Iterable[Column], rows: Sequence[TrialRow]) -> list[Column]:

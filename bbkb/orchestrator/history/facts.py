@@ -164,7 +164,7 @@ def failure_fact(cause: FailureCause) -> Fact:
 
 def _state(status: Status) -> str:
     if status.phase == "closed":
-        return f"{status.outcome}: {status.reason}"
+        return f"{status.outcome}: {status.reason.partition(chr(10))[0]}"
     if status.phase == "created":
         return "no session yet: one is starting, or `bbkb resume` starts one"
     if status.phase != "stopping":
@@ -259,3 +259,12 @@ def _rate(per_second: float) -> str:
     units = ((1.0, "s"), (60.0, "min"), (3600.0, "h"))
     seconds, unit = next((entry for entry in units if per_second * entry[0] >= 1.0), units[-1])
     return f"{per_second * seconds:.3g} trials/{unit}"
+
+
+def as_arguments(parameters: Mapping[str, object]) -> str:
+    """Return a configuration as arguments of a command, quoted for a shell."""
+    parts: list[str] = []
+    for name, value in parameters.items():
+        text = str(value)  # one argument if it looks like an option
+        parts += [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
+    return shlex.join(parts)

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -18,6 +18,8 @@ from bbkb.orchestrator.wording import duration, iso, rounded
 Plain = dict[str, Any]  # a JSON value
 
 MOST_REPORTS = 1000
+_FIRST_REPORTS = 5  # in the lines
+_LAST_REPORTS = 20
 _SCORES = "a score is not in the unit of the objective, and a high one is good"
 _REASONS = {  # by the reason of a pick; picks without a reason have the largest upper bounds
     "spread": ", to cover the space, because no result shows yet where values are better",
@@ -162,3 +164,48 @@ def _learned_values(history: History, time: float) -> dict[int, list[float]]:
             if learned.value is not None and learned.status == "succeeded":
                 values[learned.arm].append(learned.value)
     return values
+
+
+def trial_lines(trial: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of text about a trial from `describe_trial`, after its result."""
+    yield trial["reason"]
+    if trial["feasible"] is not None:
+        yield trial["broken_constraints"] or "feasible: it satisfies all constraints"
+    if trial["training"]:
+        yield f"training: {trial['training']}"
+    yield from _section("parameters", _pairs(trial["parameters"]))
+    yield from _section("metrics", _pairs(trial["metrics"]))
+    yield from _section("reports", _report_lines(trial))
+    yield from _attempt_lines(trial["attempts"])
+
+
+def _section(title: str, lines: Sequence[str]) -> list[str]:
+    return [f"{title}:", *lines] if lines else []
+
+
+def _pairs(values: Mapping[str, object]) -> list[str]:
+    return [f"  {name}: {value}" for name, value in values.items()]
+
+
+def _attempt_lines(attempts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for attempt in attempts:
+        worker = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
+        yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {worker}"
+        yield from (f"  {line}" for line in attempt["message"].splitlines())
+    if not attempts:
+        yield "no attempt has ended yet"
+
+
+def _report_lines(trial: Mapping[str, Any]) -> list[str]:
+    """Return the first and the last reports, and the number of the omitted ones."""
+    lines = [_report_line(trial, step, value) for step, value in trial["reports"]]
+    hidden = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
+    if hidden <= 1:
+        return lines
+    return [*lines[:_FIRST_REPORTS], f"  … {hidden:,} more", *lines[-_LAST_REPORTS:]]
+
+
+def _report_line(trial: Mapping[str, Any], step: int, value: object) -> str:
+    metrics = trial["report_metrics"].get(step, {})
+    further = "".join(f", {name} {number}" for name, number in metrics.items())
+    return f"  step {step}: {value}{further}"

@@ -1,9 +1,8 @@
-"""The report: a self-contained HTML page about a campaign.
+"""The page of a campaign, in the report and while it runs, and figures for notebooks.
 
-It shows the tables of `bbkb.orchestrator.history`. Terminal output is in `bbkb.orchestrator.display`.
+No module here makes a decision or writes to the log.
 """
 
 from bbkb.orchestrator.report.page import render, write_report
-from bbkb.orchestrator.report.static import static_pictures
 
-__all__ = ["render", "static_pictures", "write_report"]
+__all__ = ["render", "write_report"]

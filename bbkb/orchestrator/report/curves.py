@@ -1,11 +1,9 @@
 """Learning curves: the values and metrics that trials report, one line for each trial."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping
 
 from bbkb.orchestrator.campaign.goals import VALUE
-from bbkb.orchestrator.campaign.stops import stop_words
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.remarks import training_remark
 from bbkb.orchestrator.history.rows import TrialRow
@@ -20,12 +18,11 @@ from bbkb.orchestrator.report.figure import (
     round_values,
     sentences,
 )
-from bbkb.orchestrator.wording import noun_and_numbers, one_line, plural, printable
+from bbkb.orchestrator.wording import plural
 
 _MOST_CURVES = 60
 _BEST_CURVES = 10
 _MOST_BANDS = 3  # more bands would overlap
-_MOST_METRICS = 8
 
 
 def learning_curves(history: History) -> Figure | None:
@@ -46,14 +43,10 @@ def learning_curves(history: History) -> Figure | None:
     is_cut = len(shown) < len(rows)
     metric = history.goals.objectives[0].metric
     caption = sentences(
-        "Intermediate values by step; dashed lines are running, dotted ones were stopped early.",
-        _decisions(history),
-        expected
-        and "Bands and bars at the last step: the model's forecasts for running trials and for the "
-        "most promising stopped ones, ± 2 standard deviations.",
-        history.campaign.steps_reliability and _reliability_text(history),
+        "Dashed: running. Dotted: stopped early.",
+        expected and "Bands: the model's forecasts, ± 2 standard deviations.",
         is_cut and f"{plural(len(shown), 'trial')} of {len(rows):,}: the best and the newest.",
-        visible and "The axis shows the better values: double-click to see all.",
+        visible and "Only the better values: double-click to see all.",
     )
     return Figure(
         name="curves",
@@ -66,7 +59,7 @@ def learning_curves(history: History) -> Figure | None:
                 "reported value" if metric == VALUE else label(metric),
                 **({} if visible is None else {"range": list(visible)}),
             ),
-            height=400,
+            height=360,
         ),
     )
 
@@ -74,12 +67,6 @@ def learning_curves(history: History) -> Figure | None:
 def _step_axis(rows: list[TrialRow]) -> Spec:
     last = max(step for row in rows for step in row.training.reports)
     return axis("step", rangemode="tozero", **({"dtick": 1} if last <= 12 else {}))
-
-
-def _reliability_text(history: History) -> str:
-    steps = history.campaign.steps_reliability
-    parts = ", ".join(f"{correlation:.2f} at step {step}" for step, correlation in steps)
-    return f"Correlation of a value with the final one: {parts}."
 
 
 def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] | None:
@@ -96,31 +83,6 @@ def _good_range(history: History, shown: list[TrialRow]) -> tuple[float, float] 
     if high - min(rewards) <= 2 * (high - quartile) or high <= quartile:
         return None
     return axis_range(history.sign * quartile, history.sign * high)
-
-
-def metric_curves(history: History) -> list[Figure]:
-    """Return a figure for each of the first eight metrics that the drawn trials report."""
-    rows = [row for row in history.reporting.values() if row.training.metrics]
-    shown = sorted(_rows(history, rows), key=lambda row: row is history.best)
-    reported = (metrics for row in shown for metrics in row.training.metrics.values())
-    names = list(dict.fromkeys(name for metrics in reported for name in metrics))[:_MOST_METRICS]
-    return [_metric_curves(history, shown, name, index) for index, name in enumerate(names)]
-
-
-def _metric_curves(history: History, rows: list[TrialRow], name: str, index: int) -> Figure:
-    courses = [(row, row.training.metrics.items()) for row in rows]
-    curves = [(row, {step: at[name] for step, at in steps if name in at}) for row, steps in courses]
-    use = "The search does not learn from this metric."
-    if name in history.goals.further_metrics:
-        use = "It is an objective or has a constraint, and the search learns from it."
-    return Figure(
-        name=f"curves-{index}",
-        title=f"Reported {one_line(printable(name), 60)}",
-        caption=f"By step, for the trials above. {use}",
-        traces=[_line(history, row, curve) for row, curve in curves if curve],
-        layout=layout(axis("step", rangemode="tozero"), axis(label(name))),
-        is_wide=False,
-    )
 
 
 def _rows(history: History, rows: list[TrialRow]) -> list[TrialRow]:
@@ -191,27 +153,6 @@ def _forecasts(history: History, shown: list[TrialRow]) -> Spec | None:
         "opacity": 0.7,
         "hovertemplate": "%{text}: <b>%{y}</b> expected<extra></extra>",
     }
-
-
-def _decisions(history: History) -> str:
-    """Return a sentence about trials that were stopped, continued or exempted; may be empty."""
-    reporting = history.reporting.values()
-    stopped = [row for row in reporting if row.status == "stopped"]
-    if not stopped:
-        return ""
-    causes = Counter(row.training.stop_cause for row in stopped if row.training.stop_cause)
-    why = ", ".join(f"{count} {''.join(stop_words(cause))}" for cause, count in causes.most_common())
-    continued = sum(row.training.continuations > 0 for row in reporting)
-    rule = history.campaign.rules.training
-    spared = [] if rule is None else [row.trial for row in reporting if rule.is_witness(row.trial)]
-    witnesses = "witnesses" if len(spared) > 1 else "witness"
-    text = f"{plural(len(stopped), 'trial')} stopped{f' ({why})' if why else ''}"
-    if continued:
-        text += f"; {continued} continued after a stop"
-    if spared:
-        trials = noun_and_numbers("trial", spared[:5])
-        text += f"; {trials} trained to the end as {witnesses}"
-    return f"{text}."
 
 
 def _line(history: History, row: TrialRow, values: Mapping[int, float]) -> Spec:

@@ -33,10 +33,11 @@ class Figure:
 
     name: str  # the id on the page
     title: str
-    caption: str  # an explanation
+    caption: str  # one line
     traces: list[Spec]
     layout: Spec
-    is_wide: bool = True
+    explanation: str = ""  # how to read it, folded
+    is_wide: bool = False
     min_width: int = 0  # in pixels; the figure scrolls sideways on a narrower screen
 
     @property
@@ -52,7 +53,7 @@ def resource(name: str, package: str = "report") -> str:
 
 def palette() -> str:
     """Return the part of the report's style that defines the colors of both schemes."""
-    style = resource("report.css")
+    style = resource("page.css")
     return style[style.index(":root") : style.index("* {")]
 
 

@@ -1,51 +1,39 @@
-"""The report: one HTML file that needs no other file and sends no request. Several reports can
-share one file of plotly.js.
+"""The page of a campaign: one HTML file for the report, which contains its snapshot, and for the
+live page, which polls it.
 
-All texts from outside (messages, parameters, names, settings) are escaped: by Jinja2 in the page's
-text, by `figure.label` in figures, and by base64 in scripts (`pack`). The script builds the table
-from text nodes. In addition, a content security policy allows only the page's own script and no
-requests. Characters without width, and those that change the direction of writing, are shown as
-escapes.
+All texts from outside (messages, parameters, names, settings) are data: gzipped JSON in base64,
+which has no special characters of HTML. The script builds the page from text nodes, and `figure.label`
+escapes the texts of figures. A content security policy allows only the page's own script, and a
+report no request at all. Characters without width, and those that change the direction of writing,
+are shown as escapes.
 """
 
 import base64
 import gzip
 import hashlib
-import heapq
+import html
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
 from functools import cache
-from operator import attrgetter
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from plotly.offline import get_plotlyjs
 
 from bbkb.orchestrator import files
-from bbkb.orchestrator.history.columns import Column, reported
-from bbkb.orchestrator.history.export import strict_json
 from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.report.figure import Spec, resource
-from bbkb.orchestrator.report.pictures import figures, internal_figures
-from bbkb.orchestrator.report.static import most_useful, svg
-from bbkb.orchestrator.report.summary import (
-    as_yaml,
-    best_origin,
-    best_parameters,
-    columns,
-    model_facts,
-    recommended_parameters,
-    subtitle,
-    summary_cards,
-)
-from bbkb.orchestrator.report.timeline import CampaignClock
-from bbkb.orchestrator.wording import duration, moment, printable
+from bbkb.orchestrator.report.figure import resource
+from bbkb.orchestrator.report.snapshot import Plain, snapshot
+from bbkb.orchestrator.wording import printable
 
-_MOST_LISTED = 10_000  # trials in the table; more would slow down the page
-_MOST_STATIC = 100  # trials in the table without scripts
+# in JSON: a backslash, or a non-ASCII character except halves of surrogate pairs
+_ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
+# plotly.js sets styles in its figures and compiles shaders
+_POLICY = (
+    "default-src 'none'; script-src {script} 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "connect-src {connect}; base-uri 'none'; form-action 'none'"
+)
 
 
 def write_report(history: History, path: Path, title: str, plotly: Path | None = None) -> None:
@@ -53,7 +41,7 @@ def write_report(history: History, path: Path, title: str, plotly: Path | None =
 
     Args:
         history: the campaign.
-        path: the report's file.
+        path: the report's file, in the run's folder.
         title: its title.
         plotly: a plotly.js file for the report to refer to instead of containing it. It is written
             if it does not exist.
@@ -68,127 +56,61 @@ def write_report(history: History, path: Path, title: str, plotly: Path | None =
 
 
 def render(history: History, title: str, plotly: str = "") -> str:
-    """Return the page as HTML. The same history results in the same page.
+    """Return the report as HTML. The same history results in the same page.
 
     `plotly` is the address of plotly.js relative to the page; if it is empty, the page contains
     plotly.js.
     """
-    environment = Environment(
-        loader=PackageLoader("bbkb.orchestrator.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["packed"] = pack
-    drawn = figures(history)
-    cards = summary_cards(history)
-    table = trial_table(history)
-    script = resource("figures.js") + resource("report.js")
-    page = environment.get_template("report.html").render(
-        title=title,
-        subtitle=subtitle(history),
-        state=history.state,
-        cards=cards,
-        card_columns=columns(len(cards)),
-        best=best_parameters(history),
-        best_origin=best_origin(history),
-        recommended=recommended_parameters(history),
-        missing=history.campaign.missing_best,
-        figures=drawn,
-        static={figure.name: svg(figure) for figure in most_useful(drawn)},
-        internals=internal_figures(history),
-        model=model_facts(history),
-        trials=table,
-        static_rows=_static_rows(history, table),
-        unlisted=len(history.trials) - len(rows_to_list(history)),
-        note=history.settings.note,
-        sessions=_sessions(history),
-        configuration=as_yaml(history.settings.shown),
-        style=resource("report.css"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        shared_plotly=quote(plotly),
-        plotly="" if plotly else _pack_plotly(),
-    )
-    return printable(page)
+    return page(title, snapshot(history, title), quote(plotly))
 
 
-def pack(value: object) -> str:
-    """Return `value` as gzipped JSON in base64, which is a third of the size and has no special
-    characters of HTML.
+def page(title: str, data: Plain | None, plotly: str, root: str = "") -> str:
+    """Return the page.
+
+    Args:
+        title: its title.
+        data: the snapshot; None: the page polls it.
+        plotly: the address of plotly.js; if it is empty, the page contains plotly.js.
+        root: the address of a live page's server; empty in a report.
+    """
+    script = resource("page.js")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = _POLICY.format(
+        script=f"'sha256-{digest}'{' ' + repr('self') if plotly else ''}", connect="'self'" if root else "'none'"
+    )
+    slots = {
+        "policy": policy,
+        "title": html.escape(printable(title)),
+        "root": html.escape(root),
+        "style": resource("page.css"),
+        "snapshot": "" if data is None else pack(to_json(data)),
+        "plotly": "" if plotly else _pack_plotly(),
+        "shared": f'<script src="{html.escape(plotly)}"></script>' if plotly else "",
+        "script": script,
+    }
+    return re.sub(r"\{\{ (\w+) \}\}", lambda match: slots[match[1]], resource("page.html"))
+
+
+def to_json(value: object) -> str:
+    """Return JSON in which invisible and direction-changing characters are escaped.
 
     Raises ValueError for NaN and infinities, which JSON cannot represent.
     """
-    text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=str)
+    return _ESCAPES.sub(_visible, json.dumps(value, allow_nan=False, separators=(",", ":"), default=str))
+
+
+def _visible(match: re.Match[str]) -> str:
+    character = chr(int(match["code"], 16)) if match["code"] else ""
+    return match[0] if printable(character) == character else f"\\{match[0]}"
+
+
+def pack(text: str) -> str:
+    """Return `text` gzipped in base64, which is a third of the size and has no special characters
+    of HTML."""
     return base64.b64encode(gzip.compress(text.encode(), compresslevel=6, mtime=0)).decode()
 
 
 @cache
 def _pack_plotly() -> str:
     """Return plotly.js, compressed from 4.8 MB to 2 MB."""
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
-
-
-def _sessions(history: History) -> Spec:
-    columns = (
-        Column("session", attrgetter("epoch")),
-        Column("executor", attrgetter("executor")),
-        Column("workers", attrgetter("slots")),
-        Column("started", lambda row: moment(row.started)),
-        Column("length", lambda row: duration(row.seconds), kind="number"),
-        Column("ended", attrgetter("state"), kind="status"),
-        Column("why", lambda row: row.reason or "no closing record: killed, or still running"),
-    )
-    return _table(columns, history.sessions)
-
-
-def trial_table(history: History) -> Spec:
-    """Return the table of trials."""
-    rows = rows_to_list(history)
-    clock = CampaignClock.of(history)
-
-    def start(row: TrialRow) -> float | None:
-        return None if row.started is None else round(float(clock(row.started)), 3)
-
-    return _table(reported(history, rows, Column("started (s)", start, kind="number extra")), rows)
-
-
-def _table(columns: Sequence[Column], rows: Sequence[object]) -> Spec:
-    """Return a table for the page: `columns` (name, kind) and `rows`."""
-    cells = [list(map(column.cell, rows)) for column in columns]
-    return {
-        "columns": [
-            {"name": printable(column.heading), "kind": column.kind_of(of_column)}
-            for column, of_column in zip(columns, cells, strict=True)
-        ],
-        "rows": [list(map(_cell, row)) for row in zip(*cells, strict=True)],
-    }
-
-
-def rows_to_list(history: History) -> list[TrialRow]:
-    """Return the trials of the table: all of them, or the best and the newest if there are many."""
-    if len(history.trials) <= _MOST_LISTED:
-        return history.trials
-    best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=history.worth)
-    newest = history.trials[-_MOST_LISTED // 2 :]
-    return sorted({row.trial: row for row in [*best, *newest]}.values(), key=lambda row: row.trial)
-
-
-def _static_rows(history: History, table: Spec) -> list[list[object]]:
-    """Return the rows shown without scripts: all of them, or the best trials if there are many."""
-    rows: list[list[object]] = table["rows"]
-    if len(rows) <= _MOST_STATIC:
-        return rows
-    best = heapq.nlargest(_MOST_STATIC, history.succeeded, key=history.worth)
-    listed = {row.trial for row in best}
-    return [row for row in rows if row[0] in listed]
-
-
-def _cell(value: object) -> object:
-    """Return floats with six significant digits, and lists and mappings as JSON text."""
-    if isinstance(value, float):
-        return strict_json(float(f"{value:.6g}"))
-    if isinstance(value, Mapping | list | tuple | bool):
-        return json.dumps(strict_json(value), default=str)
-    return printable(value) if isinstance(value, str) else value
+    return pack(get_plotlyjs())

@@ -26,11 +26,13 @@ from bbkb.orchestrator.report.figure import (
     round_values,
     sentences,
 )
-from bbkb.orchestrator.report.ticks import clip, linear_ticks, log_ticks, widened
 from bbkb.orchestrator.wording import one_line, printable
 
 _MISSING = "none"  # the tick of an inactive conditional parameter
-_MOST_LINES = 10_000
+_MOST_LINES = 4_000
+_LARGEST = 1e300  # of positions
+_LEAST_RANGE = 1e-300
+_LARGEST_POWER = 308.25  # the largest power of ten that a float can represent
 
 
 def parallel_coordinates(history: History) -> Figure | None:
@@ -53,7 +55,12 @@ def parallel_coordinates(history: History) -> Figure | None:
     return Figure(
         name="parameters",
         title="Parallel coordinates",
-        caption=_caption(len(rows), sum(row.is_feasible is not False for row in rows)),
+        caption=sentences(
+            "Drag along an axis to keep the lines that pass there, click it to undo.",
+            any(row.is_feasible is False for row in rows) and "Infeasible trials have the color of the worst value.",
+            len(rows) < FIRST_FIT and f"Importance and slices are drawn from {FIRST_FIT} results on.",
+        ),
+        is_wide=True,
         traces=[trace],
         layout={**look(420), "margin": {"l": 72, "r": 24, "t": 52, "b": 24}},
         min_width=130 * len(axes),
@@ -93,21 +100,6 @@ def _line_colors(rows: list[TrialRow], is_maximized: bool) -> Spec:
     }
 
 
-def _caption(results: int, feasible: int) -> str:
-    """Return the caption for `results` trials, of which `feasible` satisfy all constraints."""
-    is_mixed = 0 < feasible < results
-    by_values = "No result satisfies all constraints: the colors are those of the values alone."
-    return sentences(
-        "One line per trial; the best trials have the strongest lines.",
-        "Drag along an axis to keep the lines that pass there, click it to undo.",
-        not feasible and by_values,
-        is_mixed and "Trials that break a constraint have the color of the worst value.",
-        results < FIRST_FIT
-        and "Importance, slices and contours of the parameters are drawn from "
-        f"{FIRST_FIT} completed trials on; {results} are complete so far.",
-    )
-
-
 def sample_results(history: History, most: int, share: int) -> list[TrialRow]:
     """Return at most about `most` results in the order of arrival.
 
@@ -135,13 +127,8 @@ class ParameterAxis:
     @property
     def dimension(self) -> Spec:
         """The axis in plotly's format."""
-        return {
-            "label": label(self.name, 24),
-            "values": self.positions,
-            "range": list(self.range),
-            "tickvals": list(self.ticks),
-            "ticktext": list(self.ticks.values()),
-        }
+        ticks = {"tickvals": list(self.ticks), "ticktext": list(self.ticks.values())} if self.ticks else {}
+        return {"label": label(self.name, 24), "values": self.positions, "range": list(self.range), **ticks}
 
 
 def parameter_axis(name: str, values: Sequence[Any], parameter: Parameter | None = None) -> ParameterAxis:
@@ -169,21 +156,37 @@ def _numeric_axis(
     bounds = [] if parameter is None else [parameter.low, parameter.high]
     scale = math.log10 if is_log else float
     scaled = [clip(scale(number)) for number in [*present, *bounds]]
-    low, high = widened(min(scaled), max(scaled))
-    ticks = log_ticks(low, high) if is_log else _linear_ticks(low, high, present)
+    low, high = min(scaled), max(scaled)
+    if high - low < _LEAST_RANGE:
+        margin = max(0.5, 1e-3 * abs(low))  # added to a large value, 0.5 would be rounded away
+        low, high = low - margin, high + margin
+    ticks = _log_ticks(low, high) if is_log else {}
     if len(present) < len(values):
+        ticks = ticks or {at: f"{at:.4g}" for at in np.linspace(low, high, 5).tolist()}
         low -= 0.12 * (high - low)
         ticks = {low: _MISSING, **ticks}
     positions = round_values(low if value is None else clip(scale(value)) for value in values)
     return ParameterAxis(name, positions, (low, high), ticks)
 
 
-def _linear_ticks(low: float, high: float, present: Sequence[float]) -> dict[float, str]:
-    """Return the ticks of a linear axis, at whole numbers if all values are whole."""
-    ticks = linear_ticks(low, high)
-    if not all(isinstance(value, int) for value in present):
-        return ticks
-    return {at: text for at, text in ticks.items() if at.is_integer()}
+def clip(position: float) -> float:
+    """Clip a position so that differences of positions cannot overflow."""
+    return max(-_LARGEST, min(position, _LARGEST))
+
+
+def _log_ticks(low: float, high: float) -> dict[float, str]:
+    """Return ticks at powers of ten, or also at 2 and 5 times them, or evenly spaced ones, so that
+    there are at least two. Positions are decimal logarithms."""
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    for mantissas in ((1,), (1, 2, 5)):
+        ticks = [power + math.log10(mantissa) for power in powers for mantissa in mantissas]
+        ticks = [at for at in ticks if low - 1e-9 <= at <= high + 1e-9]
+        if len(ticks) > 2:
+            break
+    else:
+        ticks = np.linspace(low, high, 5).tolist()
+    every = math.ceil(len(ticks) / 8)
+    return {at: f"{10 ** min(at, _LARGEST_POWER):.3g}" for at in ticks[::every]}
 
 
 def _step_axis(name: str, values: Sequence[object], levels: Sequence[object]) -> ParameterAxis:

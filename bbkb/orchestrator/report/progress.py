@@ -1,16 +1,11 @@
-"""Figures of a campaign's progress by evaluation and by batch.
-
-Regret has its usual definitions. Let f* be the optimum and f(aₜ) the noise-free value of evaluation
-t. Simple regret is the minimum of |f* − f(aₛ)| over s ≤ t, and cumulative regret is its sum over
-s ≤ t. With constraints, only feasible evaluations count, and f* is still the optimum without
-constraints.
-"""
+"""Figures of values: the best so far, of one run or of several, and the front of several objectives."""
 
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bbkb.orchestrator.history.comparing import without_seed
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.rows import TrialRow
 from bbkb.orchestrator.history.trace import Point
@@ -23,262 +18,195 @@ from bbkb.orchestrator.report.figure import (
     label,
     layout,
     parameters_label,
+    round_values,
     scatter,
     sentences,
-    short,
     visible_range,
 )
 from bbkb.orchestrator.wording import plural
 
-INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # marker of an infeasible result
-_FEW_POINTS = 60  # up to this number of steps, each gets a bar
-_ON_CONSTRAINTS = "Only results that satisfy all constraints count; the optimum is the one without constraints."
-
-
-class Course:
-    """The results in the order of arrival and the axes of their picture, for report and live page.
-
-    The horizontal axis counts results, or the steps of all trials if they are the budget.
-    """
-
-    def __init__(self, history: History) -> None:
-        self._history = history
-        trace = history.trace
-        self.points = list(trace.points())
-        self.counts_steps = history.campaign.rules.steps is not None and trace.steps > 0
-        self.end = trace.steps if self.counts_steps else trace.count
-        self.visible = self._visible_values() if self.points else None
-
-    @property
-    def title(self) -> str:
-        """The title of the horizontal axis."""
-        if self.counts_steps:
-            return "steps of all trials until the evaluation finished"
-        return "evaluations, in the order they finished"
-
-    def position(self, point: Point[TrialRow]) -> int:
-        """Return the position of a result on the horizontal axis."""
-        return point.steps if self.counts_steps else point.place
-
-    def is_visible(self, row: TrialRow) -> bool:
-        """Return whether a result lies in the initial range of the value axis."""
-        low, high = self.visible or (-np.inf, np.inf)
-        return low <= (row.value or 0.0) <= high
-
-    @property
-    def caption(self) -> str:
-        """An explanation of points, crosses and the line of the best value so far."""
-        rows = [point.item for point in self.points]
-        hidden = sum(not self.is_visible(row) for row in rows)
-        outliers = "outlying value lies" if hidden == 1 else "outlying values lie"
-        stopped = self._history.campaign.totals.stopped
-        return sentences(
-            self._legend(any(row.is_feasible is False for row in rows)),
-            self._history.existing and "Known results are not drawn.",
-            stopped and f"Excludes the {plural(stopped, 'trial')} that stopped early or paused.",
-            hidden and f"{hidden} {outliers} outside: double-click to see all.",
-        )
-
-    def _legend(self, has_crosses: bool) -> str:
-        if not has_crosses:
-            return "Each point is one finished evaluation; the line is the best value so far."
-        point = "Each point is one finished evaluation, a cross one that breaks a constraint"
-        best = "the best value so far"
-        if self._history.trace.improvements:
-            return f"{point}; the line is {best} of those that satisfy all constraints."
-        return f"{point}; there is no line of {best}, because none satisfies all constraints."
-
-    def _visible_values(self) -> tuple[float, float] | None:
-        rows = [point.item for point in self.points]
-        values = np.array([row.value for row in rows], dtype=float)
-        is_feasible = np.array([row.is_feasible is not False for row in rows])
-        return visible_range(values, is_feasible, self._history.is_maximized)
+_INFEASIBLE: Spec = {"color": "--muted", "size": 5, "symbol": "x"}  # marker of an infeasible result
+_FEW_POINTS = 300
+_MOST_PAIRS = 3  # of objectives
+_FINISHED = "evaluations, in the order they finished"
 
 
 def best_so_far(history: History) -> Figure | None:
-    """Return the values in the order of arrival and the best so far; many are thinned out."""
-    course = Course(history)
-    if not course.points:
+    """Return the values in the order of arrival and the best so far; many are thinned out.
+
+    The horizontal axis counts results, or the steps of all trials if they are the budget.
+    """
+    trace = history.trace
+    points = list(trace.points())
+    if not points:
         return None
+    counts_steps = history.campaign.rules.steps is not None and trace.steps > 0
+    end = trace.steps if counts_steps else trace.count
+
+    def position(point: Point[TrialRow]) -> int:
+        return point.steps if counts_steps else point.place
+
+    rows = [point.item for point in points]
+    values = np.array([row.value for row in rows], dtype=float)
+    visible = visible_range(
+        values, np.array([row.is_feasible is not False for row in rows]), is_maximized=history.is_maximized
+    )
+    low, high = visible or (-np.inf, np.inf)
+    hidden = sum(not low <= (row.value or 0.0) <= high for row in rows)
+    feasible = [point for point in points if point.item.is_feasible is not False]
+    infeasible = [point for point in points if point.item.is_feasible is False]
+    few = len(points) <= _FEW_POINTS
+    look = {"color": "--point", "size": 7 if few else 4, "opacity": 0.75 if few else 0.5}
+    kind = "scatter" if len(points) <= MANY_POINTS else "scattergl"
+    traces = [
+        scatter(
+            "markers",
+            map(position, some),
+            (point.item.value or 0.0 for point in some),
+            type=kind,
+            name=name,
+            text=[f"trial {row.trial}<br>{parameters_label(row.parameters.items())}" for row in (p.item for p in some)],
+            hovertemplate="<b>%{y}</b><br>%{text}<extra></extra>",
+            marker=marker,
+        )
+        for name, some, marker in (("evaluations", feasible, look), ("infeasible", infeasible, _INFEASIBLE))
+        if some or name == "evaluations"
+    ]
+    if trace.improvements:
+        steps = [step for step in trace.improvements if low <= (step.item.value or 0.0) <= high]
+        steps = steps or trace.improvements[-1:]
+        best = [step.item.value or 0.0 for step in steps]
+        traces.append(
+            scatter(
+                "lines",
+                [*map(position, steps), end],
+                [*best, best[-1]],
+                name="best so far",
+                hovertemplate="best so far: <b>%{y}</b><extra></extra>",
+                line={"color": "--accent", "width": 2.5, "shape": "hv"},
+            )
+        )
     better = "higher" if history.is_maximized else "lower"
     yaxis = axis(f"{label(history.goals.objectives[0].metric)} ({better} is better)")
-    if course.visible is not None:
-        yaxis["range"] = list(course.visible)
-    xaxis = counting_axis(course.title, course.end)
-    if course.counts_steps:
-        xaxis = axis(course.title, rangemode="tozero")
-    infeasible = [point for point in course.points if point.item.is_feasible is False]
-    feasible = [point for point in course.points if point.item.is_feasible is not False]
-    traces = [_points(course, feasible, "evaluations")]
-    if infeasible:
-        traces.append(_points(course, infeasible, "infeasible") | {"marker": INFEASIBLE})
-    if history.trace.improvements:
-        traces.append(_best_line(course, history.trace.improvements))
-    width = history.trace.width
-    every = f"Of every {width:,} consecutive results" if width > 1 else ""
+    stopped = history.campaign.totals.stopped
     return Figure(
         name="best",
         title="Best so far",
-        caption=sentences(course.caption, every and f"{every}, the best and the worst are drawn."),
+        caption=sentences(
+            infeasible and "Crosses break a constraint.",
+            trace.width > 1 and f"Of every {trace.width:,} results, the best and the worst.",
+            history.existing and "Known results are not drawn.",
+            stopped and f"Without {plural(stopped, 'trial')} that stopped early.",
+            hidden and f"{plural(hidden, 'outlier')} outside: double-click to see all.",
+        ),
         traces=traces,
-        layout=layout(xaxis, yaxis, height=380, showlegend=True),
+        layout=layout(
+            axis("steps of all trials", rangemode="tozero") if counts_steps else counting_axis(_FINISHED, end),
+            yaxis if visible is None else {**yaxis, "range": list(visible)},
+            height=360,
+            showlegend=True,
+        ),
     )
 
 
-def _points(course: Course, points: Sequence[Point[TrialRow]], name: str) -> Spec:
-    count = len(course.points)
-    few = count <= _FEW_POINTS * 5
-    rows = [point.item for point in points]
-    return scatter(
-        "markers",
-        map(course.position, points),
-        (row.value or 0.0 for row in rows),
-        type="scatter" if count <= MANY_POINTS else "scattergl",
-        name=name,
-        text=[f"trial {row.trial}, batch {row.batch}<br>{parameters_label(row.parameters.items())}" for row in rows],
-        hovertemplate="<b>%{y}</b><br>%{text}<extra></extra>",
-        marker={"color": "--point", "size": 7 if few else 4, "opacity": 0.75 if few else 0.5},
+def fronts(history: History) -> list[Figure]:
+    """Return a figure of the results for each pair of objectives; none with a single objective."""
+    pairs = list(combinations(range(len(history.goals.objectives)), 2))[:_MOST_PAIRS]
+    return [_front(history, pair) for pair in pairs if history.succeeded]
+
+
+def _front(history: History, pair: tuple[int, int]) -> Figure:
+    goals = history.goals
+    members = {member.trial for member in history.campaign.results.front.members}
+    rows = history.succeeded[-MANY_POINTS:]
+    dominated = [row for row in rows if row.trial not in members]
+    inside = [row for row in dominated if row.is_feasible is not False]
+    outside = [row for row in dominated if row.is_feasible is False]
+    on_front = sorted((history.trials[trial] for trial in members), key=lambda row: _values(history, row)[pair[0]])
+    first, second = (goals.objectives[number] for number in pair)
+    looks = (
+        ("evaluations", inside, {"color": "--point", "size": 6, "opacity": 0.6}),
+        ("infeasible", outside, _INFEASIBLE),
+        ("front", on_front, {"color": "--accent", "size": 9}),
+    )
+    traces = [
+        scatter(
+            "markers",
+            round_values(_values(history, row)[pair[0]] for row in some),
+            (_values(history, row)[pair[1]] for row in some),
+            name=name,
+            text=[f"trial {row.trial}<br>{parameters_label(row.parameters.items())}" for row in some],
+            hovertemplate="<b>%{x}, %{y}</b><br>%{text}<extra></extra>",
+            marker=marker,
+        )
+        for name, some, marker in looks
+        if some
+    ]
+    if len(goals.objectives) == 2 and on_front:
+        traces[-1] |= {"mode": "lines+markers", "line": {"color": "--accent", "width": 1.5, "dash": "dot"}}
+    newest = len(history.succeeded) > len(rows)
+    return Figure(
+        name="front" if pair == (0, 1) else f"front-{pair[0]}-{pair[1]}",
+        title="Front" if len(goals.objectives) == 2 else f"Front: {first.metric} and {second.metric}",
+        caption=sentences(
+            f"{plural(len(members), 'result')} that no other one beats in every objective.",
+            newest and f"Of the others, the newest {len(rows):,}.",
+        ),
+        traces=traces,
+        layout=layout(axis(label(first)), axis(label(second)), height=360, showlegend=True),
     )
 
 
-def _best_line(course: Course, improvements: Sequence[Point[TrialRow]]) -> Spec:
-    """Return a line with a step at each improvement, up to the last evaluation."""
-    unit = "steps" if course.counts_steps else "evaluations"
-    steps = [step for step in improvements if course.is_visible(step.item)] or improvements[-1:]
+def _values(history: History, row: TrialRow) -> tuple[float, ...]:
+    return history.goals.values(row.value or 0.0, row.metrics)
+
+
+def best_steps(history: History) -> tuple[list[int], list[float]]:
+    """Return the curve of the best value as indices of results and values: each improvement and the
+    end."""
+    steps = history.trace.improvements
     values = [step.item.value or 0.0 for step in steps]
-    return scatter(
-        "lines+markers",
-        [*map(course.position, steps), course.end],
-        [*values, values[-1]],
-        name="best so far",
-        text=[*(f"trial {step.item.trial}" for step in steps), "so far"],
-        hovertemplate=f"best after %{{x}} {unit}: <b>%{{y}}</b> (%{{text}})<extra></extra>",
-        line={"color": "--accent", "width": 2.5, "shape": "hv"},
-        marker={"size": [7] * len(steps) + [0], "color": "--accent"},
-    )
+    return ([*(step.place for step in steps), history.trace.count], [*values, values[-1]]) if steps else ([], [])
 
 
-def regret_gaps(history: History) -> NDArray[np.float64]:
-    """Return |f* − f(aₜ)| (n,) in the order of arrival, for results with a known noise-free value.
-
-    The gap of an infeasible result is ∞. Return an empty array if no gap is finite.
-    """
-    optimum = history.created.optimum
-    if optimum is None:
-        return np.empty(0)
-    values = np.array([row.metrics.get("noise_free", np.nan) for row in history.succeeded], dtype=float)
-    is_feasible = np.array([row.is_feasible is not False for row in history.succeeded])
-    gaps = np.where(is_feasible, np.abs(optimum - values), np.inf)[np.isfinite(values)]
-    return gaps if np.isfinite(gaps).any() else np.empty(0)
-
-
-def simple_regret(history: History) -> Figure | None:
-    """Return the smallest gap to the optimum so far, on a logarithmic scale."""
-    gaps = regret_gaps(history)
-    if not gaps.size:
-        return None
-    regret = np.minimum.accumulate(gaps)
-    first = int(np.argmax(regret == 0)) + 1
-    caption = sentences(
-        "Distance of the best evaluated candidate from the optimum, without noise.",
-        history.goals.constraints and _ON_CONSTRAINTS,
-        regret[-1] == 0 and f"The optimum itself was evaluated as number {first}.",
-    )
-    positive = np.where((regret > 0) & np.isfinite(regret), regret, np.nan)  # a log axis has no zero
-    yaxis = axis("simple regret", type="log", exponentformat="power", dtick=1 if _decades(positive) > 2 else "D2")
-    return step_figure("simple-regret", "Simple regret", caption, positive, yaxis)
-
-
-def cumulative_regret(history: History) -> Figure | None:
-    """Return the sum of the gaps to the optimum so far."""
-    gaps = regret_gaps(history)
-    if not gaps.size:
-        return None
-    caption = sentences(
-        "Sum of the distances from the optimum over all evaluations; it is flat if evaluations are "
-        + "near the optimum.",
-        history.goals.constraints and _ON_CONSTRAINTS,
-    )
-    regret = np.cumsum(np.where(np.isfinite(gaps), gaps, 0.0))
-    yaxis = axis("cumulative regret", rangemode="tozero")
-    return step_figure("cumulative-regret", "Cumulative regret", caption, regret, yaxis)
+def comparison(runs: Sequence[tuple[str, History]]) -> list[Figure]:
+    """Return the best values so far of several runs, by name, one figure for each direction."""
+    figures = []
+    for direction in ("maximized", "minimized"):
+        alike = [(name, history) for name, history in runs if history.is_maximized == (direction == "maximized")]
+        keys = [without_seed(history) for _, history in alike]
+        groups = list(dict.fromkeys(keys))  # runs that differ only in their seed share a color, unless all do
+        if not alike:
+            continue
+        traces = [
+            scatter(
+                "lines",
+                *best_steps(history),
+                name=label(name),
+                line={"width": 2.5, "shape": "hv", "color": series_color(groups.index(key) if groups[1:] else index)},
+            )
+            for index, ((name, history), key) in enumerate(zip(alike, keys, strict=True))
+        ]
+        # below the axis, because it may have several lines
+        legend = {"orientation": "h", "x": 0, "y": -0.16, "yanchor": "top"}
+        figures.append(
+            Figure(
+                name=f"best-{direction}",
+                title="Best so far",
+                caption=f"The best value among the first evaluations of each run, {direction}.",
+                traces=traces,
+                layout=layout(
+                    axis(_FINISHED, rangemode="tozero"),
+                    axis(f"best value ({'higher' if direction == 'maximized' else 'lower'} is better)"),
+                    height=420,
+                    showlegend=True,
+                    legend=legend,
+                ),
+            )
+        )
+    return figures
 
 
-def _decades(values: NDArray[np.float64]) -> float:
-    finite = values[np.isfinite(values)]
-    return float(np.log10(finite.max() / finite.min())) if finite.size else 0.0
-
-
-def step_figure(name: str, title: str, caption: str, values: NDArray[np.float64], yaxis: Spec) -> Figure:
-    """Return a step line of `values` (n,), one for each evaluation."""
-    shown = np.unique(np.linspace(0, len(values) - 1, MANY_POINTS).astype(int))
-    trace = scatter(
-        "lines" if len(values) > 1 else "markers",
-        (shown + 1).tolist(),
-        values[shown],
-        hovertemplate="after %{x} evaluations: <b>%{y}</b><extra></extra>",
-        line={"color": "--accent", "width": 2, "shape": "hv"},
-        marker={"color": "--accent"},
-    )
-    xaxis = counting_axis("evaluations", len(values))
-    return Figure(name=name, title=title, caption=caption, traces=[trace], layout=layout(xaxis, yaxis), is_wide=False)
-
-
-def batch_sizes(history: History) -> Figure | None:
-    """Return the number of trials in each batch, or of results in each refit if asynchronous."""
-    if history.is_asynchronous:
-        return _refresh_sizes(history)
-    batches = history.batches
-    if not batches:
-        return None
-    sizes = np.array([len(batch.picks) for batch in batches])
-    caption = f"{plural(len(batches), 'batch', 'es')}, mean size {sizes.mean():.3g}, largest {sizes.max()}."
-    texts = [f"{label(batch.reason, 90)}<br>chosen in {short(batch.seconds)} s" for batch in batches]
-    titles = ("batches", "Batch sizes", caption)
-    return _columns(titles, sizes, texts, counted="batch", unit="trials", title="trials in the batch")
-
-
-def _refresh_sizes(history: History) -> Figure | None:
-    refreshes = history.refreshes
-    if not refreshes:
-        return None
-    sizes = np.array([len(refresh.trials) for refresh in refreshes])
-    caption = f"{plural(len(refreshes), 'refit')}, {sizes.mean():.3g} results on average, at most {sizes.max()}."
-    texts = [f"refitted in {short(refresh.seconds)} s" for refresh in refreshes]
-    titles = ("refreshes", "Results per refit", caption)
-    return _columns(titles, sizes, texts, counted="refit", unit="results", title="new results")
-
-
-def dictionary_sizes(history: History) -> Figure | None:
-    """Return the size of the dictionary after each refresh; None if there is no dictionary."""
-    refreshes = history.refreshes
-    sizes = np.array([refresh.dictionary_size for refresh in refreshes], dtype=int)
-    if not sizes.any():
-        return None
-    caption = (
-        "Evaluated candidates, and steps of trainings, that represent all results in the model. "
-        f"{plural(len(refreshes), 'refit')}, {sizes[-1]} at the end."
-    )
-    texts = [f"{len(refresh.trials)} new results, refitted in {short(refresh.seconds)} s" for refresh in refreshes]
-    titles = ("dictionary", "Dictionary size", caption)
-    return _columns(titles, sizes, texts, counted="refit", unit="candidates", title="dictionary size (candidates)")
-
-
-def _columns(
-    titles: tuple[str, str, str], sizes: NDArray[np.generic], texts: list[str], *, counted: str, unit: str, title: str
-) -> Figure:
-    """Return a bar for each of `counted`, or a filled step line if there are many.
-
-    `titles` are name, title and caption of the figure, and `title` is that of the vertical axis.
-    `sizes` (n,) are in `unit`, and `texts` are shown beside them.
-    """
-    hover = f"{counted} %{{x}}: <b>%{{y}} {unit}</b><br>%{{text}}<extra></extra>"
-    trace: Spec = {"x0": 1, "y": sizes.tolist(), "text": texts, "hovertemplate": hover}
-    if len(sizes) <= _FEW_POINTS:
-        trace |= {"type": "bar", "textposition": "none", "marker": {"color": "--point"}}
-    else:
-        line = {"color": "--accent", "width": 1.5, "shape": "hvh"}
-        trace |= {"type": "scatter", "mode": "lines", "line": line, "fill": "tozeroy", "fillcolor": "--fill"}
-    axes = layout(counting_axis(counted, len(sizes)), axis(title, rangemode="tozero"))
-    name, heading, caption = titles
-    return Figure(name=name, title=heading, caption=caption, traces=[trace], layout=axes, is_wide=False)
+def series_color(index: int) -> str:
+    """Return the color of a line among several."""
+    return f"hsl({(210 + 137 * index) % 360}, 65%, 50%)"

@@ -1,4 +1,4 @@
-"""Figures over time: the attempts of each worker, and the utilization of the workers."""
+"""The attempts of each worker over time, and the utilization of the workers."""
 
 import re
 from collections import Counter
@@ -78,50 +78,51 @@ class _Bar:
     count: int = 1
 
 
-def gantt(history: History) -> Figure | None:
-    """Return one lane for each worker and one bar for each attempt, colored by its outcome."""
+def timeline(history: History) -> Figure | None:
+    """Return the share of busy workers over time, and below it one lane for each worker with one
+    bar for each attempt, colored by its outcome."""
     if not history.attempts:
         return None
     clock = CampaignClock.of(history)
+    total = float(clock.lengths.sum())
     bars = _bars(history, clock)
     lanes = sorted({bar.worker for bar in bars}, key=_natural, reverse=True)  # the first at the bottom
     seconds, unit = clock.unit
     machines = max(bar.share.machines for bar in bars)
+    height = int(np.clip(150 + 24 * min(machines, 4) * len(lanes), 240, 760))
+    is_high = machines > 1
+    running = _running(history)
     return Figure(
         name="workers",
         title="Workers",
-        caption=_gantt_caption(history, bars, lanes, machines),
-        traces=_lane_traces(history, bars, unit, machines),
+        caption=sentences(
+            f"{history.status().workers.utilization:.0%} of their time spent evaluating.",
+            is_high and "A bar is as high as its trial has machines, in the lane of the first of them.",
+        ),
+        explanation="One bar for each attempt that has ended; gaps are idle time. Dotted lines mark a resume: pauses "
+        "between sessions are cut out, and evaluations that were lost with a session count as idle time. Each process "
+        "has a lane, and a later attempt may run in another process. Adjacent short attempts share a bar.",
+        traces=[
+            *_lane_traces(history, bars, unit, machines),
+            _utilization([*history.attempts, *running], clock, history, (total, seconds, unit)),
+        ],
         layout=layout(
-            axis(f"time in session ({unit})", range=[0, float(clock.lengths.sum()) / seconds or 1]),
+            axis(f"time in session ({unit})", range=[0, total / seconds or 1]),
             axis(
                 "worker" if machines == 1 else "first machine",
                 type="category",
                 categoryarray=[label(worker, 28) for worker in lanes],
                 categoryorder="array",
+                domain=[0.0, 1.0 - 90 / height],
             ),
-            height=int(np.clip(130 + 24 * min(machines, 4) * len(lanes), 220, 760)),
+            height=height,
+            yaxis2=axis("busy (%)", range=[0, 104], domain=[1.0 - 65 / height, 1.0], nticks=3),
             barmode="overlay",
             bargap=0.25,
             showlegend=True,
             shapes=_resumes(clock, seconds),
         ),
-    )
-
-
-def _gantt_caption(history: History, bars: list[_Bar], lanes: list[str], machines: int) -> str:
-    workers = max(session.slots for session in history.sessions)
-    is_high = machines > 1
-    is_merged = any(bar.count > 1 for bar in bars)
-    return sentences(
-        "One bar per attempt; gaps are idle time, dotted lines mark a resume (pauses are cut out).",
-        _running(history) and "Running evaluations get their bars when they end.",
-        is_high and "A bar is as high as its trial has machines, in the lane of the first of them.",
-        machines == 1
-        and len(lanes) > workers
-        and f"There are more lanes than the {plural(workers, 'worker')} at a time, because each "
-        "process has its own: a later session or attempt may run in another process.",
-        is_merged and "Adjacent short attempts with the same outcome share a bar.",
+        is_wide=True,
     )
 
 
@@ -218,43 +219,33 @@ def _resumes(clock: CampaignClock, seconds: float) -> list[Spec]:
     ]
 
 
-def utilization(history: History) -> Figure | None:
-    """Return the share of busy workers over time."""
-    clock = CampaignClock.of(history)
-    total = float(clock.lengths.sum())
-    if not history.attempts or total <= 0:
-        return None
+def _utilization(
+    attempts: list[AttemptRow], clock: CampaignClock, history: History, scale: tuple[float, float, str]
+) -> Spec:
+    """Return the share of busy workers over time. `scale`: the total seconds in session, and the
+    unit of the axis in seconds with its name."""
+    total, seconds, unit = scale
     edges = np.linspace(0.0, total, _BINS + 1)
-    running = _running(history)
-    busy = np.diff(_busy_seconds([*history.attempts, *running], clock, edges))
-    ends = np.r_[0.0, np.cumsum(clock.lengths)]
-    capacity = np.diff(
-        np.interp(edges, ends, np.r_[0.0, np.cumsum([session.worker_seconds for session in history.sessions])])
-    )
+    busy = np.diff(busy_seconds(attempts, clock, edges))
+    capacity = np.diff(capacity_seconds(history, clock, edges))
     share = np.clip(np.divide(busy, capacity, out=np.zeros_like(busy), where=capacity > 0), 0.0, 1.0)
-    seconds, unit = clock.unit
-    caption = sentences(
-        f"{history.status().workers.utilization:.0%} over the whole campaign.",
-        running and f"{plural(len(running), 'running evaluation')} counted as busy.",
-        len(clock.lengths) > 1 and "Evaluations that were lost with a session count as idle time.",
-    )
-    trace = scatter(
+    return scatter(
         "lines",
         round_values(edges / seconds),
         100 * np.r_[share, share[-1]],
+        yaxis="y2",
+        showlegend=False,
         hovertemplate=f"%{{x}} {unit}: <b>%{{y:.0f}} %</b> busy<extra></extra>",
         line={"color": "--accent", "width": 1.5, "shape": "hv"},
         fill="tozeroy",
         fillcolor="--fill",
     )
-    xaxis = axis(f"time in session ({unit})", range=[0, total / seconds])
-    return Figure(
-        name="utilization",
-        title="Utilization",
-        caption=caption,
-        traces=[trace],
-        layout=layout(xaxis, axis("workers busy (%)", range=[0, 104]), height=240, shapes=_resumes(clock, seconds)),
-    )
+
+
+def capacity_seconds(history: History, clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the cumulative worker-seconds of the sessions at each of `times` (n,), in session."""
+    ends = np.r_[0.0, np.cumsum(clock.lengths)]
+    return np.interp(times, ends, np.r_[0.0, np.cumsum([session.worker_seconds for session in history.sessions])])
 
 
 def _running(history: History) -> list[AttemptRow]:
@@ -267,7 +258,7 @@ def _running(history: History) -> list[AttemptRow]:
     ]
 
 
-def _busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
+def busy_seconds(attempts: list[AttemptRow], clock: CampaignClock, times: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the cumulative worker-seconds of `attempts` at each of `times` (n,)."""
 
     def seconds_since_start(moments: NDArray[np.float64]) -> NDArray[np.float64]:

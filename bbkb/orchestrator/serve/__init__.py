@@ -1,5 +1,1 @@
-"""The live page: all campaigns of a folder or database in a browser, while they run.
-
-This code reads logs, answers requests and sends updates. It only reads the store, except for
-stopping a run. Figures are in `report`, and totals in `history.fold`.
-"""
+"""The live page: the report's page, kept up to date from the logs of running campaigns."""

@@ -1,247 +1,235 @@
-"""The server: responses to requests, and updates by server-sent events.
+"""The server of the live page.
 
-Requests only read the histories that `Campaigns` keeps up to date. The id of an event is a position
-in the log, so a browser that reconnects (`Last-Event-ID`) gets the new part, even after a restart of
-the server.
+The address contains a token that is new with each start, and the `Host` of every request is checked,
+so that a name of another site that resolves to this machine (DNS rebinding) is rejected. The page is
+for the user of this machine; for others, put a proxy with their log-in in front of it.
 """
 
 import asyncio
-import contextlib
 import functools
-import gzip
-import json
-import re
-import time
-from collections.abc import Callable, Sequence
+import getpass
+import hmac
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import plotly
 from aiohttp import web
+from aiohttp.typedefs import Handler
 
-from bbkb.orchestrator.errors import BbkbError
-from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.history.one_trial import Plain
-from bbkb.orchestrator.report.figure import resource
-from bbkb.orchestrator.serve import views
-from bbkb.orchestrator.serve.access import HEADERS, Access, guard
-from bbkb.orchestrator.serve.campaigns import READ_SECONDS, Campaigns
-from bbkb.orchestrator.serve.feed import Feed
-from bbkb.orchestrator.wording import printable
+from bbkb.orchestrator.errors import BbkbError, UserError
+from bbkb.orchestrator.report.page import page
+from bbkb.orchestrator.serve.watched import Campaigns, Watched, check_place
+from bbkb.orchestrator.store.runs import looks_like_run
 
-REFRESH_SECONDS = 2.0  # between two updates without new events (ages of running trials)
-HEARTBEAT_SECONDS = 15.0
-# The shortest time between two drawings, and the largest share of the time for drawing
-PICTURES_SECONDS = 3.0
-PICTURES_SHARE = 0.1
+DEFAULT_PORT = 8270
+_LOCAL = frozenset({"127.0.0.1", "localhost", "::1"})
+_EVERYWHERE = frozenset({"0.0.0.0", "::"})
+_START_SECONDS = 30.0
 _SHUTDOWN_SECONDS = 3.0
-MOST_COMPARED = 12
-_MOST_DIGITS = 15
-# in JSON: a backslash, or a non-ASCII character except halves of surrogate pairs
-_ESCAPES = re.compile(r"\\\\|\\u(?P<code>(?!d[89a-f])[0-9a-f]{4})")
-_STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
-# The files that the server sends: pages by path, other files by name below /static
-_PAGES = {"/": "page.html", "/compare": "page.html", "/campaign/{name}": "page.html"}
-_STATIC = {
-    "page.js": ("serve", "text/javascript"),
-    "page.css": ("serve", "text/css"),
-    "figures.js": ("report", "text/javascript"),
-    "report.css": ("report", "text/css"),
+_HEADERS = {
+    "Content-Security-Policy": "frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
 }
 
 
 class Server:
     """Answers requests about the campaigns of a folder or database."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, hosts: frozenset[str] = _LOCAL) -> None:
+        self.token = secrets.token_urlsafe(16)
+        self._root = f"/{self.token}"
         self._campaigns = Campaigns(place)
-        # campaign → position, time of the next drawing, and pictures as gzipped JSON
-        self._pictures: dict[str, tuple[int, float, bytes]] = {}
-        self._drawing: dict[str, asyncio.Lock] = {}
+        self._hosts = hosts
 
-    def application(
-        self, access: Access, trust: Callable[[asyncio.BaseTransport | None], None] = lambda transport: None
-    ) -> web.Application:
-        """Return the web application.
+    def application(self) -> web.Application:
+        """Return the web application."""
 
-        Args:
-            access: decides which requests are admitted.
-            trust: called with the connection of each admitted request.
-        """
-        app = web.Application(middlewares=[guard(access, trust)])
-        app.on_startup.append(lambda _: self._campaigns.start())
-        app.on_shutdown.append(lambda _: self._campaigns.close())
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            token = request.path.split("/")[1]
+            if not hmac.compare_digest(token.encode(), self.token.encode()):
+                raise web.HTTPForbidden(text="open the address that `bbkb serve` printed: it contains a token\n")
+            if _host_name(request.host) not in self._hosts:
+                raise web.HTTPForbidden(text="this host name is not that of the page\n")
+            try:
+                response = await handler(request)
+            except BbkbError as error:
+                raise web.HTTPConflict(text=f"{error}\n") from error
+            response.headers.update(_HEADERS)
+            return response
+
+        app = web.Application(middlewares=[guard])
+        campaign = f"{self._root}/campaign/{{name}}"
         app.add_routes(
             [
-                *(web.get(path, functools.partial(_send_page, file)) for path, file in _PAGES.items()),
-                web.get("/static/{file}", _send_static),
-                web.get("/events", self._overview_events),
-                web.get("/comparison", self._answer_comparison),
-                web.get("/campaign/{name}/events", self._campaign_events),
-                web.get("/campaign/{name}/pictures", self._answer_pictures),
-                web.get("/campaign/{name}/trials", self._answer_trials),
-                web.get("/campaign/{name}/trials/{trial}", self._answer_trial),
-                web.post("/campaign/{name}/stop", self._answer_stop),
+                web.get(f"{self._root}/plotly.js", _send_plotly),
+                web.get(f"{self._root}/", self._page),
+                web.get(f"{self._root}/snapshot", self._overview),
+                web.get(f"{self._root}/compare/", self._page),
+                web.get(f"{self._root}/compare/snapshot", self._compare),
+                web.get(f"{campaign}/", self._page),
+                web.get(f"{campaign}/snapshot", self._snapshot),
+                web.get(f"{campaign}/trial/{{trial:[0-9]{{1,15}}}}", self._trial),
+                web.post(f"{campaign}/stop", self._stop),
             ]
         )
         return app
 
-    async def _feed(self, request: web.Request) -> Feed:
-        return await self._feed_named(request.match_info["name"])
+    async def _page(self, request: web.Request) -> web.Response:
+        title = request.match_info.get("name", "bbkb")
+        text = page(title, None, f"{self._root}/plotly.js", self._root)
+        return web.Response(text=text, content_type="text/html")
 
-    async def _feed_named(self, name: str) -> Feed:
-        feed = await self._campaigns.open(name)
-        if feed is None:
-            raise web.HTTPNotFound(text=f"there is no campaign {name}\n")
-        return feed
+    async def _overview(self, request: web.Request) -> web.Response:
+        return _answer(request, *await asyncio.to_thread(self._campaigns.overview))
 
-    async def _overview_events(self, request: web.Request) -> web.StreamResponse:
-        return await self._send(
-            request,
-            lambda: sum(feed.position for feed in self._campaigns.feeds),
-            lambda cursor: {"campaigns": views.overview(self._campaigns.feeds)},
-        )
+    async def _compare(self, request: web.Request) -> web.Response:
+        names = request.query.getall("campaign", [])
+        return _answer(request, *await asyncio.to_thread(self._campaigns.compare, names))
 
-    async def _campaign_events(self, request: web.Request) -> web.StreamResponse:
-        feed = await self._feed(request)
+    async def _snapshot(self, request: web.Request) -> web.Response:
+        watched = await self._named(request)
+        return _answer(request, *await asyncio.to_thread(watched.answer))
 
-        def update(cursor: int | None) -> Plain:
-            with feed.lock:
-                return views.update(feed, cursor, time.time())
+    async def _trial(self, request: web.Request) -> web.Response:
+        watched = await self._named(request)
+        answer = await asyncio.to_thread(watched.trial, int(request.match_info["trial"]))
+        if answer is None:
+            raise web.HTTPNotFound(text="there is no such trial\n")
+        return web.json_response(answer)
 
-        return await self._send(request, lambda: feed.position, update)
-
-    async def _send(
-        self, request: web.Request, position: Callable[[], int], make: Callable[[int | None], Plain]
-    ) -> web.StreamResponse:
-        """Send `make(cursor)` when `position` has changed, until the browser disconnects or the
-        server stops."""
-        response = web.StreamResponse(headers={**HEADERS, **_STREAM})
-        await response.prepare(request)
-        cursor = _number(request.headers.get("Last-Event-ID", ""))
-        last_text = ""
-        made_at = float("-inf")
-        sent_at = time.monotonic()
-        with contextlib.suppress(ConnectionResetError):
-            while not self._campaigns.stop.is_set():
-                now = time.monotonic()
-                reached = position()
-                text = last_text
-                if reached != cursor or now - made_at >= REFRESH_SECONDS:
-                    made_at = now
-                    text = _to_json(await asyncio.to_thread(make, cursor))
-                if text != last_text:
-                    await response.write(f"id: {reached}\ndata: {text}\n\n".encode())
-                    cursor = reached
-                    last_text = text
-                    sent_at = now
-                elif now - sent_at >= HEARTBEAT_SECONDS:
-                    await response.write(b": still here\n\n")  # raises if the tab was closed
-                    sent_at = now
-                await self._campaigns.pause(READ_SECONDS)
-        return response
-
-    async def _answer_pictures(self, request: web.Request) -> web.Response:
-        feed = await self._feed(request)
-        name = feed.source.name
-        async with self._drawing.setdefault(name, asyncio.Lock()):
-            position, due, body = self._pictures.get(name, (-1, float("-inf"), b""))
-            if position != feed.position and time.monotonic() >= due:
-                began = time.monotonic()
-                pictures = await asyncio.to_thread(_draw, feed)
-                if pictures is None:
-                    raise web.HTTPServiceUnavailable(text="the log is being read\n")
-                position, body = pictures
-                took = time.monotonic() - began
-                pause = max(PICTURES_SECONDS, took / PICTURES_SHARE)
-                self._pictures[name] = (position, time.monotonic() + pause, body)
-        return web.Response(body=body, content_type="application/json", headers={"Content-Encoding": "gzip"})
-
-    async def _answer_comparison(self, request: web.Request) -> web.Response:
-        names = list(dict.fromkeys(request.query.getall("campaign", [])))
-        if len(names) > MOST_COMPARED:
-            raise web.HTTPBadRequest(text=f"at most {MOST_COMPARED} campaigns can be compared, got {len(names)}\n")
-        feeds = await asyncio.gather(*map(self._feed_named, names))
-        return web.json_response(await asyncio.to_thread(_compare, feeds), dumps=_to_json)
-
-    async def _answer_trials(self, request: web.Request) -> web.Response:
-        query = request.query
-        page = _number(query.get("page", "")) or 0
-        order = query.get("order", "trial")
-        is_descending = query.get("descending") == "1"
-        text = query.get("text", "").strip()
-        return await _read(
-            await self._feed(request),
-            lambda history: views.trials(history, order, is_descending, text, page),
-        )
-
-    async def _answer_trial(self, request: web.Request) -> web.Response:
-        number = _number(request.match_info["trial"])
-        feed = await self._feed(request)
-        return await _read(
-            feed, lambda history: None if number is None else views.trial(history, number, feed.source.trials)
-        )
-
-    async def _answer_stop(self, request: web.Request) -> web.Response:
-        feed = await self._feed(request)
+    async def _stop(self, request: web.Request) -> web.Response:
+        watched = await self._named(request)
         try:
-            body = await request.json()
-            is_now = body.get("now") is True
-        except (ValueError, AttributeError, LookupError, RecursionError) as error:  # also an unknown charset
+            # no form of another site can send this type
+            is_now = (await request.json())["now"] if request.content_type == "application/json" else None
+            if not isinstance(is_now, bool):
+                raise TypeError
+        except (ValueError, TypeError, LookupError, RecursionError) as error:  # also an unknown charset
             raise web.HTTPBadRequest(text='the body must be {"now": true} or {"now": false}\n') from error
-        try:
-            message = await asyncio.to_thread(feed.ask_to_stop, "now" if is_now else "drain")
-        except BbkbError as error:
-            return web.json_response({"message": str(error)}, status=409)
+        message = await asyncio.to_thread(watched.ask_to_stop, "now" if is_now else "drain")
         return web.json_response({"message": message})
 
-
-async def _send_page(file: str, _request: web.Request) -> web.Response:
-    return web.Response(text=resource(file, "serve"), content_type="text/html")
-
-
-async def _send_static(request: web.Request) -> web.StreamResponse:
-    file = request.match_info["file"]
-    if file == "plotly.min.js":
-        path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
-        return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
-    if file not in _STATIC:
-        raise web.HTTPNotFound
-    package, kind = _STATIC[file]
-    return web.Response(text=resource(file, package), content_type=kind)
+    async def _named(self, request: web.Request) -> Watched:
+        watched = await asyncio.to_thread(self._campaigns.named, request.match_info["name"])
+        if watched is None:
+            raise web.HTTPNotFound(text="there is no such campaign\n")
+        return watched
 
 
-def _draw(feed: Feed) -> tuple[int, bytes] | None:
-    history = feed.read(History.copy)
-    if history is None:
+def _host_name(host: str) -> str | None:
+    """Return the name in a `Host` header; None if it has none."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
         return None
-    pictures = views.pictures(history)  # not under the lock, so that other threads can read the log
-    return int(pictures["position"]), gzip.compress(_to_json(pictures).encode(), compresslevel=5)
 
 
-def _compare(feeds: Sequence[Feed]) -> Plain:
-    read = [(feed, feed.read(History.copy)) for feed in feeds]
-    runs = [(feed.source.name, history) for feed, history in read if history is not None]
-    unread = [(feed.source.name, "not read yet") for feed, history in read if history is None and not feed.problem]
-    return views.comparison(runs, [*unread, *((feed.source.name, feed.problem) for feed in feeds if feed.problem)])
+def _answer(request: web.Request, tag: str, body: bytes) -> web.Response:
+    """Return the body, or nothing if the browser has it."""
+    headers = {"ETag": f'"{tag}"'}
+    if request.headers.get("If-None-Match") == f'"{tag}"':
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=body, content_type="application/json", headers={**headers, "Content-Encoding": "gzip"})
 
 
-async def _read(feed: Feed, make: Callable[[History], Plain | None]) -> web.Response:
-    answer = await asyncio.to_thread(feed.read, make)
-    if answer is None:
-        raise web.HTTPNotFound(text="there is no such trial\n")
-    return web.json_response(answer, dumps=_to_json)
+async def _send_plotly(_request: web.Request) -> web.FileResponse:
+    path = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
+    return web.FileResponse(path, headers={"Content-Type": "text/javascript"})
 
 
-def _number(text: str) -> int | None:
-    """Return the number in a request; None if the text is not a number or the number is huge."""
-    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+def serve(place: str, host: str, port: int, say: Callable[[str], None]) -> None:
+    """Serve until SIGINT or SIGTERM, also in the background of a script, which ignores SIGINT. Raises
+    UserError if `place` does not exist or the port cannot be opened."""
+    path = ""
+    if "://" in place:
+        Campaigns(place).find()  # raises its errors before the server starts
+    elif looks_like_run(check_place(place)):
+        path = f"campaign/{quote(Path(place).resolve().name)}/"
+    listening = _bind(host, port)
+    server = Server(place, _hosts(host))
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        for line in _addresses(server, listening, host, path):
+            say(line)
+        say("Ctrl-C ends the server; campaigns continue")
+        await _run_until(server, listening, stop)
+
+    asyncio.run(run())
 
 
-def _to_json(value: object) -> str:
-    """Return JSON in which invisible and direction-changing characters are escaped."""
-    return _ESCAPES.sub(_visible, json.dumps(value, allow_nan=False, separators=(",", ":"), default=str))
+@contextmanager
+def serve_in_thread(place: str, campaign: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Serve `place` in a thread while the body runs, on `DEFAULT_PORT`, or else on a free port.
+
+    Raises the errors of `serve`.
+    """
+    host = "127.0.0.1"
+    try:
+        listening = _bind(host, DEFAULT_PORT)
+    except UserError:
+        listening = _bind(host, 0)
+    server = Server(place)
+    for line in _addresses(server, listening, host, f"campaign/{quote(campaign)}/"):
+        say(line)
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    run = functools.partial(loop.run_until_complete, _run_until(server, listening, stop))
+    thread = threading.Thread(target=run, name="serve", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        with suppress(RuntimeError):  # it has failed
+            loop.call_soon_threadsafe(stop.set)
+        thread.join(_START_SECONDS)
+        loop.close()
 
 
-def _visible(match: re.Match[str]) -> str:
-    character = chr(int(match["code"], 16)) if match["code"] else ""
-    return match[0] if printable(character) == character else f"\\{match[0]}"
+def _bind(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise UserError(
+            f"the page cannot be served on {host}, port {port} ({error.strerror}): give another --port or --host"
+        ) from error
+
+
+def _hosts(host: str) -> frozenset[str]:
+    named = {socket.getfqdn(), socket.gethostname()} if host in _EVERYWHERE else set()
+    return frozenset(name.lower() for name in (*_LOCAL, host, *named))
+
+
+def _addresses(server: Server, listening: socket.socket, host: str, path: str) -> list[str]:
+    """Return the page's address and, in a remote shell, the command for a tunnel to it."""
+    port = listening.getsockname()[1]
+    name = socket.getfqdn() if host in _EVERYWHERE else host
+    shown = f"[{name}]" if ":" in name else name
+    lines = [f"live page http://{shown}:{port}/{server.token}/{path}"]
+    if host in _LOCAL and os.environ.get("SSH_CONNECTION"):
+        tunnel = f"ssh -L {port}:127.0.0.1:{port} {getpass.getuser()}@{socket.getfqdn()}"
+        lines.append(f"from your own machine first: {tunnel}")
+    return lines
+
+
+async def _run_until(server: Server, listening: socket.socket, stop: asyncio.Event) -> None:
+    """Serve on a socket until `stop` is set."""
+    runner = web.AppRunner(server.application(), shutdown_timeout=_SHUTDOWN_SECONDS, access_log=None)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listening).start()
+        await stop.wait()
+    finally:
+        await runner.cleanup()

@@ -9,8 +9,7 @@ from bbkb.orchestrator.history.columns import RESULT, Column, parameter_names
 from bbkb.orchestrator.history.export import trial_columns
 from bbkb.orchestrator.history.one_trial import describe_trial, result_text
 from bbkb.orchestrator.history.rows import RESULT_FIELDS
-from bbkb.orchestrator.report.page import trial_table
-from bbkb.orchestrator.serve import views
+from bbkb.orchestrator.report.snapshot import trial_table
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
@@ -23,14 +22,12 @@ def test_every_screen_shows_the_numbers_of_a_result(column: Column) -> None:
     assert cells == list(range(1, 13))
     assert trial_columns(history)[column.name] == cells
     assert [getattr(trial_result(row, history.goals), column.key) for row in history.trials] == cells
-    for table in (trial_table(history), views.trials(history, "trial", False, "", 0)):
-        headings = [shown.get("heading", shown["name"]) for shown in table["columns"]]
-        assert [float(row[headings.index(column.heading)]) for row in table["rows"]] == cells
-    described, page = describe_trial(history, 3), views.trial(history, 3, None)
+    table = trial_table(history)
+    headings = [shown["name"] for shown in table["columns"]]
+    assert [float(row[headings.index(column.heading)]) for row in table["rows"]] == cells
+    described = describe_trial(history, 3)
     assert described is not None
-    assert page is not None
     assert described[column.key] == cells[3]
-    assert column.heading in page["result"]
     assert f", {column.heading} " in result_text(described)
 
 
@@ -42,15 +39,6 @@ def test_text_of_a_result_omits_unknown_numbers() -> None:
     unknown: dict[str, object] = {column.key: None for column in RESULT}
     assert result_text(unknown | {"status": "queued"}) == "queued"
     assert result_text(unknown | {"status": "succeeded", "value": 0.1234567}) == "succeeded, value 0.123457"
-
-
-def test_live_table_sorts_by_a_parameter_with_the_name_of_a_column() -> None:
-    history = SyntheticLog(trials=5, failure_share=0).history()
-    for row in history.trials:
-        row.pick = replace(row.pick, parameters={"value": -row.trial})
-    table = views.trials(history, "parameter.value", True, "", 0)
-    assert [column["heading"] for column in table["columns"]].count("value") == 2
-    assert [row[0] for row in table["rows"]] == [0, 1, 2, 3, 4]
 
 
 def test_parameters_have_the_order_of_the_space_and_then_of_their_appearance() -> None:

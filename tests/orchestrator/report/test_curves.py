@@ -17,13 +17,11 @@ from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
 from bbkb.orchestrator.history.remarks import training_remark
 from bbkb.orchestrator.report.curves import learning_curves
-from bbkb.orchestrator.report.page import render, trial_table
 from bbkb.orchestrator.report.progress import best_so_far
-from bbkb.orchestrator.report.timeline import gantt
-from bbkb.orchestrator.serve import views
+from bbkb.orchestrator.report.snapshot import trial_table
+from bbkb.orchestrator.report.timeline import timeline
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
-from tests.orchestrator.report.test_page import Page
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
 
@@ -71,15 +69,6 @@ def test_learning_curves_have_a_band_from_the_latest_value_to_the_forecast(histo
     assert max(forecasts[int(name)].mean for name in bands) <= min(others, default=math.inf)
 
 
-def test_learning_curves_caption_counts_stops_by_cause_and_continued_trials(history: History) -> None:
-    figure = present(learning_curves(history))
-    stopped = [row for row in history.trials if row.status == "stopped"]
-    short = sum(row.training.stop_cause == "short first training" for row in stopped)
-    assert f"{len(stopped)} trials stopped (" in figure.caption
-    assert f"{short} stopped early: short first training" in figure.caption
-    assert f"{sum(row.training.continuations > 0 for row in history.trials)} continued after a stop" in figure.caption
-
-
 def test_remark_gives_the_reason_of_a_stop_and_a_continuation(history: History) -> None:
     stopped = next(row for row in history.trials if row.status == "stopped" and not row.training.continuations)
     assert (
@@ -94,13 +83,6 @@ def test_remark_gives_the_reason_of_a_stop_and_a_continuation(history: History) 
     assert set(before) <= {"stopped early", "paused"}
     assert before
     assert last == "succeeded"
-
-
-def test_trial_table_shows_and_finds_the_causes_of_stops(history: History) -> None:
-    shown = views.trials(history, "trial", False, "short first training", 0)
-    causes = [row.training.stop_cause for row in history.trials if row.status == "stopped"]
-    assert shown["total"] == causes.count("short first training") > 0
-    assert all("short first training" in row[-1] for row in shown["rows"])
 
 
 def test_exports_and_report_table_have_the_step_and_the_cause_of_a_stop(history: History) -> None:
@@ -131,21 +113,10 @@ def test_reliability_excludes_the_last_step(history: History) -> None:
     assert history.status().model.steps_reliability == tuple(pair for pair in learned.steps if pair[0] < STEPS)
 
 
-def test_stopped_attempt_is_shown_as_stopped_after_its_trial_has_finished(history: History) -> None:
-    continued = next(row for row in history.trials if row.status == "succeeded" and row.training.continuations)
-    ends = [views._end_row(history, attempt) for attempt in history.attempts if attempt.trial == continued.trial]
-    *stops, last = (end["ended"] for end in ends)
-    assert (set(stops) <= {"stopped early", "paused"}, last) == (True, "succeeded")
-    assert ends[0]["value"] in set(continued.training.reports.values()) - {
-        continued.value
-    }  # at a pause, or where it was stopped
-    assert ends[-1]["value"] == continued.value
-
-
 def test_gantt_counts_paused_and_early_stopped_attempts_separately(history: History) -> None:
-    figure = present(gantt(history))
+    bars = [trace for trace in present(timeline(history)).traces if trace["type"] == "bar"]
     ends = Counter(attempt.ended for attempt in history.attempts)
-    assert {trace["name"] for trace in figure.traces} == {f"{name} ({count})" for name, count in ends.items()}
+    assert {trace["name"] for trace in bars} == {f"{name} ({count})" for name, count in ends.items()}
 
 
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
@@ -156,14 +127,12 @@ def test_learning_curves_with_diverged_values_have_a_finite_axis(direction: str,
         row.own_training().reports = {step: 0.9 + 0.01 * step * row.trial for step in range(1, 9)}
         history.reporting[row.trial] = row
     history.trials[3].training.reports.update(dict(enumerate(others, start=2)))
-    page = Page(render(history, "diverged"))
-    curves = page.unpack("curves-spec")
+    curves = present(learning_curves(history)).spec
     assert all(math.isfinite(bound) for bound in curves["layout"]["yaxis"].get("range", []))
     line = next(line for line in curves["data"] if line["name"] == "trial 3")
     assert [value is None for value in line["y"][1:4]] == [
         not math.isfinite(value) for value in [*others, 0.0, 0.0][:3]
     ]
-    assert "curves" in {figure["name"] for figure in views.pictures(history)["figures"]}
 
 
 @pytest.mark.parametrize("values", [[math.nan, math.inf], [-1.7e308, *[1.6e308] * 7, 1.797e308]])

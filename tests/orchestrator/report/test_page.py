@@ -14,13 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.events import ExistingTaken
-from bbkb.orchestrator.history.facts import Fact, facts
-from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.report import render, write_report
-from bbkb.orchestrator.report.page import pack, trial_table
-from bbkb.orchestrator.report.pictures import figures
-from bbkb.orchestrator.report.progress import Course
+from bbkb.orchestrator.report.page import to_json
+from bbkb.orchestrator.report.snapshot import settings_set, snapshot, trial_table
 from bbkb.orchestrator.settings.worker_sections import WorkerSettings
 from bbkb.orchestrator.wording import printable
 from tests.examples import examples
@@ -33,87 +29,64 @@ CAMPAIGNS = {
     "usual": SyntheticLog(),
     "minimizing in virtual time": SyntheticLog(direction="minimize", start=0.0, trials=40),
     "all failed": SyntheticLog(trials=12, failure_share=1.0),
-    "no optimum": SyntheticLog(has_optimum=False, trials=20),
 }
 
 
 class Page(HTMLParser):
-    """The page as a browser's parser sees it: elements with their attributes, scripts by id, and
-    the visible text."""
+    """The page as a browser's parser sees it: elements with their attributes, and scripts by id."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.elements: list[tuple[str, dict[str, str | None]]] = []
         self.scripts: dict[str, str] = {}
-        self.text, self._open = "", [("", "")]
+        self._script = ""
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
-        if tag in ("script", "style"):
-            self._open.append((tag, dict(attrs).get("id") or tag))
+        self._script = dict(attrs).get("id") or tag if tag == "script" else ""
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in ("script", "style"):
-            self._open.pop()
+        self._script = ""
 
     def handle_data(self, data: str) -> None:
-        tag, name = self._open[-1]
-        if tag == "script":
-            self.scripts[name] = self.scripts.get(name, "") + data
-        elif not tag:
-            self.text += data
+        if self._script:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
 
-    def unpack(self, name: str) -> Any:
-        return json.loads(gzip.decompress(base64.b64decode(self.scripts[name])))
+    @property
+    def policy(self) -> str:
+        return next(str(attributes["content"]) for _, attributes in self.elements if "http-equiv" in attributes)
 
-
-@pytest.fixture(scope="module", params=CAMPAIGNS)
-def campaign(request: pytest.FixtureRequest) -> SyntheticLog:
-    return CAMPAIGNS[request.param]
+    @property
+    def snapshot(self) -> Any:
+        return json.loads(gzip.decompress(base64.b64decode(self.scripts["snapshot"])))
 
 
-def test_report_shows_every_trial_session_and_the_configuration(campaign: SyntheticLog) -> None:
-    history = campaign.history()
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_report_has_every_trial_and_session_and_loads_nothing(name: str) -> None:
+    history = CAMPAIGNS[name].history()
     page = Page(render(history, "my campaign"))
-    rows = page.unpack("trial-rows")["rows"]
-    assert [row[0] for row in rows] == [row.trial for row in history.trials]
-    assert [row[-1] for row in rows] == [printable(row.error) for row in history.trials]
-    assert page.text.count("UTC") + page.text.count("(virtual)") == len(history.sessions)
-    assert "lengthscale: 0.5" in page.text
-    assert "my campaign" in page.text
-
-
-def test_report_loads_nothing_and_its_policy_forbids_it(campaign: SyntheticLog) -> None:
-    page = Page(render(campaign.history(), "c"))
-    tags = {tag for tag, _ in page.elements}
-    assert not tags & {"link", "img", "iframe", "object", "embed", "base"}
+    data = page.snapshot
+    assert [row[0] for row in data["trials"]["rows"]] == [row.trial for row in history.trials]
+    assert [row[-1] for row in data["trials"]["rows"]] == [printable(row.error) for row in history.trials]
+    assert len(data["sessions"]["rows"]) == len(history.sessions)
+    assert data["state"] == history.state
+    assert ("missing" in data["answer"]) == (history.best is None)
+    assert sum(int(cause["attempts"].split()[0]) for cause in data["failures"]) == sum(
+        bool(attempt.failure) for attempt in history.attempts
+    )
+    assert not {tag for tag, _ in page.elements} & {"link", "img", "iframe", "object", "embed", "base"}
     assert not any({"src", "action", "srcset"} & set(attributes) for _, attributes in page.elements)
-    assert all(str(attributes["href"]).startswith("#") for tag, attributes in page.elements if tag == "a")
-    policy = next(str(attributes["content"]) for _, attributes in page.elements if "http-equiv" in attributes)
-    assert policy.startswith("default-src 'none';")
-    assert "http" not in policy
-    assert not re.search(r"https?://|@import|url\(", page.scripts["script"])
-
-
-def test_report_policy_allows_only_the_pages_own_script() -> None:
-    page = Page(render(CAMPAIGNS["usual"].history(), "c"))
-    policy = next(str(attributes["content"]) for _, attributes in page.elements if "http-equiv" in attributes)
+    assert page.policy.startswith("default-src 'none';")
+    assert "connect-src 'none'" in page.policy
     digest = base64.b64encode(hashlib.sha256(page.scripts["script"].encode()).digest()).decode()
-    assert re.findall(r"'sha256-([^']*)'", policy) == [digest]
-    assert "'unsafe-inline'" not in policy.split("script-src")[1].split(";")[0]
-
-
-def test_report_links_all_have_targets(campaign: SyntheticLog) -> None:
-    page = Page(render(campaign.history(), "c"))
-    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
-    assert len(ids) == len(set(ids))
-    assert {str(attributes["href"])[1:] for tag, attributes in page.elements if tag == "a"} <= set(ids)
+    assert re.findall(r"'sha256-([^']*)'", page.policy) == [digest]
+    assert "'unsafe-inline'" not in page.policy.split("script-src")[1].split(";")[0]
 
 
 @given(st.sampled_from(NASTY_MESSAGES) | st.text(st.characters(codec="utf-8", categories=["P", "S", "L"]), max_size=30))
 @settings(max_examples=examples(15), deadline=None)
-def test_report_escapes_all_texts_from_outside(text: str) -> None:
+def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
     expected = [tag for tag, _ in Page(render(plain, "title")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
@@ -121,7 +94,9 @@ def test_report_escapes_all_texts_from_outside(text: str) -> None:
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
         row.worker, row.error = text, text
-    assert [tag for tag, _ in Page(render(history, text)).elements] == expected
+    page = Page(render(history, text))
+    assert [tag for tag, _ in page.elements] == expected
+    assert page.snapshot["trials"]["rows"][0][-1] == printable(text)
 
 
 def test_report_escapes_direction_marks_and_invisible_characters() -> None:
@@ -131,22 +106,20 @@ def test_report_escapes_direction_marks_and_invisible_characters() -> None:
         row.pick = replace(row.pick, parameters={**row.parameters, text: text})
         row.worker, row.error = text, text
     page = render(history, text)
-    shown = json.dumps([trial_table(history), [figure.spec for figure in figures(history)]], ensure_ascii=False)
-    for character in "\u202e\u200b\x1b":
-        assert character not in page
-        assert character not in shown
+    shown = page + json.dumps(Page(page).snapshot, ensure_ascii=False)
+    assert not set("\u202e\u200b\x1b") & set(shown)
     assert r"a\u202eb\u200bc\x1b" in page
+    texts = {"a\u202e": "x\u200b\x1b\\u202e", "b": "Größe 👩\u200d🔬\n"}
+    assert json.loads(to_json(texts)) == {r"a\u202e": "x\\u200b\\u001b\\u202e", "b": "Größe 👩\u200d🔬\n"}
 
 
-def test_report_of_ten_thousand_trials_is_below_six_megabytes() -> None:
-    history = SyntheticLog(trials=10_000, workers=16).history()
-    assert len(render(history, "c").encode()) < 6e6
-
-
-def test_report_file_is_the_rendered_page_with_its_title(tmp_path: Path) -> None:
-    history = CAMPAIGNS["one trial"].history()
-    write_report(history, tmp_path / "report.html", "run-1")
-    assert (tmp_path / "report.html").read_text(encoding="utf-8") == render(history, "run-1")
+def test_snapshot_of_ten_thousand_trials_is_thinned() -> None:
+    history = SyntheticLog(trials=12_000, workers=16).history()
+    data = snapshot(history, "c")
+    assert len(data["trials"]["rows"]) + data["trials"]["unlisted"] == 12_000
+    assert len(data["trials"]["rows"]) <= 10_000
+    assert len(to_json(data["figures"])) < 2e6
+    assert max(len(trace.get("y", ())) for figure in data["figures"] for trace in figure["spec"]["data"]) < 5_000
 
 
 def test_reports_share_a_file_of_plotly(tmp_path: Path) -> None:
@@ -160,53 +133,36 @@ def test_reports_share_a_file_of_plotly(tmp_path: Path) -> None:
     assert len(report) < 2e5
     page = Page(report)
     assert [str(attributes["src"]) for _, attributes in page.elements if "src" in attributes] == ["../plotly%20%231.js"]
-    assert "plotly-gzip" not in page.scripts
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [("no trials", "unfinished"), ("never started", "not started"), ("usual", "finished"), ("all failed", "finished")],
-)
-def test_state_says_how_the_last_session_ended(name: str, expected: str) -> None:
-    assert CAMPAIGNS[name].history().state == expected
-
-
-def test_trial_table_is_strict_json_with_conditional_and_nested_parameters() -> None:
+def test_trial_table_has_strict_json_and_machines_if_trials_use_them() -> None:
     history = SyntheticLog(trials=2, failure_share=0).history()
-    first_row = history.trials[0]
-    first_row.pick = replace(first_row.pick, parameters={"x": float("inf"), "layers": [1, 2]})
-    table = trial_table(history)
-    names = [column["name"] for column in table["columns"]]
-    first, second = json.loads(gzip.decompress(base64.b64decode(pack(table))))["rows"]
-    assert (first[names.index("x")], first[names.index("layers")]) == (None, "[1, 2]")
-    assert (second[names.index("x")], second[names.index("dropout")] is None) == (None, False)
-
-
-def test_trial_table_shows_machines_and_gpus_if_trials_use_them() -> None:
-    history = SyntheticLog(trials=1, failure_share=0).history()
-    assert not {"machines", "GPUs"} & {column["name"] for column in trial_table(history)["columns"]}
+    first = history.trials[0]
+    first.pick = replace(first.pick, parameters={"x": float("inf"), "layers": [1, 2]})
+    names = [column["name"] for column in trial_table(history)["columns"]]
+    assert not {"machines", "GPUs"} & set(names)
+    rows = json.loads(json.dumps(trial_table(history), allow_nan=False))["rows"]
+    assert (rows[0][names.index("x")], rows[0][names.index("layers")]) == (None, "[1, 2]")
     history.settings = replace(history.settings, workers=WorkerSettings(gpus=8, machines=2))
     table = trial_table(history)
     names = [column["name"] for column in table["columns"]]
-    (row,) = table["rows"]
-    assert (row[names.index("machines")], row[names.index("GPUs")]) == (2, 16.0)
+    assert {(row[names.index("machines")], row[names.index("GPUs")]) for row in table["rows"]} == {(2, 16.0)}
 
 
-def test_pack_rejects_values_that_json_cannot_represent() -> None:
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        pack({"x": float("nan")})
+def test_answer_is_the_best_configuration_in_forms_to_copy() -> None:
+    history = CAMPAIGNS["usual"].history()
+    answer = snapshot(history, "c", figures=[])["answer"]
+    copies = dict(answer["copies"])
+    assert history.best is not None
+    assert eval(copies["Python"]) == dict(history.best.parameters)
+    assert copies["arguments"].startswith("--learning_rate ")
+    assert [name for name, _ in answer["parameters"]] == list(history.best.parameters)
 
 
-def test_report_without_a_best_value_shows_the_first_failure() -> None:
-    text = render(CAMPAIGNS["all failed"].history(), "failed")
-    assert re.search("There is no best value: no evaluation has succeeded; the first one .* failed with ", text)
-
-
-def test_report_shows_existing_data_separately() -> None:
-    events = SyntheticLog(trials=10).events()
-    existing = ExistingTaken(
-        time=0.0, source="<t>.csv", arms=(4, 2), values=(99.0, 98.0), unmatched=1, first_unmatched="x"
-    )
-    history = fold([events[0], existing, *events[1:]])
-    assert Course(history).caption.endswith("Known results are not drawn.")
-    assert Fact("known results", "2", "1 more match no candidate") in facts(history.status())
+def test_settings_are_those_that_differ_from_their_defaults() -> None:
+    shown = settings_set(CAMPAIGNS["usual"].history().settings.shown)
+    assert shown["space"]["dropout"] == {"low": 0.0, "high": 0.5}
+    assert shown["space"]["batch_size"]["log"] is True
+    assert shown["workers"]["count"] == 4
+    assert "store" not in shown
+    assert "note" not in shown

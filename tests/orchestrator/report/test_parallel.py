@@ -42,7 +42,6 @@ def test_log_axis_has_positions_of_logarithms_and_labels_of_values(a: float, b: 
 def test_parameter_axis_has_the_bounds_of_the_space() -> None:
     axis = parameter_axis("dropout", [0.2, 0.3], Range(0.0, 0.5))
     assert axis.range == (0.0, 0.5)
-    assert list(axis.ticks.values()) == ["0", "0.1", "0.2", "0.3", "0.4", "0.5"]
 
 
 def test_parameter_axis_has_a_step_for_each_level_of_a_custom_parameter() -> None:
@@ -100,7 +99,7 @@ def test_parallel_coordinates_show_infeasible_results_in_the_color_of_the_worst(
     assert best == (max(feasible) if direction == "maximize" else min(feasible))
     assert line["color"][:20] == pytest.approx([worst] * 20, rel=1e-5)
     assert line["color"][-1] == pytest.approx(best, rel=1e-5)
-    assert "Trials that break a constraint have the color of the worst value." in figure.caption
+    assert "Infeasible trials have the color of the worst value." in figure.caption
 
 
 def test_parallel_coordinates_without_feasible_results_are_colored_by_values() -> None:
@@ -111,7 +110,6 @@ def test_parallel_coordinates_without_feasible_results_are_colored_by_values() -
     line = figure.traces[0]["line"]
     assert line["color"] == pytest.approx(sorted(row.value or 0.0 for row in history.succeeded), rel=1e-5)
     assert line["cmin"] < line["cmax"] == max(row.value or 0.0 for row in history.succeeded)
-    assert "No result satisfies all constraints" in figure.caption
 
 
 def test_parallel_coordinates_need_a_successful_trial() -> None:

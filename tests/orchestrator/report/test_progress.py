@@ -1,8 +1,6 @@
 """Curves: each equals a plain recomputation, and plotly accepts each picture."""
 
 import json
-import math
-from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -12,22 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.goals import ConstraintGoal
 from bbkb.orchestrator.history.fold import History
-from bbkb.orchestrator.report.pictures import figures
-from bbkb.orchestrator.report.progress import (
-    Course,
-    batch_sizes,
-    best_so_far,
-    cumulative_regret,
-    dictionary_sizes,
-    regret_gaps,
-    simple_regret,
-)
+from bbkb.orchestrator.report.internals import batch_table, sizes
+from bbkb.orchestrator.report.progress import best_so_far
+from bbkb.orchestrator.report.snapshot import figures_of
 from tests.examples import examples
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
-from tests.orchestrator.synthetic_log import OPTIMUM, SyntheticLog
+from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
 
 LOGS = st.builds(
@@ -42,7 +32,7 @@ LOGS = st.builds(
 @given(LOGS)
 @settings(max_examples=examples(15), deadline=None)
 def test_plotly_knows_every_property_of_every_picture(log: SyntheticLog) -> None:
-    for figure in figures(log.history()):
+    for figure in figures_of(log.history()):
         spec = json.loads(json.dumps(figure.spec, allow_nan=False))
         for trace in spec["data"]:
             _resolve_colors(trace)
@@ -88,7 +78,7 @@ def test_best_so_far_is_not_flattened_by_a_diverged_trial_and_mentions_it() -> N
     history.trials[3].value = 1e9
     figure = present(best_so_far(history))
     assert figure.layout["yaxis"]["range"][1] < 10
-    assert "1 outlying value lies outside" in figure.caption
+    assert "1 outlier outside" in figure.caption
     assert history.best is not None
     assert figure.layout["yaxis"]["range"][0] <= history.best.value
 
@@ -115,17 +105,12 @@ def test_best_line_is_visible_if_infeasible_values_are_better(tmp_path: Path) ->
     assert len(feasible) > 5
     assert low <= min(feasible) <= max(feasible) <= high
     assert high - low <= 1.1 * 2 * (high - min(feasible))
-    assert f"{len(history.succeeded) - len(feasible)} outlying values lie outside" in figure.caption
-    course = Course(history)
-    assert course.visible == (low, high)  # the range on the live page
-    assert course.caption == figure.caption
-    assert "a cross one that breaks a constraint" in figure.caption
+    assert f"{len(history.succeeded) - len(feasible)} outliers outside" in figure.caption
 
 
-def test_best_so_far_without_a_feasible_result_says_that_it_has_no_line(tmp_path: Path) -> None:
+def test_best_so_far_without_a_feasible_result_has_no_line(tmp_path: Path) -> None:
     history = constrained(tmp_path, most=-1.0)
     figure = present(best_so_far(history))
-    assert "there is no line of the best value so far, because none satisfies all constraints" in figure.caption
     assert "best so far" not in [trace["name"] for trace in figure.traces]
 
 
@@ -137,65 +122,16 @@ def test_hover_text_is_escaped() -> None:
     assert not any("<b>" in text for text in texts)
 
 
-@given(LOGS)
-@settings(max_examples=examples(15), deadline=None)
-def test_regret_is_recomputed_from_the_noise_free_values(log: SyntheticLog) -> None:
-    history = log.history()
-    best = OPTIMUM if history.is_maximized else 1 - OPTIMUM
-    gaps = [abs(best - row.metrics["noise_free"]) for row in history.succeeded]
-    assert regret_gaps(history) == pytest.approx(gaps)
-    simple, cumulative = simple_regret(history), cumulative_regret(history)
-    if not gaps:
-        assert simple is cumulative is None
-        return
-    assert simple is not None
-    assert cumulative is not None
-    assert simple.traces[0]["y"] == pytest.approx([min(gaps[: i + 1]) for i in range(len(gaps))], rel=1e-5)
-    assert cumulative.traces[0]["y"] == pytest.approx([sum(gaps[: i + 1]) for i in range(len(gaps))], rel=1e-5)
-
-
-def test_regret_counts_feasible_results_only() -> None:
-    history = SyntheticLog(failure_share=0).history()
-    middle = float(np.median([row.metrics["noise_free"] for row in history.succeeded]))
-    goals = replace(history.goals, constraints=(ConstraintGoal(metric="noise_free", at_most=middle),))
-    history.campaign = replace(history.campaign, rules=replace(history.campaign.rules, goals=goals))
-    for row in history.succeeded:
-        row.is_feasible = row.metrics["noise_free"] <= middle
-    gaps = [OPTIMUM - row.metrics["noise_free"] if row.is_feasible else math.inf for row in history.succeeded]
-    first = next(place for place, gap in enumerate(gaps) if math.isfinite(gap))
-    assert 0 < sum(map(math.isinf, gaps)) < len(gaps)
-    simple = present(simple_regret(history))
-    cumulative = present(cumulative_regret(history))
-    assert simple.traces[0]["y"][:first] == [None] * first
-    running = np.minimum.accumulate(gaps)
-    assert simple.traces[0]["y"][first:] == pytest.approx(list(running[first:]), rel=1e-5)
-    assert cumulative.traces[0]["y"][-1] == pytest.approx(sum(filter(math.isfinite, gaps)), rel=1e-5)
-    assert "Only results that satisfy all constraints count" in simple.caption
-    for row in history.succeeded:
-        row.is_feasible = False
-    assert simple_regret(history) is cumulative_regret(history) is None
-
-
-def test_regret_needs_a_known_optimum() -> None:
-    history = SyntheticLog(has_optimum=False).history()
-    assert simple_regret(history) is None
-    assert cumulative_regret(history) is None
-
-
-def test_regret_caption_mentions_the_evaluated_optimum() -> None:
-    history = SyntheticLog(failure_share=0).history()
-    history.succeeded[4].metrics = {"noise_free": OPTIMUM}
-    figure = present(simple_regret(history))
-    assert "evaluated as number 5" in figure.caption
-    assert figure.traces[0]["y"][3] is not None
-    assert set(figure.traces[0]["y"][4:]) == {None}
-
-
-@pytest.mark.parametrize("trials", [30, 8000])
-def test_batches_and_dictionary_show_every_round(trials: int) -> None:
+@pytest.mark.parametrize("trials", [30, 3000])
+def test_internals_show_every_batch_and_dictionary_and_the_time_lost_to_waiting(trials: int) -> None:
     history = SyntheticLog(trials=trials, failure_share=0).history()
-    batches = present(batch_sizes(history))
-    dictionary = present(dictionary_sizes(history))
-    assert sum(batches.traces[0]["y"]) == trials
-    assert dictionary.traces[0]["y"] == [refresh.dictionary_size for refresh in history.refreshes]
-    assert (batches.traces[0]["type"] == "bar") == (len(history.batches) <= 60)
+    figure = present(sizes(history))
+    assert sum(figure.traces[0]["y"]) == trials
+    assert figure.traces[1]["y"] == [refresh.dictionary_size for refresh in history.refreshes]
+    table = present(batch_table(history))
+    names = [column["name"] for column in table["columns"]]
+    column = {name: [row[index] for row in table["rows"]] for index, name in enumerate(names)}
+    newest = history.batches[-len(table["rows"]) :]
+    assert column["trials"] == [len(batch.picks) for batch in newest]
+    assert column["why it ended"] == [batch.reason for batch in newest]
+    assert all(0 <= int(share.rstrip("%")) <= 100 for share in column["time lost to waiting"])

@@ -10,7 +10,6 @@ import pytest
 from bbkb.objectives.parameters import Choice, Range, Space
 from bbkb.orchestrator.report.curves import learning_curves
 from bbkb.orchestrator.report.landscape import landscape
-from bbkb.orchestrator.report.parallel import parallel_coordinates
 from bbkb.orchestrator.report.surrogate import MOST_RESULTS, fit_surrogate
 from tests.histories import history_of
 from tests.orchestrator.quick import tune_here
@@ -105,11 +104,3 @@ def test_learning_curves_axis_shows_the_better_values() -> None:
     assert 0.85 < low < 0.905
     assert 0.911 < high < 0.95
     assert "double-click to see all" in figure.caption
-
-
-def test_parallel_coordinates_caption_explains_missing_figures() -> None:
-    few, many = (
-        present(parallel_coordinates(SyntheticLog(trials=trials, failure_share=0.0).history())) for trials in (3, 40)
-    )
-    assert "from 16 completed trials on; 3 are complete so far." in few.caption
-    assert "completed trials" not in many.caption

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.history.fold import fold
-from bbkb.orchestrator.report.timeline import CampaignClock, gantt, utilization
+from bbkb.orchestrator.history.fold import History, fold
+from bbkb.orchestrator.report.figure import Spec
+from bbkb.orchestrator.report.timeline import CampaignClock, timeline
 from bbkb.orchestrator.settings.worker_sections import FromParameter, WorkerSettings
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
@@ -36,16 +37,20 @@ def test_campaign_clock_stops_between_sessions(log: SyntheticLog) -> None:
     assert clock(history.sessions[-1].ended + 5) == pytest.approx(ends[-1], abs=1e-5)
 
 
+def bars_of(history: History) -> list[Spec]:
+    return [trace for trace in present(timeline(history)).traces if trace["type"] == "bar"]
+
+
 @given(LOGS)
 @settings(max_examples=25, deadline=None)
 def test_gantt_has_a_bar_for_each_attempt_in_its_workers_lane(log: SyntheticLog) -> None:
     history = log.history()
-    figure = present(gantt(history))
-    lanes = Counter(worker for trace in figure.traces for worker in trace["y"])
+    bars = bars_of(history)
+    lanes = Counter(worker for trace in bars for worker in trace["y"])
     assert lanes == Counter(attempt.worker for attempt in history.attempts)
-    assert len(figure.traces) == len({attempt.failure for attempt in history.attempts})
+    assert len(bars) == len({attempt.failure for attempt in history.attempts})
     seconds, _ = CampaignClock.of(history).unit
-    seconds_drawn = sum(sum(trace["x"]) for trace in figure.traces) * seconds
+    seconds_drawn = sum(sum(trace["x"]) for trace in bars) * seconds
     assert seconds_drawn == pytest.approx(sum(a.finished - a.started for a in history.attempts), rel=1e-3, abs=1e-4)
 
 
@@ -55,8 +60,7 @@ def test_gantt_does_not_count_a_stopped_attempt_as_success(stop: str) -> None:
     history.attempts[:] = [
         attempt._replace(stop=stop) if attempt.trial % 2 else attempt for attempt in history.attempts
     ]
-    figure = present(gantt(history))
-    bars = {trace["name"].partition(" (")[0]: trace for trace in figure.traces}
+    bars = {trace["name"].partition(" (")[0]: trace for trace in bars_of(history)}
     assert len(bars[stop]["y"]) == sum(attempt.trial % 2 and not attempt.failure for attempt in history.attempts)
     assert all(stop in text for text in bars[stop]["text"])
     assert bars["succeeded"]["marker"]["color"] != bars[stop]["marker"]["color"]
@@ -64,8 +68,7 @@ def test_gantt_does_not_count_a_stopped_attempt_as_success(stop: str) -> None:
 
 def test_gantt_merges_bars_of_thousands_of_attempts_without_loss() -> None:
     history = SyntheticLog(trials=6000, workers=8, failure_share=0.01).history()
-    figure = present(gantt(history))
-    texts = [text for trace in figure.traces for text in trace["text"]]
+    texts = [text for trace in bars_of(history) for text in trace["text"]]
     assert len(texts) < len(history.attempts) / 2
     counts = [int(text.split()[0].removeprefix("<b>")) if "attempts" in text else 1 for text in texts]
     assert sum(counts) == len(history.attempts)
@@ -77,48 +80,28 @@ def test_gantt_bar_of_a_trial_on_several_machines_is_higher() -> None:
     history.settings = replace(history.settings, workers=workers)
     for row, nodes in zip(history.trials, (1, 4), strict=True):
         row.pick = replace(row.pick, parameters={"nodes": nodes})
-    figure = present(gantt(history))
-    (trace,) = figure.traces
+    (trace,) = bars_of(history)
     assert trace["width"] == pytest.approx([0.2, 0.8])
     assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["8 GPUs", "4 machines, 32 GPUs"]
 
 
-def test_gantt_explains_more_lanes_than_workers() -> None:
-    history = SyntheticLog(workers=4, sessions=1).history()
-    figure = present(gantt(history))
-    assert "more lanes" not in figure.caption
-    history.attempts[0] = history.attempts[0]._replace(worker="10.0.0.9:77")
-    figure = present(gantt(history))
-    assert "more lanes than the 4 workers at a time" in figure.caption
-
-
 def test_gantt_lanes_have_natural_order() -> None:
-    figure = present(gantt(SyntheticLog(workers=11).history()))
+    figure = present(timeline(SyntheticLog(workers=11).history()))
     assert figure.layout["yaxis"]["categoryarray"][::-1][-3:] == ["10.0.0.9", "10.0.0.10", "10.0.0.11"]
 
 
-@given(LOGS)
+@given(LOGS, st.floats(0, 1))
 @settings(max_examples=25, deadline=None)
-def test_utilization_curve_has_the_mean_of_the_campaign(log: SyntheticLog) -> None:
-    history = log.history()
-    figure = present(utilization(history))
-    shares = np.array(figure.traces[0]["y"][:-1])
+def test_utilization_curve_has_the_mean_of_the_campaign_and_counts_running_trials(
+    log: SyntheticLog, share: float
+) -> None:
+    events = log.events()
+    history = fold(events[: 1 + int(share * (len(events) - 1))])
+    figure = timeline(history)
+    if figure is None:
+        assert not history.attempts
+        return
+    (curve,) = (trace for trace in figure.traces if trace["type"] == "scatter")
+    shares = np.array(curve["y"][:-1])
     assert ((shares >= 0) & (shares <= 100)).all()
     assert shares.mean() / 100 == pytest.approx(history.status().workers.utilization, abs=0.01)
-
-
-@given(st.integers(20, 120))
-@settings(max_examples=10, deadline=None)
-def test_utilization_counts_running_evaluations_as_busy(count: int) -> None:
-    history = fold(SyntheticLog(sessions=1).events()[:count])
-    figure = present(utilization(history))
-    shares = np.array(figure.traces[0]["y"][:-1])
-    assert shares.mean() / 100 == pytest.approx(history.status().workers.utilization, abs=0.01)
-    under_way = history.status().trials.in_flight
-    assert (f"{under_way} running evaluation" in figure.caption) == (under_way > 0)
-
-
-def test_gantt_and_utilization_need_attempts() -> None:
-    history = SyntheticLog(trials=0).history()
-    assert gantt(history) is None
-    assert utilization(history) is None

@@ -10,12 +10,8 @@ from pathlib import Path
 import pytest
 
 from bbkb.orchestrator.campaign.events import Event
-from bbkb.orchestrator.serve.access import Access
-from bbkb.orchestrator.serve.app import Server
-from bbkb.orchestrator.serve.running import bind, run_until
+from bbkb.orchestrator.serve.app import Server, _bind, _run_until
 from bbkb.orchestrator.store.store import EventStore, Writer
-
-TOKEN = "a-token-of-these-tests"
 
 
 @dataclass
@@ -53,16 +49,15 @@ def begin_log(tmp_path: Path) -> Iterator[BeginLog]:
 
 
 @contextlib.contextmanager
-def running_server(place: str, port: int = 0, most: int | None = None) -> Iterator[str]:
-    """Run a server in a thread with at most `most` connections, and yield its address."""
-    listening = bind("127.0.0.1", port)
-    access = Access(TOKEN, frozenset({"127.0.0.1", "localhost"}), listening.getsockname()[1])
-    loop, stop = asyncio.new_event_loop(), asyncio.Event()
-    work = run_until(Server(place), access, listening, stop, most)
+def running_server(place: str) -> Iterator[str]:
+    """Run a server in a thread, and yield its address with the token."""
+    listening = _bind("127.0.0.1", 0)
+    server, loop, stop = Server(place), asyncio.new_event_loop(), asyncio.Event()
+    work = _run_until(server, listening, stop)
     thread = threading.Thread(target=loop.run_until_complete, args=(work,), daemon=True)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{access.port}"
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/{server.token}"
     finally:
         loop.call_soon_threadsafe(stop.set)
         thread.join(30)

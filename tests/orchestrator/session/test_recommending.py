@@ -20,8 +20,8 @@ from bbkb.orchestrator.campaign.events import ModelRefreshed, Recommendation
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.display.live import render
 from bbkb.orchestrator.history.comparing import side_by_side
-from bbkb.orchestrator.report.page import render as page
-from bbkb.orchestrator.report.summary import model_facts, recommended_parameters
+from bbkb.orchestrator.report.internals import model_facts
+from bbkb.orchestrator.report.snapshot import snapshot
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.problem import advance, begin_progress
 from bbkb.orchestrator.settings.loading import load
@@ -99,14 +99,15 @@ def test_recommendation_is_shown_by_every_view(noisy_result: Result) -> None:
     shown = f"{estimate} (estimate; {count_of(recommended)}: {recommended.value:.6g})"
     assert shown in screen.getvalue()
     assert f"value {shown}, minimized" in printed.stderr
-    assert dict(recommended_parameters(history_of(noisy_result)))["value"] == shown
+    answer = snapshot(history_of(noisy_result), "noisy", figures=[])["answer"]
+    assert f"{answer['value']} {answer['deviation']}" == estimate
+    assert dict(answer["parameters"]).keys() == recommended.parameters.keys()
     rows = dict(side_by_side([history_of(noisy_result)]))
     assert rows["recommended"] == [shown]
     assert {name: rows[name] for name in recommended.parameters} == {
         name: [short_text(value)] for name, value in recommended.parameters.items()
     }
-    assert "Recommended: best estimate" in page(history_of(noisy_result), "noisy")
-    assert next(name.split(",")[0] for name, _ in model_facts(history_of(noisy_result))) == "Fitted lengthscales"
+    assert model_facts(history_of(noisy_result))[0][0] == "lengthscales"
 
 
 def test_recommendation_is_the_best_value_without_noise(tmp_path: Path) -> None:
@@ -115,7 +116,8 @@ def test_recommendation_is_the_best_value_without_noise(tmp_path: Path) -> None:
     assert quadratic.best == quadratic.best_observed
     assert (quadratic.best.estimate, quadratic.best.evaluations) == (None, 1)
     assert "recommended" not in dict(side_by_side([history_of(quadratic)]))
-    assert "Recommended" not in page(history_of(quadratic), "smooth")
+    answer = snapshot(history_of(quadratic), "smooth", figures=[])["answer"]
+    assert (answer["value"], answer["deviation"]) == (f"{quadratic.best.value:.6g}", "")
 
 
 def test_refresh_of_an_older_log_has_no_recommendation() -> None:

@@ -12,7 +12,7 @@ import pytest
 from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.cli.commands.results import _read_runs
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.serve.sources import Sources
+from bbkb.orchestrator.serve.watched import Campaigns
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.store import EventStore
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -73,6 +73,10 @@ def make_damaged_runs(folder: Path) -> None:
         damage(make_run(folder / name))
 
 
+def problems_on_the_page(folder: Path) -> dict[str, str]:
+    return {watched.name: watched.overview()["problem"] for watched in Campaigns(str(folder)).find()}
+
+
 def test_list_shows_readable_runs_and_the_reasons_of_unreadable_ones(tmp_path: Path) -> None:
     make_run(tmp_path / "good")
     for name, damage in ODD.items():
@@ -81,8 +85,7 @@ def test_list_shows_readable_runs_and_the_reasons_of_unreadable_ones(tmp_path: P
     either = {"provenance-is-nested"}  # its name is the folder's, if Python reads that many levels
     assert {path.name for path, _ in histories} - either == {"good"}
     assert unreadable.keys() - either == ODD.keys() - either
-    sources = {source.name for source in Sources(str(tmp_path)).find() if source.problem}
-    assert ODD.keys() - sources <= either | {"log-is-binary", "log-has-another-trial"}  # these are not opened yet
+    assert {name for name, problem in problems_on_the_page(tmp_path).items() if problem} - either == ODD.keys() - either
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a folder of another user")
@@ -116,7 +119,7 @@ def check_as_another_user(tmp_path: Path) -> None:
     for file in (tmp_path / "good").iterdir():
         file.chmod(0o644)
     _read_runs(tmp_path)  # imports all it needs: the other user may have no access to this Python's modules
-    Sources(str(tmp_path)).find()
+    problems_on_the_page(tmp_path)
     reading = os.fork()
     if reading == 0:
         try:
@@ -132,7 +135,7 @@ def check_private(folder: Path) -> None:
     histories, unreadable = _read_runs(folder)
     assert [path.name for path, _ in histories] == ["good"]
     assert "Permission denied" in unreadable["private"]
-    problems = {source.name: source.problem for source in Sources(str(folder)).find()}
+    problems = problems_on_the_page(folder)
     assert problems["good"] == ""
     assert "Permission denied" in problems["private"]
 
@@ -141,7 +144,7 @@ def test_run_that_becomes_readable_is_shown(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "run")
     text = (folder / "campaign.yaml").read_text()
     (folder / "campaign.yaml").write_text("a: [")
-    sources = Sources(str(tmp_path))
-    assert [source.place for source in sources.find()] == [""]
+    campaigns = Campaigns(str(tmp_path))
+    assert [bool(watched.overview()["problem"]) for watched in campaigns.find()] == [True]
     (folder / "campaign.yaml").write_text(text)
-    assert [bool(source.place) for source in sources.find()] == [True]
+    assert [watched.overview()["problem"] for watched in campaigns.find()] == [""]

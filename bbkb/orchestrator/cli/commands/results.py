@@ -1,7 +1,6 @@
 """`bbkb best` and `list`: the results of runs, for scripts and for a quick look."""
 
 import json
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,7 @@ from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import say, write_output
 from bbkb.orchestrator.errors import RunError, UserError, reason_of
-from bbkb.orchestrator.history.facts import trials_text
+from bbkb.orchestrator.history.facts import as_arguments, trials_text
 from bbkb.orchestrator.history.overview import Overview, read_overview
 from bbkb.orchestrator.store.runs import Run, looks_like_run, open_run
 from bbkb.orchestrator.store.snapshots import current
@@ -128,7 +127,7 @@ def _active(parameters: Mapping[str, object]) -> dict[str, object]:
 def _format(parameters: Mapping[str, object], format_: BestFormat) -> str:
     active = _active(parameters)
     if format_ is BestFormat.ARGS:
-        return shlex.join(part for name, value in active.items() for part in _arguments(name, str(value)))
+        return as_arguments(active)
     return _dump(active, format_)
 
 
@@ -136,11 +135,6 @@ def _dump(plain: object, format_: BestFormat) -> str:
     if format_ is BestFormat.JSON:
         return json.dumps(plain)
     return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True).rstrip()
-
-
-def _arguments(name: str, value: str) -> tuple[str, ...]:
-    """Return an option and its value, as a single argument if the value looks like an option."""
-    return (f"--{name}={value}",) if value.startswith("-") else (f"--{name}", value)
 
 
 def _front_text(state: CampaignState, format_: BestFormat) -> str:

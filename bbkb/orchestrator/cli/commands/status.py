@@ -3,8 +3,7 @@
 import dataclasses
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -21,12 +20,6 @@ from bbkb.orchestrator.store.lease import Watch
 from bbkb.orchestrator.store.store import Holding
 from bbkb.orchestrator.wording import duration, is_wall_clock, plural, size_text
 from bbkb.workers.checkpoints import checkpoints_in
-
-Trial = Mapping[str, Any]  # of `describe_trial`
-
-# The number of a trial's reports to print
-_FIRST_REPORTS = 5
-_LAST_REPORTS = 20
 
 
 def status(
@@ -74,7 +67,7 @@ def _read(run: runs.Run) -> tuple[str, CampaignState, Holding, bool]:
 
 def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
     # imported here, because these imports take longer than the status of a run
-    from bbkb.orchestrator.history.one_trial import describe_trial, result_text
+    from bbkb.orchestrator.history.one_trial import describe_trial, result_text, trial_lines
     from bbkb.orchestrator.history.reading import read_history
     from bbkb.workers.output_files import written_attempts
 
@@ -88,53 +81,8 @@ def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
         return
     console = SafeConsole()
     say(console, f"trial {number}: {result_text(described)}")
-    for line in _lines_of(described):
+    for line in trial_lines(described):
         say(console, line)
     if printed:
         attempts = ", ".join(map(str, printed))
         say(console, f"output of attempt {attempts}: {run.command('logs')} --trial {number}")
-
-
-def _lines_of(trial: Trial) -> Iterator[str]:
-    """Yield the lines of text that describe a trial, after its result."""
-    yield trial["reason"]
-    if trial["feasible"] is not None:
-        yield trial["broken_constraints"] or "feasible: it satisfies all constraints"
-    if trial["training"]:
-        yield f"training: {trial['training']}"
-    yield from _section("parameters", _pairs(trial["parameters"]))
-    yield from _section("metrics", _pairs(trial["metrics"]))
-    yield from _section("reports", _report_lines(trial))
-    yield from _attempt_lines(trial["attempts"])
-
-
-def _section(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"{title}:", *lines] if lines else []
-
-
-def _pairs(values: Mapping[str, object]) -> list[str]:
-    return [f"  {name}: {value}" for name, value in values.items()]
-
-
-def _attempt_lines(attempts: Sequence[Trial]) -> Iterator[str]:
-    for attempt in attempts:
-        worker = f"on {attempt['worker'] or 'an unknown worker'}, begun {attempt['started']}"
-        yield f"attempt {attempt['attempt']}: {attempt['ended']} after {attempt['seconds']} {worker}"
-        yield from (f"  {line}" for line in attempt["message"].splitlines())
-    if not attempts:
-        yield "no attempt has ended yet"
-
-
-def _report_lines(trial: Trial) -> list[str]:
-    """Return the first and the last reports, and the number of the omitted ones."""
-    lines = [_report_line(trial, step, value) for step, value in trial["reports"]]
-    hidden = len(lines) - _FIRST_REPORTS - _LAST_REPORTS
-    if hidden <= 1:
-        return lines
-    return [*lines[:_FIRST_REPORTS], f"  … {hidden:,} more", *lines[-_LAST_REPORTS:]]
-
-
-def _report_line(trial: Trial, step: int, value: object) -> str:
-    metrics = trial["report_metrics"].get(step, {})
-    further = "".join(f", {name} {number}" for name, number in metrics.items())
-    return f"  step {step}: {value}{further}"

@@ -14,7 +14,7 @@ from bbkb.orchestrator.api import Result
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.cli.commands.results import BestFormat, _format
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.report.comparison import best_courses, best_steps
+from bbkb.orchestrator.report.progress import best_steps, comparison
 from tests.histories import history_of
 from tests.orchestrator.quick import bbkb, tune_here
 
@@ -113,9 +113,9 @@ def test_compare_curve_has_each_improvement_and_the_last_result(tmp_path: Path) 
 def test_compare_gives_repetitions_of_a_campaign_one_color(tmp_path: Path) -> None:
     one, two = ((name, history_of(run(tmp_path, name))) for name in ("one", "two"))
     other = ("other", history_of(run(tmp_path, "other", retries=3)))
-    ((first, second, third),) = [figure.traces for figure in best_courses([one, two, other])]
+    ((first, second, third),) = [figure.traces for figure in comparison([one, two, other])]
     assert first["line"] == second["line"] != third["line"]
-    ((first, second),) = [figure.traces for figure in best_courses([one, two])]
+    ((first, second),) = [figure.traces for figure in comparison([one, two])]
     assert first["line"] != second["line"]
 
 

@@ -1,0 +1,327 @@
+"""Everything that the page shows of a campaign, as one JSON value: the report contains it, and the
+live page polls it."""
+
+import heapq
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from operator import attrgetter
+from typing import Any, cast
+
+import yaml
+
+from bbkb.orchestrator.bandit.strategies import STRATEGIES
+from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.campaign.status import without_process
+from bbkb.orchestrator.history.columns import Column, reported
+from bbkb.orchestrator.history.export import strict_json
+from bbkb.orchestrator.history.facts import advice, as_arguments, facts
+from bbkb.orchestrator.history.fold import History
+from bbkb.orchestrator.history.rows import TrialRow
+from bbkb.orchestrator.report.curves import learning_curves
+from bbkb.orchestrator.report.figure import Figure, short
+from bbkb.orchestrator.report.internals import batch_table, model_facts, sizes
+from bbkb.orchestrator.report.landscape import landscape
+from bbkb.orchestrator.report.parallel import parallel_coordinates
+from bbkb.orchestrator.report.progress import best_so_far, fronts
+from bbkb.orchestrator.report.surrogate import fit_surrogate
+from bbkb.orchestrator.report.timeline import CampaignClock, timeline
+from bbkb.orchestrator.settings.schema import schema
+from bbkb.orchestrator.wording import duration, joined, moment, one_line, plural, printable, rounded
+
+Plain = dict[str, Any]  # a JSON value
+
+_MOST_LISTED = 10_000  # trials in the table; more would slow down the page
+_MOST_RUNNING = 50
+_MOST_FRONT = 20
+# of the facts, those that the page shows elsewhere
+_ELSEWHERE = ("best value", "parameters", "recommended", "its parameters", "failures", "warning")
+
+
+def snapshot(
+    history: History,
+    folder: str,
+    now: float | None = None,
+    figures: Sequence[Plain] | None = None,
+    *,
+    has_ended: bool = False,
+) -> Plain:
+    """Return the state of a campaign for the page. The same history results in the same value.
+
+    Args:
+        history: the campaign.
+        folder: the run's folder, for commands.
+        now: the time on the executor's clock if a process runs it.
+        figures: the figures of an earlier position if drawing them again is not due; None: draw.
+        has_ended: whether the process of an open session has ended.
+    """
+    status = history.status(now)
+    if has_ended and status.phase in ("running", "stopping"):
+        status = without_process(status, "its process has ended")
+    listed = facts(status)
+    count, whole, unit = status.spent
+    running = [] if now is None else _running(history, now)
+    left = status.budget.left_seconds
+    return {
+        "state": str(history.state),
+        "phase": str(status.phase),
+        "position": history.position,
+        "subtitle": _subtitle(history),
+        "note": history.settings.note,
+        "answer": _answer(history),
+        "next": advice(status, folder),
+        "progress": {
+            "done": count,
+            "total": whole,
+            "unit": unit,
+            "left": f"about {duration(left)} left" if now is not None and left is not None else "",
+        },
+        "running": running,
+        "facts": [
+            list(fact)
+            for fact in listed
+            if fact.label not in _ELSEWHERE and fact.kind != "detail" and (fact.label != "state" or now is None)
+        ],
+        "failures": [
+            {
+                "kind": cause.kind,
+                "attempts": plural(cause.attempts, "attempt"),
+                "trial": cause.trial,
+                "summary": one_line(cause.summary, 300),
+                "message": cause.message,
+            }
+            for cause in sorted(status.trials.failures, key=lambda cause: -cause.attempts)
+        ],
+        "warnings": list(status.remarks),
+        "figures": draw(history) if figures is None else list(figures),
+        "trials": trial_table(history),
+        "details": [
+            *(list(fact[:3]) for fact in listed if fact.kind == "detail"),
+            *map(list, model_facts(history)),
+        ],
+        "batches": batch_table(history),
+        "sessions": _sessions(history),
+        "settings": {"set": _as_yaml(settings_set(history.settings.shown)), "all": _as_yaml(history.settings.shown)},
+    }
+
+
+def figures_of(history: History) -> list[Figure]:
+    """Return the figures for which this campaign has data, in the page's order."""
+    surrogate = fit_surrogate(history)
+    made = [
+        best_so_far(history),
+        *fronts(history),
+        learning_curves(history),
+        *landscape(surrogate, history.is_maximized),
+        parallel_coordinates(history),
+        timeline(history),
+        sizes(history),
+    ]
+    return [figure for figure in made if figure is not None]
+
+
+def draw(history: History) -> list[Plain]:
+    """Return the figures as JSON values."""
+    return list(map(plain_figure, figures_of(history)))
+
+
+def plain_figure(figure: Figure) -> Plain:
+    """Return a figure as a JSON value, for the page."""
+    return {
+        "name": figure.name,
+        "title": printable(figure.title),
+        "caption": printable(figure.caption),
+        "explanation": figure.explanation,
+        "wide": figure.is_wide,
+        "width": figure.min_width,
+        "spec": figure.spec,
+    }
+
+
+def _subtitle(history: History) -> str:
+    settings = history.settings
+    return joined(
+        " · ",
+        settings.objective and f"{one_line(settings.objective, 80)}",
+        settings.strategy,
+        f"{history.created.arms + history.appended:,} candidates",
+        f"seed {history.created.seed}",
+        " ".join(settings.tags),
+    )
+
+
+def _answer(history: History) -> Plain:
+    """Return the recommended configuration, in forms to copy, and how good and certain it is."""
+    best = history.best_known
+    objective = history.goals.objectives[0]
+    label = f"{objective.metric}, {objective.direction}d"
+    if best is None:
+        return {"label": label, "missing": history.campaign.missing_best}
+    recommended = history.campaign.refresh.recommended
+    value, deviation = f"{best.value:.6g}", ""
+    remarks = [best.origin, *(f"{name} {number:.6g}" for name, number in best.metrics.items())]
+    if recommended is not None:
+        value = f"{recommended.value:.6g}"
+        remarks = [f"mean of {plural(recommended.evaluations, 'evaluation')}"]
+        if recommended.estimate is not None and recommended.deviation is not None:
+            value, deviation = rounded(recommended.estimate, 5), f"± {rounded(recommended.deviation, 2)}"
+            remarks = [f"estimate; {remarks[0]}: {recommended.value:.6g}"]
+        is_best = best.parameters == recommended.parameters
+        remarks.append("also the best value" if is_best else f"best single value: {best.value:.6g} ({best.origin})")
+    parameters = history.recommended or {}
+    active = {name: each for name, each in parameters.items() if each is not None}
+    return {
+        "label": label,
+        "value": value,
+        "deviation": deviation,
+        "remark": "; ".join(remarks),
+        "parameters": [[name, str(short(each))] for name, each in active.items()],
+        "copies": [["arguments", as_arguments(active)], ["Python", repr(active)], ["YAML", _as_yaml(active).rstrip()]],
+        "front": _front(history),
+    }
+
+
+def _front(history: History) -> Plain | None:
+    """Return the front as a table; None with one objective."""
+    goals = history.goals
+    if len(goals.objectives) == 1:
+        return None
+    rows = history.front[:_MOST_FRONT]
+    values = {row.trial: goals.values(row.value or 0.0, row.metrics) for row in rows}
+
+    def value(index: int, row: TrialRow) -> float:
+        return values[row.trial][index]
+
+    def parameter(name: str, row: TrialRow) -> object:
+        return row.parameters.get(name)
+
+    metrics = [Column(goal.metric, partial(value, index)) for index, goal in enumerate(goals.objectives)]
+    names = dict.fromkeys(name for row in rows for name in row.parameters)
+    parameters = [Column(name, partial(parameter, name)) for name in names]
+    return _table([Column("trial", attrgetter("trial")), *metrics, *parameters], rows)
+
+
+def _running(history: History, now: float) -> list[list[object]]:
+    """Return trial, time, newest report and parameters of the trials that have run longest."""
+    longest = heapq.nsmallest(_MOST_RUNNING, history.campaign.running.items(), key=lambda item: item[1].since)
+    rows: list[list[object]] = []
+    for trial, run in longest:
+        row = history.trials[trial]
+        step, value = max(row.training.reports.items(), default=(None, None))
+        report = "" if step is None else f"step {step}: {short(value)}"
+        parameters = ", ".join(f"{name}={short(each)}" for name, each in row.parameters.items())
+        rows.append([trial, duration(max(0.0, now - run.since)), report, one_line(printable(parameters), 300)])
+    return rows
+
+
+def trial_table(history: History) -> Plain:
+    """Return the table of trials: all of them, or the best and the newest if there are many."""
+    rows = history.trials
+    if len(rows) > _MOST_LISTED:
+        best = heapq.nlargest(_MOST_LISTED // 2, history.succeeded, key=history.worth)
+        newest = rows[-_MOST_LISTED // 2 :]
+        rows = sorted({row.trial: row for row in [*best, *newest]}.values(), key=lambda row: row.trial)
+    clock = CampaignClock.of(history)
+
+    def start(row: TrialRow) -> float | None:
+        return None if row.started is None else round(float(clock(row.started)), 3)
+
+    columns = reported(history, rows, Column("started (s)", start, kind="number extra"))
+    return _table(columns, rows) | {"unlisted": len(history.trials) - len(rows)}
+
+
+def _sessions(history: History) -> Plain:
+    columns = (
+        Column("session", attrgetter("epoch")),
+        Column("executor", attrgetter("executor")),
+        Column("workers", attrgetter("slots")),
+        Column("started", lambda row: moment(row.started)),
+        Column("length", lambda row: duration(row.seconds), kind="number"),
+        Column("ended", lambda row: str(row.state), kind="status"),
+        Column("why", lambda row: row.reason or "no closing record: killed, or still running"),
+    )
+    return _table(columns, history.sessions)
+
+
+def _table(columns: Sequence[Column], rows: Sequence[object]) -> Plain:
+    cells = [list(map(column.cell, rows)) for column in columns]
+    return {
+        "columns": [
+            {"name": printable(column.heading), "kind": column.kind_of(of_column)}
+            for column, of_column in zip(columns, cells, strict=True)
+        ],
+        "rows": [list(map(_cell, row)) for row in zip(*cells, strict=True)],
+    }
+
+
+def _cell(value: object) -> object:
+    """Return floats with six significant digits, and lists and mappings as JSON text."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    if isinstance(value, Mapping | list | tuple | bool):
+        return json.dumps(strict_json(value), default=str)
+    return printable(value) if isinstance(value, str) else value
+
+
+def _as_yaml(tree: Mapping[str, object]) -> str:
+    text = json.dumps(tree, default=lambda each: dict(each) if isinstance(each, Mapping) else str(each))
+    return yaml.safe_dump(json.loads(text), sort_keys=False, allow_unicode=True, width=100) if tree else ""
+
+
+def settings_set(tree: Mapping[str, object]) -> Plain:
+    """Return the settings without those that have their default."""
+    described = schema()
+    kept = cast(Plain, _without_defaults(tree, [described], described.get("$defs", {})))
+    given = kept.get("strategy")
+    if isinstance(given, dict) and (strategy := STRATEGIES.get(str(given.get("name")))) is not None:
+        # its preset replaces some defaults
+        defaults = json.loads(json.dumps(asdict(strategy(**with_preset(strategy, {}))), default=str))
+        kept["strategy"] = {
+            key: each for key, each in given.items() if key == "name" or _known(defaults.get(key)) != each
+        }
+    return kept
+
+
+def _known(value: object) -> object:
+    """Return a tree without nulls."""
+    return {k: _known(v) for k, v in value.items() if v is not None} if isinstance(value, Mapping) else value
+
+
+def _without_defaults(value: object, nodes: Iterable[Plain], definitions: Plain) -> object:
+    """Return `value` without the keys whose values are the defaults of a schema among `nodes`, or
+    null or empty."""
+    alternatives = list(_alternatives(nodes, definitions))
+    if isinstance(value, list | tuple):
+        items = [node["items"] for node in alternatives if isinstance(node.get("items"), dict)]
+        return [_without_defaults(each, items, definitions) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    name = value.get("name")
+    named = [node for node in alternatives if node.get("properties", {}).get("name", {}).get("const", "") == name]
+    kept = {}
+    for key, each in value.items():
+        own = [node["properties"][key] for node in named or alternatives if key in node.get("properties", {})]
+        others = [
+            node["additionalProperties"] for node in alternatives if isinstance(node.get("additionalProperties"), dict)
+        ]
+        if each is None or (
+            own and key != "name" and any("default" in node and node["default"] == each for node in own)
+        ):
+            continue
+        inner = _without_defaults(each, own or others, definitions)
+        if inner not in ({}, [], ()) or (each in ({}, []) and not own):
+            kept[key] = inner
+    return kept
+
+
+def _alternatives(nodes: Iterable[Plain], definitions: Plain) -> Iterable[Plain]:
+    """Yield the schemas behind references and unions."""
+    for node in nodes:
+        if "$ref" in node:
+            yield from _alternatives([definitions[node["$ref"].rpartition("/")[2]]], definitions)
+        inner = [each for key in ("anyOf", "oneOf", "allOf") for each in node.get(key, ())]
+        inner += [node[key] for key in ("then", "else") if isinstance(node.get(key), dict)]
+        yield from _alternatives(inner, definitions)
+        yield node
