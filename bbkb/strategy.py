@@ -32,7 +32,6 @@ from bbkb.orchestrator.bandit.strategy import (
     Prospect,
     Recommends,
     Record,
-    RefreshesByGrowth,
     Sequential,
     Strategy,
     StrategyState,
@@ -45,7 +44,7 @@ __all__ = [  # noqa: RUF022 (the names that every strategy needs come first)
     # advanced
     "RBF", "Arms", "BeginsWithExisting", "Decision", "EstimatesRewards", "Grows", "Kernel",
     "KernelOption", "Linear", "Matern32", "Matern52", "Mode", "Model", "ModelFreeState",
-    "Multiobjective", "Posterior", "Prospect", "Pulls", "Recommends", "Record", "RefreshesByGrowth",
+    "Multiobjective", "Posterior", "Prospect", "Pulls", "Recommends", "Record",
     "Sequential", "Strategy", "StrategyState", "Waits", "arms_and_rewards", "check_arms",
     "read_only", "refusal", "with_set_aside",
 ]  # fmt: skip

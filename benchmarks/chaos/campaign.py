@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, TrialSucceeded
+from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.errors import BbkbError
-from bbkb.orchestrator.session.problem import TRIALS
 from bbkb.orchestrator.store.lease import Identity, Watch
 from bbkb.orchestrator.store.runs import Run, open_run
 from benchmarks.chaos.cluster import Cluster

@@ -251,7 +251,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     try:
         writer = take(store, run.name, settings=json.dumps(settings.resolved()))
         created, later_events = run.stream(store)
-        progress = replay(parts.problem, chain((created,), later_events))
+        engine = replay(parts.problem, chain((created,), later_events))
         opened = SessionOpened(
             time=executor.now(),
             epoch=writer.epoch,
@@ -260,7 +260,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
             settings=settings.resolved(),
             rules=rules_of(settings, executor.slots),
         )
-        closed = Driver(parts.problem, progress, writer, executor).run(opened)
+        closed = Driver(parts.problem, engine, writer, executor).run(opened)
         log = run.events()
     finally:
         store.close()

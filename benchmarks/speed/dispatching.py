@@ -133,7 +133,7 @@ def memory(strategy: str, counts: list[int]) -> Answer:
     memory_by_kind: dict[str, float] = {}
     with TemporaryDirectory() as folder:
         placement = {"executor": "simulated", "count": 32, "simulation": {"sigma": 0.5}}
-        options = {"bbkb": {"refresh_overhead": 0.0}}.get(strategy, {})
+        options = {"bbkb": {"refresh_growth": 1e9}}.get(strategy, {})
         settings = _settings(Path(folder), {"name": strategy, **options}, counts[-1], placement)
         began = time.perf_counter()
         session = open_session(_new_run(settings), settings, functools.partial(_note_memory, counts, memory_by_kind))

@@ -28,7 +28,7 @@ FILE: dict[str, Any] = {
     "strategy": {"name": "bbkb", "kernel": {"name": "matern", "lengthscale": 0.5}, "regularization": 0.5},
     "budget": {"evaluations": 8, "hours": 1.0, "target": 0.1},
     "workers": {"executor": "simulated", "count": 2, "timeout_seconds": 5, "simulation": {"seconds": 2.0}},
-    "computing": {"threads": 1, "shards": 1},
+    "computing": {"threads": 1},
     "early_stopping": {"rule": "asha"},
     "log": {"level": "info"},
     "store": "sqlite",

@@ -24,8 +24,9 @@ from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
-from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.session.problem import INIT, TELL, Problem, advance, begin_progress, replay
+from bbkb.orchestrator.engine.engine import INIT, TELL
+from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor, TakeReports
@@ -33,7 +34,6 @@ from bbkb.workers.messages import Attempt, FailureKind, Outcome, Success
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
-from tests.orchestrator.session.parabola import OpenDriver
 
 X = np.linspace(0.0, 1.0, 41)
 KERNEL, LAMBDA, EVALUATIONS = RBF(0.15), 0.2, 40
@@ -56,7 +56,7 @@ def exact_strategy(**options: Any) -> BBKB:
 
 
 def settings_of(strategy: Any) -> dict[str, Any]:
-    options = ("mode", "refresh_overhead", "refresh_growth")
+    options = ("mode", "refresh_growth")
     return {
         "objective": {"direction": "maximize"},
         "budget": {"evaluations": EVALUATIONS},
@@ -72,9 +72,9 @@ def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
     return problem, store
 
 
-def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, OpenDriver]:
-    progress = replay(problem, store.read("c"))
-    driver = OpenDriver(problem, progress, store.claim("c", "test"), executor, **options)
+def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, Driver]:
+    engine = replay(problem, store.read("c"))
+    driver = Driver(problem, engine, store.claim("c", "test"), executor, **options)
     return driver.run(opening(settings_of(problem.strategy), executor.slots, executor.now())), driver
 
 
@@ -89,7 +89,7 @@ def exact_variance(pulled: Sequence[int]) -> Floats:
     return exact_posterior(KERNEL, X[:, None], pulls, LAMBDA)[1]
 
 
-def arms_in_posterior(state: CampaignState, model: Any) -> list[int]:
+def arms_in_posterior(model: Any) -> list[int]:
     """The multiset of arms in the posterior."""
     return np.repeat(np.arange(len(X)), model.pulls.counts).tolist()
 
@@ -97,24 +97,24 @@ def arms_in_posterior(state: CampaignState, model: Any) -> list[int]:
 @settings(max_examples=examples(8), deadline=None)
 @given(
     seed=st.integers(0, 2**16), slots=st.integers(1, 9), sigma=st.floats(0.0, 2.0), failure_rate=st.floats(0.0, 0.4),
-    threshold=st.sampled_from([1.5, 3.0]), overhead=st.sampled_from([0.0, 0.05]),
+    threshold=st.sampled_from([1.5, 3.0]), growth=st.sampled_from([0.0, 0.05, 1e9]),
     rule=st.sampled_from(["global", "global_then_local", "product"]),
 )  # fmt: skip
 def test_posterior_drifts_no_further_than_the_widths_in_any_order_of_results(
     tmp_path_factory: pytest.TempPathFactory, seed: int, slots: int, sigma: float, failure_rate: float,
-    threshold: float, overhead: float, rule: Termination,
+    threshold: float, growth: float, rule: Termination,
 ) -> None:  # fmt: skip
     """At each pick by upper bounds: σ²_D(x) / σ²_{D ∪ P}(x) ≤ C̃ for every arm x, D and P being the
     learned and the pending pulls at that moment, with exact posteriors; and the sum over P is
     within the budget."""
-    strategy = exact_strategy(ratio_threshold=threshold, refresh_overhead=overhead, termination=rule, mode="async")
+    strategy = exact_strategy(ratio_threshold=threshold, refresh_growth=growth, termination=rule, mode="async")
     problem, store = campaign(tmp_path_factory.mktemp("run"), strategy)
     close, _ = run(problem, store, simulated_executor(slots, sigma, failure_rate, seed))
     assert close.outcome == "finished"
-    progress, checked = begin_progress(problem), 0
+    engine, checked = problem.engine(), 0
     for event in store.read("c"):
         if isinstance(event, BatchChosen) and event.reason != "warm start":
-            learned, pending = arms_in_posterior(progress.campaign, progress.model), list(progress.campaign.pending)
+            learned, pending = arms_in_posterior(engine.model), list(engine.state.pending)
             before = exact_variance(learned)
             for pick in event.picks:
                 assert (before <= threshold * exact_variance([*learned, *pending]) * (1 + 1e-6)).all()
@@ -122,9 +122,9 @@ def test_posterior_drifts_no_further_than_the_widths_in_any_order_of_results(
                     assert 1.0 + before[pending].sum() <= threshold + 1e-6
                 pending.append(pick.arm)
                 checked += 1
-        progress = advance(problem, progress, event)
+        engine.restore(event)
     assert checked > 0
-    totals = progress.campaign.totals
+    totals = engine.state.totals
     assert totals.chosen == totals.succeeded + totals.failed == EVALUATIONS
 
 
@@ -150,7 +150,7 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
     problem, store = campaign(tmp_path, strategy)
     run(problem, store, simulated_executor(5, 1.0, 0.2, seed=3))
     rewards = {event.trial: event.value for event in store.read("c") if isinstance(event, TrialSucceeded)}
-    state, trial = strategy.init(X[:, None], problem.rng(INIT)), 0
+    state, trial = strategy.init(X[:, None], problem.engine().rng(INIT)), 0
     expected: list[int] = []
     while trial < EVALUATIONS:
         decision = strategy.ask(state, (), EVALUATIONS - trial)
@@ -164,7 +164,7 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
         ]
         batch = sorted(range(trial, trial + len(arms)), key=finished.index)
         observations = [Observation(arms[number - trial], rewards.get(number)) for number in batch]
-        state = strategy.tell(state, observations, problem.rng(TELL, state.round + 1))
+        state = strategy.tell(state, observations, problem.engine().rng(TELL, state.round + 1))
         expected += arms
         trial += len(arms)
     picked = [pick.arm for event in store.read("c") if isinstance(event, BatchChosen) for pick in event.picks]
@@ -175,17 +175,17 @@ def test_batch_mode_makes_the_pulls_of_a_plain_loop(tmp_path: Path) -> None:
 def test_replayed_log_gives_the_live_state_and_the_same_decisions(tmp_path: Path, name: str) -> None:
     problem, store = campaign(tmp_path, replace(STRATEGIES[name](), mode="async"))
     _, driver = run(problem, store, simulated_executor(6, 1.0, 0.2, seed=5))
-    progress, asked = begin_progress(problem), 0
+    engine, asked = problem.engine(), 0
     for event in store.read("c"):
         if isinstance(event, BatchChosen):
-            decision = problem.strategy.ask(progress.model, progress.campaign.pending, event.limit)
+            decision = problem.strategy.ask(engine.model, engine.state.pending, event.limit)
             picks = decision.picks if isinstance(decision, Choose) else ()
             assert [pick.arm for pick in picks] == [pick.arm for pick in event.picks]
             asked += 1
-        progress = advance(problem, progress, event)
+        engine.restore(event)
     assert asked > 5
-    assert progress.campaign == driver.progress.campaign
-    assert progress.model == driver.progress.model
+    live = driver.recorder.engine
+    assert (engine.state, engine.model) == (live.state, live.model)
 
 
 def test_stragglers_hold_up_no_other_worker(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     monkeypatch.setattr(BBKB, "tell", slow_tell)
     puppet = Puppet()
-    progress = replay(problem, store.read("c"))
-    driver = OpenDriver(problem, progress, store.claim("c", "test"), puppet, computes_in_background=True)
+    engine = replay(problem, store.read("c"))
+    driver = Driver(problem, engine, store.claim("c", "test"), puppet, computes_in_background=True)
     thread = threading.Thread(target=driver.run, args=(opening(settings_of(strategy), slots=2),))
     thread.start()
     yield puppet, driver, store, began

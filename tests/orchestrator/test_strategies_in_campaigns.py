@@ -13,13 +13,14 @@ from bbkb.orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.problem import Problem, replay
-from tests.orchestrator.session.parabola import Campaign, OpenDriver, Parabola
+from tests.orchestrator.session.parabola import Campaign, Parabola
 
 EVALUATIONS = 25
 
 
-def run(folder: Path, name: str) -> tuple[Problem, list[Event], OpenDriver]:
+def run(folder: Path, name: str) -> tuple[Problem, list[Event], Driver]:
     """Run a campaign on four workers, some of which are lost; return its problem, log and driver."""
     campaign = Campaign(folder, EVALUATIONS, Parabola(breaks_below=0.1), name, slots=4)
     executor = campaign.simulated_executor(failure_rate=0.1)
@@ -44,10 +45,14 @@ def most_at_once(events: list[Event]) -> int:
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_log_restores_the_state_of_the_strategy_and_shows_that_its_rules_held(tmp_path: Path, name: str) -> None:
     problem, events, driver = run(tmp_path, name)
-    assert replay(problem, events).model == driver.progress.model
+    assert replay(problem, events).model == driver.recorder.engine.model
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert len(picks) == EVALUATIONS
     failed = {event.trial for event in events if isinstance(event, TrialFailed) and event.is_final}
-    assert len(driver.progress.model.pulls.arms) <= driver.progress.model.pulls.total == EVALUATIONS - len(failed)
+    assert (
+        len(driver.recorder.engine.model.pulls.arms)
+        <= driver.recorder.engine.model.pulls.total
+        == EVALUATIONS - len(failed)
+    )
     if getattr(STRATEGIES[name], "is_sequential", False):
         assert most_at_once(events) == 1

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Concatenate, ParamSpec, Self, TypeVar
 
 from bbkb.objectives.keywords import arguments_of, refuse_unknown
-from bbkb.orchestrator.ask_tell.old_files import repeat_calls
 from bbkb.orchestrator.ask_tell.results import Results
-from bbkb.orchestrator.ask_tell.saving import CALLS, FORMAT, Entry, Kind, dump_log, read_log, read_saved, write_saved
+from bbkb.orchestrator.ask_tell.saving import FORMAT, Entry, Kind, dump_log, read_log, read_saved, write_saved
 from bbkb.orchestrator.ask_tell.search import Search
 from bbkb.orchestrator.bandit.blas import blas_threads
 from bbkb.orchestrator.bandit.strategy import Posterior
@@ -45,7 +44,7 @@ class AskTell:
 
     KIND: ClassVar[Kind]
     NOUN: ClassVar[str] = "value"
-    SETUP: ClassVar[type[Any]]  # the arguments: `title`, `enqueue`, `dump`, `build`, `search`
+    SETUP: ClassVar[type[Any]]  # the arguments: `title`, `dump`, `build`, `search`
 
     def __init__(self, setup: Any, search: Search) -> None:
         self._lock = threading.RLock()
@@ -115,12 +114,11 @@ class AskTell:
     def posterior(self) -> Posterior:
         """The mean, variance and upper confidence bound of each candidate's reward, and the unit of
         the variance. Rewards are maximized: values that are minimized are multiplied by −1."""
-        return self._search.strategy.posterior(self._search.learner.view)
+        return self._search.strategy.posterior(self._search.view)
 
     @exclusive
     def __repr__(self) -> str:
-        campaign = self._search.campaign
-        counts = f"{len(campaign.results)} {self.NOUN}s, {len(campaign.pending)} pending"
+        counts = f"{len(self._search.results)} {self.NOUN}s, {len(self._search.pending)} pending"
         return f"<{type(self).__name__} of {self._setup.title}: {counts}>"
 
     @exclusive
@@ -135,17 +133,15 @@ class AskTell:
     @exclusive
     def _saved(self) -> Entry:
         """Return the optimizer as plain values."""
-        return {"format": FORMAT, **self._setup.dump(), "log": dump_log(self._search.campaign.events)}
+        return {"format": FORMAT, **self._setup.dump(), "log": dump_log(self._search.events)}
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         """Restore the values that `_saved` returned."""
         setup = self.SETUP.build(saved)
         search: Search = setup.search()
-        if saved.get("format", CALLS) == CALLS:
-            if setup.enqueue:
-                search.enqueue(search.arms_of(setup.enqueue))
-            repeat_calls(search, saved["log"])
-        else:
-            for event in read_log(saved["log"]):
-                search.repeat(event)
+        for event in read_log(saved["log"]):
+            search.restore(event)
         AskTell.__init__(self, setup, search)
+
+    __getstate__ = _saved
+    __setstate__ = _restore

@@ -1,15 +1,13 @@
 """`CandidateOptimizer`: ask and tell for the rows of an array, without a campaign. It needs only
 NumPy and SciPy."""
 
-import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.orchestrator.ask_tell.base import AskTell, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
@@ -20,21 +18,14 @@ from bbkb.orchestrator.ask_tell.checks import (
     check_results,
     check_seed,
 )
-from bbkb.orchestrator.ask_tell.learner import first_model
-from bbkb.orchestrator.ask_tell.memory import ArmResult
-from bbkb.orchestrator.ask_tell.old_files import find_old_names, repeat_calls
 from bbkb.orchestrator.ask_tell.saving import Entry, Kind, build_arms, dump_arms, dump_named
-from bbkb.orchestrator.ask_tell.search import Search
+from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
 from bbkb.orchestrator.campaign.rules import Rules
-from bbkb.orchestrator.version import __version__
+from bbkb.orchestrator.engine.pool import Pool
 
-find_old_names()  # a pickle imports this module before it refers to a strategy
-
-_PICKLED_BY = "pickled by"  # the key of the version in a pickle
-_WITH_CALLS = "0.2.0"  # the version whose pickles contain a log of calls
 _RULES = Rules(evaluations=0)  # rewards are maximized
 
 
@@ -45,7 +36,6 @@ class _Setup:
     arms: Arms
     strategy: AnyStrategy
     seed: int
-    enqueue: ClassVar[Sequence[Mapping[str, Scalar]]] = ()
 
     @property
     def title(self) -> str:
@@ -66,7 +56,7 @@ class _Setup:
 
     def search(self) -> Search:
         """Return the search before any event."""
-        return Search(self.strategy, self.seed, first_model(self.strategy, self.arms, self.seed), _RULES)
+        return Search(self.strategy, self.seed, Pool.of_rows(self.arms), _RULES)
 
 
 class CandidateOptimizer(AskTell):
@@ -189,7 +179,7 @@ class CandidateOptimizer(AskTell):
     @exclusive
     def pending(self) -> NDArray[np.intp]:
         """Indices (n,), returned by `ask`, that have no reward yet, in order."""
-        return np.array(self._search.campaign.pending, np.intp)
+        return np.array(self._search.pending, np.intp)
 
     @property
     def mean(self) -> NDArray[np.float64]:
@@ -212,7 +202,7 @@ class CandidateOptimizer(AskTell):
     @exclusive
     def dictionary(self) -> NDArray[np.intp]:
         """Indices (m,) of the inducing points; empty if the strategy has none."""
-        return self._search.learner.view.dictionary
+        return self._search.view.dictionary
 
     @exclusive
     def scores(self, rewards: ArrayLike) -> NDArray[np.float64]:
@@ -226,39 +216,3 @@ class CandidateOptimizer(AskTell):
             ValueError: before the first reward, and if they are not numbers.
         """
         return self._results.scores(check_numbers(rewards, "rewards"))
-
-    @exclusive
-    def __getstate__(self) -> dict[str, object]:
-        """Return the values to pickle and copy. Pickling reads the values later, when another
-        thread may be in `ask` or `tell`, so mutable values are copied here."""
-        setup = self._setup
-        shared = {id(part): part for part in (setup.arms, setup.strategy)}  # never changed
-        return {
-            "arms": setup.arms,
-            "strategy": setup.strategy,
-            "seed": setup.seed,
-            "model": copy.deepcopy(self._search.learner.model, shared),
-            "events": tuple(self._search.campaign.events),
-            _PICKLED_BY: __version__,
-        }
-
-    def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Restore a pickled optimizer. Raises ValueError if a version other than this one or 0.2.0
-        pickled it."""
-        version = state.get(_PICKLED_BY)
-        if version == __version__:
-            setup = _Setup(state["arms"], state["strategy"], state["seed"])
-            search = Search(setup.strategy, setup.seed, state["model"], _RULES, events=state["events"])
-            super().__init__(setup, search)
-        elif version == _WITH_CALLS:
-            strategy = replace(state["_strategy"])  # without its caches
-            setup = _Setup(state["_arms"], strategy, state["_seed"])
-            super().__init__(setup, setup.search())
-            repeat_calls(self._search, state["_log"])
-        else:
-            raise ValueError(
-                f"a pickled optimizer must be of this version of bbkb, {__version__}, got one of "
-                f"{version or 'an older version'}; files that `save` wrote are read by later versions"
-            )
-
-    _record: ClassVar[None] = None  # pickles of version 0.2.0 refer to a method of this name

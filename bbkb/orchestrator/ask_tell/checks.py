@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from bbkb.objectives.goals import as_section
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.parameters import Parameter
-from bbkb.orchestrator.ask_tell.memory import ArmResult
+from bbkb.orchestrator.ask_tell.search import ArmResult
 from bbkb.orchestrator.bandit.options import excerpt
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bbkb.objectives.conditions import Scalar
-from bbkb.orchestrator.ask_tell.memory import ArmResult
-from bbkb.orchestrator.ask_tell.search import Search
+from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.model.model import model_of, scores_among
 from bbkb.orchestrator.bandit.pulls import bounded
 from bbkb.orchestrator.bandit.strategy import EstimatesRewards, Recommends
@@ -24,17 +23,17 @@ class Results:
 
     def __init__(self, search: Search, noun: str) -> None:
         self._search = search
-        self._goals = search.campaign.rules.goals
+        self._goals = search.state.rules.goals
         self._noun = noun
 
     @property
     def _model(self) -> Any:
-        return self._search.learner.view
+        return self._search.view
 
     @property
     def trials(self) -> Trials:
         """All results, in the order of their arrival."""
-        return tuple(self._trial(result) for result in self._search.campaign.results)
+        return tuple(self._trial(result) for result in self._search.results)
 
     @property
     def best(self) -> TrialResult:
@@ -65,7 +64,7 @@ class Results:
             return self._first_of_front("best_observed")
         self._check_any("best_observed")
         sign = self._goals.objectives[0].sign
-        results = [(sign * each.value, each) for each in self._search.campaign.results if each.value is not None]
+        results = [(sign * each.value, each) for each in self._search.results if each.value is not None]
         return self._trial(max(results, key=lambda pair: pair[0])[1])
 
     def _first_of_front(self, name: str) -> TrialResult:
@@ -99,8 +98,8 @@ class Results:
     @property
     def facts(self) -> list[tuple[str, str]]:
         """The number of results and the best result, for a table."""
-        campaign = self._search.campaign
-        facts = [(f"{self._noun}s", str(len(campaign.results))), ("pending", str(len(campaign.pending)))]
+        search = self._search
+        facts = [(f"{self._noun}s", str(len(search.results))), ("pending", str(len(search.pending)))]
         if self.front:
             best = self.best
             listed = ", ".join(f"{name}={setting!r}" for name, setting in best.parameters.items())
@@ -149,8 +148,7 @@ class Results:
 
     def _results_of(self, arm: int) -> list[ArmResult]:
         """Return the results of an arm that have a value."""
-        return [each for each in self._search.campaign.results if each.arm == arm and each.value is not None]
+        return [each for each in self._search.results if each.arm == arm and each.value is not None]
 
     def _parameters(self, arm: int) -> Mapping[str, Scalar]:
-        pool = self._search.pool
-        return {"candidate": arm} if pool is None else pool.candidates.parameters(arm)
+        return self._search.candidates.parameters(arm)

@@ -26,9 +26,8 @@ from bbkb.orchestrator.wording import one_line
 
 Entry = dict[str, Any]  # a call, a result, or a complete file, as JSON values
 
-CALLS = 1  # the format of version 0.2.0, whose log has an entry for each call
-FORMAT = 2
-_CHECKSUM = "checksum"  # of the other entries; files of older versions have none
+FORMAT = 1
+_CHECKSUM = "checksum"  # of the other entries
 # the exceptions that the constructors raise for a damaged file
 _DAMAGES = (
     ValueError,
@@ -64,10 +63,10 @@ def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, r
     has not imported also raises ValueError."""
     try:
         saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
-        if not isinstance(saved, dict) or saved.get("format") not in (CALLS, FORMAT):
+        if not isinstance(saved, dict) or saved.get("format") != FORMAT:
             raise ValueError(f"its format must be {FORMAT}")
-        if _CHECKSUM in saved and saved.pop(_CHECKSUM) != _checksum(saved):
-            raise ValueError("its checksum differs from its content; to load it anyway, remove `checksum`")
+        if saved.pop(_CHECKSUM, None) != _checksum(saved):
+            raise ValueError("its checksum differs from its content")
         for other, written_by in _CLASSES.items():
             if other != kind and other in saved:
                 raise ValueError(f"it was written by {written_by}; write {written_by}.load(path)")
@@ -154,6 +153,4 @@ def dump_named(strategy: AnyStrategy) -> Entry:
         problem = "it would be loaded as another one"
     except (ValueError, TypeError) as error:  # includes pydantic's errors
         problem = str(error).splitlines()[0]
-    raise ValueError(
-        f"the strategy {strategy!r} cannot be written into a file: {problem}; pickle the optimizer instead"
-    )
+    raise ValueError(f"the strategy {strategy!r} cannot be written into a file: {problem}")

@@ -1,233 +1,336 @@
-"""A search over arms: `ask` carries out the commands of a campaign in memory, and `tell` records
-results.
+"""A search in memory: an engine, and the events so far.
 
-The rules are the same as in every campaign. `transitions.apply` folds the events into a state, and
-`policy.decide` decides when the strategy chooses, learns, or appends candidates. An `ask` for n
-trials is a campaign with n free slots. The events record everything that the strategy drew, fitted
-and forecast, so a loaded search continues exactly as the saved one would have.
+The rules are the same as in every campaign: `policy.decide` decides when the strategy chooses, learns,
+or appends candidates. There are no workers and no clock: an `ask` for n trials is a campaign with n
+free slots, the caller evaluates the trials, and every event has the time 0. A loaded search continues
+exactly as the saved one would have.
 """
 
+import itertools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.orchestrator.ask_tell.learner import GROW, Learner
-from bbkb.orchestrator.ask_tell.memory import ENQUEUED, PENDING, TOLD, ArmResult, MemoryCampaign
-from bbkb.orchestrator.bandit.checks import check_decision
+from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.growing import Grows
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState, refresh_growth
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState
+from bbkb.orchestrator.campaign.attempts import RunningAttempt
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
 from bbkb.orchestrator.campaign.events import (
-    CandidatesGrown,
+    BatchChosen,
     CheckpointsRemoved,
+    ComputingBegan,
+    ContinuedTrial,
     Event,
     ExistingTaken,
-    ModelRefreshed,
+    PickedTrial,
     PlacesChanged,
     ReportsArrived,
+    TrialFailed,
+    TrialsContinued,
+    TrialsDispatched,
+    TrialStopped,
+    TrialSucceeded,
 )
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.rules import RetryRules, Rules, StrategyRules
+from bbkb.orchestrator.campaign.same_fields import same_fields
+from bbkb.orchestrator.campaign.state import CampaignState, Session
 from bbkb.orchestrator.campaign.stops import stop_cause
 from bbkb.orchestrator.campaign.trainings.reports import StepReport
-from bbkb.orchestrator.candidates.pool import Appended, Pool, plain_columns
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Result, strategy_rules
+from bbkb.orchestrator.engine.pool import Appended, Pool, plain_columns
+from bbkb.workers.messages import FailureKind
 
-_NO_CHOICE = "the strategy chooses nothing"
+# the reasons of trials that the caller started without a choice by the strategy
+PENDING = "pending elsewhere"
+ENQUEUED = "enqueued"
+_ATTEMPT: Mapping[str, Any] = {"time": 0.0, "started": 0.0, "finished": 0.0, "worker": ""}
+_FAILURE: Mapping[str, Any] = {"failure": FailureKind.ERROR, "message": "", "is_final": True}
+_REFITTING = ComputingBegan(time=0.0, what="refreshing")
+
+
+@dataclass(frozen=True, slots=True)
+class ArmResult:
+    """The result of evaluating an arm (user's scale). If the evaluation failed, `value` is None."""
+
+    arm: int
+    value: float | None
+    metrics: Mapping[str, float] = field(default_factory=dict)  # the metrics besides the value
+    trial: int | None = None  # the index of its trial; None before it was recorded
 
 
 class Search:
-    """A search over arms.
+    """A search over the arms of a pool.
 
     Args:
         strategy: chooses the arms.
         seed: the seed of all random numbers. The same calls with the same seed return the same
             arms.
-        model: the strategy's state after `events`.
-        rules: goals, and the rules for trainings.
-        pool: the initial candidates and their space; None if the arms are rows of an array.
-        events: the events so far.
+        pool: the initial candidates and their space.
+        rules: goals, and the rules for trainings. There is no budget.
+        goals: the numbers of objectives and constraints.
     """
 
-    def __init__(
-        self,
-        strategy: AnyStrategy,
-        seed: int,
-        model: StrategyState,
-        rules: Rules,
-        pool: Pool | None = None,
-        events: Iterable[Event] = (),
-    ) -> None:
-        self.strategy = strategy
-        self.campaign = MemoryCampaign(rules, refresh_growth(strategy), events)
-        self.learner = Learner(strategy, seed, model, self.campaign)
-        self.pool = pool
-        self._arms = {} if pool is None else {row.tobytes(): arm for arm, row in enumerate(pool.candidates.features)}
+    def __init__(self, strategy: AnyStrategy, seed: int, pool: Pool, rules: Rules, goals: Goals = SINGLE) -> None:
+        of_strategy = strategy_rules(strategy)
+        if not of_strategy.is_asynchronous:  # the caller's `limit` bounds a batch: it is learned before the next one
+            of_strategy = StrategyRules(is_asynchronous=True)
+        unlimited = replace(
+            rules,
+            evaluations=sys.maxsize,
+            retries=RetryRules(failures_before_giving_up=sys.maxsize),
+            strategy=of_strategy,
+        )
+        state = CampaignState(rules=unlimited, session=Session(epoch=1))
+        self.engine = Engine(strategy, seed, pool, goals, state=state)
+        self.events: list[Event] = []
+        self.results: list[ArmResult] = []  # in the order of their arrival
+        self._arms: dict[bytes, int] = {}  # the features of the first `_count` candidates → arm
+        self._count = 0
+        self._view: StrategyState = self.engine.model
+        self._view_of: tuple[object, ...] = ()  # the values from which `view` was computed
+
+    @property
+    def state(self) -> CampaignState:
+        """The state of the campaign."""
+        return self.engine.state
+
+    @property
+    def strategy(self) -> AnyStrategy:
+        """The strategy."""
+        return self.engine.strategy
 
     @property
     def candidates(self) -> Candidates:
-        """The candidates of a space; raises ValueError if they are the rows of an array."""
-        if self.pool is None:
-            raise ValueError("candidates that are rows of an array do not grow")
-        return self.pool.candidates
+        """The current candidates."""
+        return self.engine.pool.candidates
+
+    @property
+    def view(self) -> StrategyState:
+        """The strategy's state after all results, also those that the next refit will learn. Reading it
+        has no effect."""
+        state = self.state
+        if not state.finished:
+            return self.engine.model
+        now = (self.engine.model, state.finished, state.trainings)
+        if tuple(map(id, now)) != tuple(map(id, self._view_of)):
+            self._view = self.engine.learned(Tell(tuple(state.finished)), apply(state, _REFITTING))
+            self._view_of = now
+        return self._view
+
+    @property
+    def pending(self) -> list[int]:
+        """The arms of trials without a result, in the order in which the trials started."""
+        return [run.arm for run in self.state.running.values()]
+
+    @property
+    def paused(self) -> list[int]:
+        """The arms of trials that may be continued, the longest trained first."""
+        trainings = self.state.trainings
+        trials = sorted(trainings.paused, key=lambda trial: (-trainings.step(trial), trial))
+        return [trainings.paused[trial].arm for trial in trials]
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
         """Return at most `limit` arms, which become pending; none if the strategy waits for
         results. `skip`: the number of arms to choose first and leave out, because other processes
         evaluate them."""
-        state = self.campaign.state
-        slots = len(state.running) + skip + limit
-        if slots != state.session.slots:
+        slots = len(self.state.running) + skip + limit
+        if slots != self.state.session.slots:
             self.take(PlacesChanged(time=0.0, slots=slots))
         while True:
-            match decide(self.campaign.state, now=0.0):
+            match decide(self.state, now=0.0):
                 case Dispatch(assignments):
-                    self.campaign.dispatch(each.trial for each in assignments[:limit])
+                    self._dispatch([each.trial for each in assignments[:limit]])
                     return [each.arm for each in assignments[:limit]]
-                case Begin() | Tell():
-                    self.take(self.learner.learn(self.pool))
-                case Grow(pending):
-                    self._grow(pending)
+                case Begin() | Tell() | Grow() as command:
+                    self._compute(command)
                 case Ask(pending, count):
-                    started = self._choose(pending, count, skip)
-                    if started is not None:
-                        return started
+                    requested = min(count, skip + limit)
+                    decision = self.engine.choose(Ask(pending, requested))
+                    if skip and isinstance(decision, Choose) and decision.picks:
+                        if len(decision.picks) <= skip:
+                            return []
+                        requested = len(decision.picks)  # the next choice skips the same number again
+                        decision = replace(decision, picks=decision.picks[skip:])
+                    self._record(Chosen(decision, requested))
                 case _:
                     return []
 
     def enqueue(self, arms: Sequence[int]) -> None:
         """Make the next calls of `ask` return `arms` first."""
         if arms:
-            self.campaign.choose(arms, ENQUEUED, is_enqueued=True)
+            self._choose(arms, ENQUEUED)
 
     def know(self, existing: Sequence[ArmResult]) -> None:
         """Learn results known before the search: at least one, all with rewards."""
-        self.take(existing_event(existing))
-        self.take(self.learner.learn(self.pool))
+        values = tuple(result.value for result in existing if result.value is not None)
+        arms = tuple(result.arm for result in existing)
+        self.take(ExistingTaken(time=0.0, source="existing", arms=arms, values=values, unmatched=0, first_unmatched=""))
+        self._compute(Begin(self.state.existing_observations))
 
     def mark_pending(self, arms: Sequence[int]) -> None:
         """Start trials of `arms`, which `ask` did not return; the paused trial of an arm continues."""
-        self.campaign.start(arms, PENDING, shares=False)
+        self._start(arms, PENDING, shares=False)
 
     def tell(self, results: Sequence[ArmResult]) -> None:
         """Record results, in any order."""
-        trials = self.campaign.start([result.arm for result in results], TOLD)
+        trials = self._start([result.arm for result in results], TOLD)
         for trial, result in zip(trials, results, strict=True):
-            self.campaign.end(trial, result)
+            ended = {"trial": trial, "attempt": self.state.running[trial].attempt, **_ATTEMPT}
+            if result.value is None:
+                self.take(TrialFailed(**ended, **_FAILURE))
+            else:
+                self.take(TrialSucceeded(**ended, value=result.value, metrics=result.metrics))
 
     def report(self, arm: int, step: int, value: float, metrics: Mapping[str, float]) -> bool:
         """Record the value and further metrics of the arm's trial at a step. Return False if the
         trial is stopped now."""
-        trial = self.record(arm, step, value, metrics)
-        cause = stop_cause(self.campaign.state, trial)
-        if cause is not None:
-            self.campaign.stop(trial, cause)
-        return cause is None
-
-    def record(self, arm: int, step: int, value: float, metrics: Mapping[str, float]) -> int:
-        """Record the value and further metrics of the arm's trial at a step. Return the trial."""
-        (trial,) = self.campaign.start([arm], PENDING)
-        report = StepReport(trial, self.campaign.state.running[trial].attempt, step, value)
+        (trial,) = self._start([arm], PENDING)
+        report = StepReport(trial, self.state.running[trial].attempt, step, value)
         further = ((trial, step, dict(metrics)),) if metrics else ()
         self.take(ReportsArrived(time=0.0, reports=(report,), metrics=further))
-        return trial
+        cause = stop_cause(self.state, trial)
+        if cause is not None:
+            self._stop(trial, cause)
+        return cause is None
 
     def stop(self, arm: int) -> None:
         """End the arm's running or paused trial permanently."""
-        running = self.campaign.running_trial(arm)
+        running = self._running_trial(arm)
         if running is not None:
-            self.campaign.stop(running, "ended by the caller")
-        paused = self.campaign.paused_trial(arm)
+            self._stop(running, "ended by the caller")
+        paused = self._paused_trial(arm)
         if paused is not None:
             self.take(CheckpointsRemoved(time=0.0, trials=(paused,)))
+
+    def last_step(self, arm: int) -> int:
+        """Return the largest step that the arm's open trial has reported; 0 if there is none."""
+        running = self._running_trial(arm)
+        trial = self._paused_trial(arm) if running is None else running
+        return 0 if trial is None else self.state.trainings.step(trial)
 
     def arms_of(self, configurations: Sequence[Mapping[str, Scalar]]) -> list[int]:
         """Return the arms of configurations. A configuration that is not a candidate becomes one.
         Raises ObjectiveError if a configuration does not belong to the space, or the strategy does
         not support appended candidates."""
-        if self.pool is None or self.pool.space is None:
+        space = self.engine.pool.space
+        if space is None:
             raise ValueError("candidates that are rows of an array are found by their index")
-        rows = [self.pool.space.candidate(configuration) for configuration in configurations]
-        for row in rows:
-            if _key(row) in self._arms:
-                continue
+        rows = [space.candidate(configuration) for configuration in configurations]
+        return [self._arm_of(row) for row in rows]
+
+    def take(self, event: Event) -> None:
+        """Record `event`."""
+        running = self.state.running
+        self.engine.take(event, self.events)
+        self._keep_result(event, running)
+
+    def restore(self, event: Event) -> None:
+        """Record `event` of an earlier search, without draws or fits."""
+        running = self.state.running
+        self.engine.restore(event)
+        self.events.append(event)
+        self._keep_result(event, running)
+
+    def _keep_result(self, event: Event, running: Mapping[int, RunningAttempt]) -> None:
+        if isinstance(event, TrialSucceeded):
+            self.results.append(ArmResult(running[event.trial].arm, event.value, event.metrics, event.trial))
+        elif isinstance(event, TrialFailed):
+            self.results.append(ArmResult(running[event.trial].arm, None, trial=event.trial))
+
+    def _arm_of(self, row: Candidates) -> int:
+        key = row.features[0].tobytes()
+        if key not in self._numbered():
             if not isinstance(self.strategy, Grows):
                 raise ObjectiveError(
                     f"{row.parameters(0)} is not a candidate, and the strategy does not support other ones"
                 )
-            self.append(Appended(plain_columns(row), ()))
-        return [self._arms[_key(row)] for row in rows]
+            self._record(Appended(plain_columns(row), ()))
+        return self._numbered()[key]
 
-    def append(self, appended: Appended) -> None:
-        """Append the caller's candidates, or those that the model requested."""
+    def _numbered(self) -> Mapping[bytes, int]:
+        """Return the arm of each candidate's features."""
+        features = self.candidates.features
+        for arm in range(self._count, len(features)):
+            self._arms[features[arm].tobytes()] = arm
+        self._count = len(features)
+        return self._arms
+
+    def _compute(self, command: Computation) -> None:
+        if isinstance(command, Tell | Begin):
+            self.take(_REFITTING)
+        self._record(self.engine.compute(command, self.state))
+
+    def _record(self, result: Result) -> None:
+        for event in self.engine.record(result):
+            self.take(event)
+
+    def _choose(self, arms: Sequence[int], reason: str) -> None:
+        """Queue new trials of `arms`, which the strategy did not choose."""
+        trials = itertools.count(self.state.totals.chosen)
+        parameters = self.candidates.parameters
+        picks = tuple(PickedTrial(trial=next(trials), arm=arm, parameters=parameters(arm)) for arm in arms)
+        round_ = self.state.refresh.round
+        self.take(BatchChosen(time=0.0, round=round_, picks=picks, reason=reason, seconds=0.0, is_enqueued=True))
+
+    def _start(self, arms: Sequence[int], reason: str, shares: bool = True) -> list[int]:
+        """Return a running trial for each of `arms` (n,), which `ask` did not return. With `shares`,
+        this is the arm's running trial if there is one. Otherwise the arm's paused trial continues,
+        or a new trial starts."""
+        state = self.state
+        running = state.running.items() if shares else ()
+        available: dict[int, list[int]] = {arm: [] for arm in arms}
+        for trial, each in (*running, *state.trainings.paused.items()):
+            if each.arm in available:
+                available[each.arm].append(trial)
+        known = [available[arm].pop(0) if available[arm] else None for arm in arms]
+        new = [arm for arm, trial in zip(arms, known, strict=True) if trial is None]
+        fresh = itertools.count(state.totals.chosen)
+        trials = [next(fresh) if trial is None else trial for trial in known]
+        if new:
+            self._choose(new, reason)
+        paused = state.trainings.paused
+        continued = tuple(
+            ContinuedTrial(trial=trial, **same_fields(paused[trial], ContinuedTrial))
+            for trial in trials
+            if trial in paused
+        )
+        if continued:
+            self.take(TrialsContinued(time=0.0, trials=continued, reason="promising"))
+        self._dispatch([trial for trial in trials if trial not in self.state.running])
+        return trials
+
+    def _dispatch(self, trials: Iterable[int]) -> None:
+        """Start queued trials, if there are any."""
+        queued = {each.trial: each.attempt for each in self.state.backlog}
+        attempts = tuple((trial, queued[trial]) for trial in trials)
+        if attempts:
+            self.take(TrialsDispatched(time=0.0, attempts=attempts))
+
+    def _stop(self, trial: int, cause: str) -> None:
+        """Record that a running trial is stopped at the step of its last report."""
+        state = self.state
+        curve = state.trainings.curves.get(trial)
         self.take(
-            CandidatesGrown(
-                time=0.0,
-                round=self.campaign.state.refresh.round,
-                first=len(self.candidates),
-                columns={name: tuple(column) for name, column in appended.columns.items()},
-                retired=appended.retired,
-                seconds=0.0,
+            TrialStopped(
+                trial=trial,
+                attempt=state.running[trial].attempt,
+                value=state.rules.sign * curve.rewards[-1] if curve and curve.steps else None,
+                step=state.trainings.step(trial),
+                cause=cause,
+                **_ATTEMPT,
             )
         )
 
-    def take(self, event: Event) -> None:
-        """Record `event`, and append its candidates to the strategy's state."""
-        if isinstance(event, CandidatesGrown):
-            if self.pool is None or not isinstance(self.strategy, Grows):
-                raise ValueError("the log appends candidates, but this search does not support appended candidates")
-            first = len(self.pool.candidates)
-            self.pool, features, log_prior = self.pool.append(Appended(event.columns, event.retired))
-            self._arms.update({row.tobytes(): arm for arm, row in enumerate(features, start=first)})
-            self.learner.model = self.strategy.extend(self.learner.model, features, event.retired, log_prior)
-        self.campaign.take(event)
+    def _running_trial(self, arm: int) -> int | None:
+        """Return the arm's oldest running trial, or None."""
+        return next((trial for trial, run in self.state.running.items() if run.arm == arm), None)
 
-    def repeat(self, event: Event) -> None:
-        """Record `event` of an earlier search, without draws or fits."""
-        if isinstance(event, ModelRefreshed):
-            self.learner.restore(event.record)
-        self.take(event)
-
-    def _grow(self, pending: Sequence[int]) -> None:
-        """Append the candidates that the model requests."""
-        model = self.learner.model
-        rng = self.learner.rng(GROW, model.round)
-        appended = None if self.pool is None else self.pool.growth(self.strategy, model, pending, rng)
-        if appended is not None:
-            self.append(appended)
-
-    def _choose(self, pending: Sequence[int], limit: int, skip: int) -> list[int] | None:
-        """Let the strategy choose, and start its trials except the first `skip`. Return their arms;
-        None if the strategy waits for results."""
-        model = self.learner.model
-        decision = check_decision(self.strategy.ask(model, pending, limit), len(model.pulls.counts))
-        reason = decision.reason or _NO_CHOICE
-        if not (isinstance(decision, Choose) and decision.picks):
-            self.campaign.choose((), reason, limit=limit)
-            return None
-        picks = decision.picks[skip:]
-        if not picks:
-            return []
-        arms = [pick.arm for pick in picks]
-        paused = self.campaign.state.trainings.paused
-        trials = [pick.trial if pick.trial in paused else None for pick in picks]
-        continued = tuple(trial for trial in trials if trial is not None)
-        requested = len(picks) if skip else limit  # the next choice skips the same number again
-        self.campaign.run(arms, trials, reason, limit=requested, continued=continued)
-        return arms
-
-
-def _key(row: Candidates) -> bytes:
-    key: bytes = row.features[0].tobytes()
-    return key
-
-
-def existing_event(existing: Sequence[ArmResult]) -> ExistingTaken:
-    """Return the event that records existing results, all with rewards."""
-    return ExistingTaken(
-        time=0.0,
-        source="existing",
-        arms=tuple(result.arm for result in existing),
-        values=tuple(result.value for result in existing if result.value is not None),
-        unmatched=0,
-        first_unmatched="",
-    )
+    def _paused_trial(self, arm: int) -> int | None:
+        paused = self.state.trainings.paused
+        return next((trial for trial, stopped in paused.items() if stopped.arm == arm), None)

@@ -12,7 +12,6 @@ from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.orchestrator.ask_tell.checks import check_goals, check_list, check_mappings, check_space
-from bbkb.orchestrator.ask_tell.learner import first_model
 from bbkb.orchestrator.ask_tell.saving import Entry
 from bbkb.orchestrator.ask_tell.search import Search
 from bbkb.orchestrator.bandit.arms import Arms
@@ -23,7 +22,7 @@ from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.rules import Rules
 from bbkb.orchestrator.campaign.trainings.first import first_steps_without_budget
 from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
-from bbkb.orchestrator.candidates.pool import Pool, arms_of
+from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.settings.goal_sections import check_goals as check_sections
 from bbkb.orchestrator.settings.spaces import (
     build_forbid,
@@ -138,12 +137,8 @@ class SearchSetup:
 
     def search(self) -> Search:
         """Return the search before any event."""
-        pool = self._pool()
-        repeats = pool.candidates.repeats or model_of(self.strategy) is None
-        arms = arms_of(pool.candidates, repeats).with_goals(self.goals.for_strategy)
-        model = first_model(self.strategy, arms, self.seed)
         rules = self.training.add_to(Rules(evaluations=0, goals=self.goals))
-        return Search(self.strategy, self.seed, model, rules, pool)
+        return Search(self.strategy, self.seed, self._pool(), rules, self.goals.for_strategy)
 
     def _pool(self) -> Pool:
         space = self.space

@@ -23,8 +23,8 @@ from bbkb.orchestrator.ask_tell.checks import (
     check_report,
     check_seed,
 )
-from bbkb.orchestrator.ask_tell.memory import ArmResult
 from bbkb.orchestrator.ask_tell.saving import Kind
+from bbkb.orchestrator.ask_tell.search import ArmResult
 from bbkb.orchestrator.ask_tell.setup import (
     SearchSetup,
     Space,
@@ -249,13 +249,13 @@ class Optimizer(AskTell):
         Raises:
             ObjectiveError: if the configuration does not belong to the space.
         """
-        return self._search.campaign.last_step(self._arm(configuration))
+        return self._search.last_step(self._arm(configuration))
 
     @property
     @exclusive
     def paused(self) -> "list[OpenTrial]":
         """The stopped trainings that `ask` may return again, the longest trained first."""
-        return self._trials(self._search.campaign.paused)
+        return self._trials(self._search.paused)
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ class Optimizer(AskTell):
     @exclusive
     def pending(self) -> "list[OpenTrial]":
         """The configurations, returned by `ask`, that have no value yet, in order."""
-        return self._trials(self._search.campaign.pending)
+        return self._trials(self._search.pending)
 
     @property
     @exclusive
@@ -286,7 +286,7 @@ class Optimizer(AskTell):
         Raises:
             ValueError: before the first result, and if they are not numbers.
         """
-        return self._results.scores(self._search.campaign.rules.sign * check_numbers(values, "values"))
+        return self._results.scores(self._search.state.rules.sign * check_numbers(values, "values"))
 
     @property
     @exclusive
@@ -317,9 +317,6 @@ class Optimizer(AskTell):
                 for arm, metrics in zip(arms, metrics_of, strict=True)
             ]
         )
-
-    __getstate__ = AskTell._saved
-    __setstate__ = AskTell._restore
 
 
 class OpenTrial(dict[str, Scalar]):

@@ -67,13 +67,10 @@ MostPending = Annotated[
     Annotated[int, Ge(1)] | None,
     Doc("The largest number of pending pulls, ≥ 1; None, in mode `async`: the number of workers."),
 ]
-RefreshOverhead = Annotated[
-    float, Ge(0), Doc("In mode `async`: the share of time that refreshes may take before they are due; 0: none.")
-]
 RefreshGrowth = Annotated[
     float,
     Ge(0),
-    Doc("In mode `async`: the share by which results have grown when a refresh is due; 0: not by growth."),
+    Doc("In mode `async`: the share by which results have grown when a refresh is due; 0: after each."),
 ]
 VerifiedShare = Annotated[
     float,

@@ -4,16 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bbkb.orchestrator.bandit.checks import require
-from bbkb.orchestrator.bandit.options import DriftThreshold, MostPending, Options, RefreshGrowth, RefreshOverhead
+from bbkb.orchestrator.bandit.options import DriftThreshold, MostPending, Options, RefreshGrowth
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, ModeOption, Pick, Wait, Waiting, WaitOption
 
 
 @dataclass(frozen=True)
 class RefreshOptions(Options):
-    """When results reach the model. Campaigns read these options; `ask` and `tell` do not."""
+    """When results reach the model. `campaign.policy` reads these options; the functions of a strategy do not."""
 
     mode: ModeOption = "batch"
-    refresh_overhead: RefreshOverhead = 0.05
     refresh_growth: RefreshGrowth = 0.0
 
 

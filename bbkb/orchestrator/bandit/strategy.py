@@ -208,15 +208,6 @@ class BeginsWithExisting(Protocol[S]):
 
 
 @runtime_checkable
-class Shardable(Protocol):
-    """A strategy whose `init` accepts arms in several arrays (`sparse.all_arms.PlacedArms`)."""
-
-    @property
-    def is_shardable(self) -> Literal[True]:
-        """True. Other strategies do not have this attribute."""
-
-
-@runtime_checkable
 class Sequential(Protocol):
     """A strategy that chooses nothing while a reward is missing, so it only uses one worker."""
 
@@ -227,22 +218,13 @@ class Sequential(Protocol):
 
 @runtime_checkable
 class Waits(Protocol):
-    """A strategy with a rule for when a worker waits for rewards."""
+    """A strategy with a rule for when a worker waits for rewards. One that never waits has the field
+    `mode`, which is `async`, and may have `refresh_growth`: the relative growth of the number of results
+    at which a refresh is due."""
 
     @property
     def never_waits(self) -> bool:
         """Whether it chooses with any number of pending pulls, so that batches have no limit."""
-
-
-@runtime_checkable
-class RefreshesByGrowth(Protocol):
-    """A strategy that learns results in groups. A strategy that never waits needs this in a
-    campaign, with the field `mode` set to `async`."""
-
-    @property
-    def refresh_growth(self) -> float:
-        """The relative growth of the number of results at which a refresh is due; 0 if refreshes do
-        not depend on growth."""
 
 
 @runtime_checkable
@@ -334,12 +316,6 @@ class PausesTrials(Protocol):
 def never_waits(strategy: object) -> bool:
     """Return whether the strategy's batches are unlimited; see `Waits`."""
     return isinstance(strategy, Waits) and strategy.never_waits
-
-
-def refresh_growth(strategy: object) -> float:
-    """Return the relative growth of the number of results at which a strategy that never waits
-    learns them; 0 if it learns them immediately."""
-    return strategy.refresh_growth if never_waits(strategy) and isinstance(strategy, RefreshesByGrowth) else 0.0
 
 
 def is_grown(share: float, waiting: int, known: int, running: int) -> bool:

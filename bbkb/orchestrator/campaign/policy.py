@@ -11,15 +11,15 @@ In asynchronous mode, the strategy chooses whenever a worker is free, with the o
 The strategy learns the finished results
 
 * as soon as it allows no further pull without them (its drift budget is spent), or
-* when the number of results has grown by the share `refresh_growth` of those known or in flight,
-  for strategies that never make a worker wait. The number of refreshes then grows with the
-  logarithm of the number of results, also in virtual time; or
-* earlier, if a refresh is cheap: the last one took no more than `refresh_overhead` of the time
-  since then. So refreshes take at most this share of the time, for any number of workers and any
-  duration of evaluations.
+* when the number of results has grown by the share `refresh_growth` of those known or in flight. The
+  number of refreshes then grows with the logarithm of the number of results.
 
-Workers need queued trials while the strategy computes. The backlog therefore holds one additional
-pick for each result that is likely to arrive during a computation.
+With one worker, equal results give equal picks, on any machine and whatever an evaluation takes: a
+pick follows all earlier results. The picks before the next refresh do not depend on the results that
+arrive until then, so they are requested together.
+
+Several workers need queued trials while the strategy computes. The backlog therefore holds one
+additional pick for each result that is likely to arrive during a computation.
 """
 
 import itertools
@@ -37,6 +37,7 @@ from bbkb.orchestrator.campaign.trainings.end_of_budget import Hopeless
 MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
 _BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
 _LARGEST_BACKLOG = 4  # picks for each worker
+_MOST_TOGETHER = 32  # picks of one choice for a single worker
 _LEAST_DEADLINE_SECONDS = 10.0
 _LEAST_QUEUE = 8
 # the time between two evaluations is worth saving only below this mean duration
@@ -124,6 +125,10 @@ def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None
     room = _room(state)
     backlog = _backlog_size(state)
     queued = sum(attempt.not_before <= now for attempt in state.backlog)
+    if state.session.slots == 1:
+        if state.running or queued:
+            return None
+        room, backlog = 1, _picks_before_refresh(state) - 1
     picks = min(room + backlog - queued, state.remaining)
     is_backlog_full = not room and 2 * queued > backlog  # picks are requested in groups
     if picks <= 0 or is_backlog_full:
@@ -258,6 +263,17 @@ def _queue_size(state: CampaignState) -> int:
     return max(state.session.slots, _LEAST_QUEUE) if is_short else 0
 
 
+def _picks_before_refresh(state: CampaignState) -> int:
+    """Return the number of picks before the next refresh, the next one included, with one worker.
+
+    Trainings that are stopped early change the choice before the next refresh.
+    """
+    if state.rules.stopping is not None or state.rules.steps is not None:
+        return 1
+    counts = itertools.count(1)
+    return next(count for count in counts if count == _MOST_TOGETHER or _is_refresh_due(state, count))
+
+
 def _backlog_size(state: CampaignState) -> int:
     """Return the number of picks to prepare beyond those for free workers."""
     seconds = state.durations.choosing + state.durations.refreshing
@@ -270,31 +286,15 @@ def _backlog_size(state: CampaignState) -> int:
 def _is_learning_due(state: CampaignState) -> bool:
     """Return whether the strategy should learn the results that have arrived."""
     is_needed = bool(state.batch.stalled) or state.trainings.learns_removal
-    return is_needed or _is_refresh_due(state) or _is_refresh_cheap(state)
+    return is_needed or _is_refresh_due(state)
 
 
-def _is_refresh_due(state: CampaignState) -> bool:
-    """Return whether results have grown enough for a never-waiting strategy to learn them."""
-    rules = state.rules.strategy
-    if rules.counts_rewards and any(ended.observation.reward is None for ended in state.finished):
-        return True
-    learned = state.refresh.rewards if rules.counts_rewards else state.totals.ended - len(state.finished)
-    learned += state.results.existing.count
-    growth = rules.refresh_growth
-    return bool(growth) and is_grown(growth, len(state.finished), learned, len(state.running))
-
-
-def _is_refresh_cheap(state: CampaignState) -> bool:
-    """Return whether the last refresh, including the fit in the next choice, took no more than the
-    allowed share of the time since then. The durations are from the log, not from a clock, so a
-    replay makes the same decision."""
-    rules = state.rules.strategy
-    if not rules.refresh_overhead:
-        return False
-    seconds = state.durations.refreshing + state.durations.fitting
-    if rules.refresh_growth and not seconds:
-        return False  # virtual time: a refresh is due only by growth
-    return seconds <= rules.refresh_overhead * (state.clock.last_time - state.refresh.time)
+def _is_refresh_due(state: CampaignState, further: int = 0) -> bool:
+    """Return whether the results that are not learned have grown enough, or will have with `further`
+    ones. Only counts decide: durations differ from one run to the next."""
+    learned = state.totals.ended - len(state.finished) + state.results.existing.count
+    growth = state.rules.strategy.refresh_growth
+    return is_grown(growth, len(state.finished) + further, learned, len(state.running))
 
 
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:

@@ -116,11 +116,8 @@ class StrategyRules:
 
     is_asynchronous: bool = False
     is_users_own: bool = False  # named as `package.module:Name`
-    refresh_overhead: float = 0.0  # the largest share of the time that early refreshes may take
-    # the relative growth of the results at which a refresh is due; 0: never due by growth
+    # the relative growth of the results at which a refresh is due; 0: after each result
     refresh_growth: float = 0.0
-    # ask and tell: growth counts rewards instead of trials, and a failure makes a refresh due
-    counts_rewards: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ for a learned trial. So its size and the cost of a step do not grow with the num
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -101,7 +101,6 @@ class Refresh:
     round: int = 0  # the number of refreshes so far
     time: float = 0.0
     dictionary_size: int = 0
-    rewards: int = 0  # the number of rewards that the strategy has learned from trials
     learned: LearnedModel | None = None  # the fitted model, read from the log
     recommended: Recommendation | None = None  # if values are noisy
     wants_growth: bool = False  # candidates are to be appended before the next choice
@@ -297,11 +296,6 @@ class CampaignState:
             return ()
         pairs = zip(existing.arms, existing.values, strict=True)
         return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
-
-    def observations_of(self, trials: Iterable[int]) -> list[Observation]:
-        """Return the observations of these trials, in the order in which they finished."""
-        learned = set(trials)
-        return [finished.observation for finished in self.finished if finished.trial in learned]
 
 
 def idle_cause(state: CampaignState) -> Cause:

@@ -199,11 +199,9 @@ def _notes_after(state: CampaignState, event: events.BatchChosen) -> Notes:
 
 def _refresh(state: CampaignState, event: events.ModelRefreshed) -> CampaignState:
     learned = set(event.trials)
-    rewards = sum(result.reward is not None for result in state.observations_of(learned))
     return replace(
         state,
         refresh=Refresh(
-            rewards=state.refresh.rewards + rewards,
             round=event.round,
             time=event.time,
             dictionary_size=event.dictionary_size,

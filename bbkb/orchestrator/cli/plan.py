@@ -1,7 +1,6 @@
 """Describes a campaign before it runs, for `bbkb run --dry-run` and `bbkb validate`."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -11,8 +10,8 @@ from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.explanation import explain
 from bbkb.objectives.parameters import Constant
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.bandit.strategy import Choose, Sequential, begin
+from bbkb.orchestrator.bandit.strategy import Choose, Sequential
+from bbkb.orchestrator.campaign.commands import Ask, Begin
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.credentials import has_password, stored
 from bbkb.orchestrator.display.terminal import say
@@ -20,7 +19,7 @@ from bbkb.orchestrator.history.facts import assignments
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.open import first_events
-from bbkb.orchestrator.session.problem import BEGIN, replay
+from bbkb.orchestrator.session.problem import replay, strategy_errors
 from bbkb.orchestrator.session.resources import missing_program
 from bbkb.orchestrator.session.rules import goals_of
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
@@ -123,14 +122,8 @@ def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
 
 
 def _strategy_warnings(settings: Settings) -> Iterator[str]:
-    """Yield a warning if a user's strategy lacks a rule for refreshes, or if workers would idle."""
+    """Yield a warning if workers would idle."""
     strategy = settings.strategy
-    is_async = STRATEGIES.name_of(type(strategy)) is None and getattr(strategy, "mode", None) == "async"
-    if is_async and not any(getattr(strategy, name, 0.0) for name in ("refresh_growth", "refresh_overhead")):
-        yield (
-            "the strategy has mode: async and no field refresh_growth or refresh_overhead above 0, so it is "
-            "refreshed only when it chooses fewer trials than workers can take: add refresh_growth: float = 0.03"
-        )
     if isinstance(strategy, Sequential) and settings.workers.count > 1:
         yield (
             f"the strategy {strategy_name(type(strategy))} waits for each result before it chooses again, so one of "
@@ -164,13 +157,14 @@ def explain_space(console: Console, settings: Settings, parts: Parts) -> None:
 
 def first_arms(settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> list[int]:
     """Return the arms that a run would evaluate first, at most one for each worker."""
-    problem = parts.problem
-    progress = replay(problem, first_events(settings, parts, existing_results))
-    if existing := progress.campaign.existing_observations:
-        model = begin(problem.strategy, progress.model, existing, problem.rng(BEGIN))
-        progress = replace(progress, model=model)
+    engine = replay(parts.problem, first_events(settings, parts, existing_results))
+    if existing := engine.state.existing_observations:
+        engine.record(engine.compute(Begin(existing), engine.state))
     limit = min(settings.workers.count, settings.budget.evaluations) - len(parts.enqueued)
-    decision = progress.choose(problem, limit) if limit > 0 else None
+    if limit <= 0:
+        return list(parts.enqueued)
+    with strategy_errors("choosing a batch"):
+        decision = engine.choose(Ask(engine.state.pending, limit))
     return [*parts.enqueued, *([pick.arm for pick in decision.picks] if isinstance(decision, Choose) else [])]
 
 

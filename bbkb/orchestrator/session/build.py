@@ -14,7 +14,7 @@ from bbkb.objectives.with_metrics import VALUE, WithMetrics
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
-from bbkb.orchestrator.candidates.matching import find_arm
+from bbkb.orchestrator.engine.matching import find_arm
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.session import known_results
 from bbkb.orchestrator.session.problem import Problem
@@ -61,10 +61,8 @@ def build(settings: Settings) -> Parts:
         objective.check(candidates.columns, candidates.conditional)
     if isinstance(objective, ShellCommand):
         objective.check(candidates.columns)
-    if settings.computing.shards > len(candidates):
-        rule = f"at most the number of candidates, {len(candidates)}"
-        raise UserError(f"computing.shards must be {rule}, got {settings.computing.shards}")
-    strategy = _for_workers(settings.strategy, settings.workers.count)
+    workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
+    strategy = _for_workers(settings.strategy, workers)
     problem = Problem(
         settings.name,
         settings.seed,

@@ -10,22 +10,21 @@ chosen trials.
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
 
 from bbkb.orchestrator.bandit.blas import blas_threads
 from bbkb.orchestrator.bandit.strategy import Pick
 from bbkb.orchestrator.campaign import commands, events
 from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
 from bbkb.orchestrator.campaign.status import Status, idle_seconds, status_of
+from bbkb.orchestrator.engine.engine import Computation, Engine, Result, kind_of
 from bbkb.orchestrator.errors import CampaignError, UserError, place_of, trace_of
 from bbkb.orchestrator.session.background import Computing
-from bbkb.orchestrator.session.computations import Computation, Search, computation_for, continuation
 from bbkb.orchestrator.session.evaluations import Evaluations
 from bbkb.orchestrator.session.event_lines import HealthLog
 from bbkb.orchestrator.session.outputs import remove_outputs
-from bbkb.orchestrator.session.problem import Problem, Progress
+from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.recorder import Recorder, Span
 from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.checkpoints import remove_checkpoints, remove_saved
@@ -62,7 +61,7 @@ class Driver:
     def __init__(
         self,
         problem: Problem,
-        progress: Progress,
+        engine: Engine,
         writer: Writer,
         executor: Executor,
         observe: Callable[[Status], None] | None = None,
@@ -72,7 +71,7 @@ class Driver:
         """`observe` receives a snapshot after a turn of the loop, at most one in `show_seconds`,
         and always the last one of the session."""
         self._problem = problem
-        self._search = Search(problem, progress.model, progress.pool)
+        self._engine = engine
         self._executor = executor
         self._observer = Observer(observe, show_seconds)
         self._computing = Computing(computes_in_background)
@@ -81,7 +80,7 @@ class Driver:
         # requests to end the session, from any thread: without and with its running evaluations
         self._drains = False
         self._cancels = False
-        self.recorder = Recorder(progress.campaign, writer, lambda: self._cancels, self._wait_for_store)
+        self.recorder = Recorder(engine, writer, lambda: self._cancels, self._wait_for_store)
         self._evaluations = Evaluations(problem, executor, self.recorder)
 
     @property
@@ -160,16 +159,16 @@ class Driver:
         now = self._executor.now()
         match command:
             case commands.Ask() | commands.Tell() | commands.Begin() | commands.Grow():
-                self._compute(computation_for(command, self._search))
+                self._compute(command)
             case commands.Await():
                 self._await()
             case commands.Pause():
                 self._pause(command)
             case commands.Dispatch():
-                self._evaluations.dispatch(command, self._search.pool.candidates)
+                self._evaluations.dispatch(command, self._engine.pool.candidates)
             case commands.Finish():
                 picks = [Pick(-1, trial=trial) for trial in command.trials]
-                self.recorder.record(continuation(self._campaign, picks, "finish", now))
+                self.recorder.record(self._engine.continuation(picks, "finish", now))
             case commands.RemoveCheckpoints():
                 self._remove_checkpoints(command)
             case commands.GiveUp():
@@ -205,30 +204,29 @@ class Driver:
             self._evaluations.commit()
             remove_saved(trials, self._campaign.first_needed)
 
-    def _compute(self, computation: Computation) -> None:
+    def _compute(self, command: Computation) -> None:
         """Record the beginning of a computation and start it.
 
         Results are in the log before the strategy learns from them, and before the loop waits.
         """
-        self.recorder.record(events.ComputingBegan(time=self._executor.now(), what=computation.kind))
-        if computation.kind == "refreshing" or not self._computing.is_in_background:
+        what = kind_of(command)
+        self.recorder.record(events.ComputingBegan(time=self._executor.now(), what=what))
+        if what == "refreshing" or not self._computing.is_in_background:
             self._evaluations.commit()
-        self._activity = computation.activity
+        self._activity = "learning known results" if isinstance(command, commands.Begin) else ACTIVITIES[what]
         campaign = self._campaign
         began = time.perf_counter()
 
-        def run() -> Any:
+        def run() -> Result:
             with blas_threads(self._problem.threads):
-                return computation.run(campaign)
+                return self._engine.compute(command, campaign)
 
-        self._computing.start(run, lambda result: self._conclude(computation, result, time.perf_counter() - began))
+        self._computing.start(run, lambda result: self._conclude(what, result, time.perf_counter() - began))
 
-    def _conclude(self, computation: Computation, result: Any, seconds: float) -> None:
-        now = self._executor.now()
-        recorded, self._search = computation.conclude(result, self._campaign, now, seconds)
-        if computation.kind == "refreshing":
+    def _conclude(self, what: events.Computed, result: Result, seconds: float) -> None:
+        if what == "refreshing":
             self.recorder.measured(Span.REFIT, seconds)
-        for event in recorded:
+        for event in self._engine.record(result, self._executor.now(), seconds):
             before = len(self._campaign.notes.remarks)
             self.recorder.record(event)
             for remark in self._campaign.notes.remarks[before:]:  # that follow from the event
@@ -236,7 +234,7 @@ class Driver:
             if isinstance(event, events.BatchChosen) and event.gives_up:
                 self._evaluations.commit()
                 remove_checkpoints(self._problem.trial_folders, event.gives_up)
-        if computation.kind == "refreshing":
+        if what == "refreshing":
             self._remove_saved()
 
     def _close(self, command: commands.Close) -> commands.Close:

@@ -7,9 +7,10 @@ from bbkb.orchestrator.campaign.commands import Dispatch, GiveUp, QueuedAttempt
 from bbkb.orchestrator.campaign.events import TrialsDispatched
 from bbkb.orchestrator.campaign.state import is_running
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
+from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.session.outcome_events import event_of
 from bbkb.orchestrator.session.outputs import with_output
-from bbkb.orchestrator.session.problem import TRIALS, Problem
+from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.recorder import Recorder
 from bbkb.orchestrator.session.reports import RecordedReports
 from bbkb.workers.executor import Executor
@@ -51,7 +52,7 @@ class Evaluations:
             trial=trial,
             arm=queued.arm,
             parameters=parameters,
-            seed=int(problem.rng(TRIALS, trial).integers(2**31)),
+            seed=int(self._recorder.engine.rng(TRIALS, trial).integers(2**31)),
             attempt=queued.attempt,
             memory_factor=state.memory_factor(trial),
             folder=None if problem.trial_folders is None else trial_folder(problem.trial_folders, trial),

@@ -25,7 +25,7 @@ from bbkb.objectives.table_file import Cells, Column, as_typed, as_typed_with_ga
 from bbkb.objectives.tabular import ROW
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.goals import ConstraintGoal
-from bbkb.orchestrator.candidates.matching import array_of, match_rows
+from bbkb.orchestrator.engine.matching import array_of, match_rows
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.portfolio import MOST, Configuration, EarlierRun, portfolio

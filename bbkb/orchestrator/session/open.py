@@ -15,19 +15,24 @@ from typing import TYPE_CHECKING
 from bbkb.objectives.objective import Candidates
 from bbkb.orchestrator import logs
 from bbkb.orchestrator.bandit.blas import blas_threads
-from bbkb.orchestrator.bandit.strategy import Pick
 from bbkb.orchestrator.campaign.commands import Close
-from bbkb.orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ExistingTaken, SessionOpened
-from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.events import (
+    BatchChosen,
+    CampaignCreated,
+    Event,
+    ExistingTaken,
+    PickedTrial,
+    SessionOpened,
+)
 from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.engine.engine import Engine
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.build import Parts, build
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.executors import MAKE, Request, unenforced_limits
 from bbkb.orchestrator.session.notify import notifications
-from bbkb.orchestrator.session.outcome_events import trials_of_picks
 from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs
-from bbkb.orchestrator.session.problem import Problem, Progress, replay
+from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.session.rules import rules_of
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
 from bbkb.orchestrator.settings.model import Settings
@@ -72,11 +77,14 @@ def first_events(
     )
     events: list[Event] = [created] if existing is None else [created, existing]
     if parts.enqueued:
-        picks = [Pick(arm) for arm in parts.enqueued]
+        picks = [
+            PickedTrial(trial=trial, arm=arm, parameters=candidates.parameters(arm))
+            for trial, arm in enumerate(parts.enqueued)
+        ]
         chosen = BatchChosen(
             time=created.time,
             round=0,
-            picks=trials_of_picks(picks, CampaignState(), candidates),
+            picks=tuple(picks),
             reason="enqueued in the campaign file",
             seconds=0.0,
             limit=len(picks),
@@ -152,15 +160,15 @@ def open_session(
         resources.callback(heartbeat.end)
         if run.folder.is_dir():
             write_settings(run, settings)
-        problem = _place_arms(_with_folders(run, parts.problem, settings), settings, resources)
-        progress = _replay(run, store, parts, problem, settings)
-        request = Request(settings, parts, run.name, progress.campaign.clock.last_time, allocation)
+        problem = _with_folders(run, parts.problem, settings)
+        engine = _replay(run, store, parts, problem, settings)
+        request = Request(settings, parts, run.name, engine.state.clock.last_time, allocation)
         executor = MAKE[settings.workers.executor](request)
-        opened = _opening(progress, executor, writer, settings)
+        opened = _opening(engine, executor, writer, settings)
         traits = settings.workers.traits
         driver = Driver(
             problem=problem,
-            progress=progress,
+            engine=engine,
             writer=writer,
             executor=executor,
             observe=observe,
@@ -187,31 +195,18 @@ def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
     return replace(problem, trial_folders=folders, outputs=outputs)
 
 
-def _place_arms(problem: Problem, settings: Settings, resources: ExitStack) -> Problem:
-    """Return the problem with its candidates in this process or divided among Ray actors."""
-    if settings.computing.shards == 1:
-        return problem
-    # imported here so that campaigns without Ray do not load it
-    from bbkb.orchestrator.candidates.shards import ShardedArms
-
-    features = problem.candidates.features
-    sharded = ShardedArms.start(features, settings.computing.shards, settings.computing.threads)
-    resources.callback(sharded.close)
-    return replace(problem, sharded_arms=sharded)
-
-
-def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Progress:
-    """Return both states, rebuilt from a log of the same candidates and the same objective."""
+def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Engine:
+    """Return the engine, rebuilt from a log of the same candidates and the same objective."""
     created, events = run.stream(store)
     _check_unchanged(run, parts, created)
     with blas_threads(problem.threads):
         return replay(problem, chain((created,), events))
 
 
-def _opening(progress: Progress, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
+def _opening(engine: Engine, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:
     """Return the session's first event, with the trials that workers still hold from an earlier
     session, or whose process died with it."""
-    campaign = progress.campaign
+    campaign = engine.state
     running = {trial: attempt.attempt for trial, attempt in campaign.running.items()}
     is_cancelled = settings.workers.traits.one_at_a_time and not campaign.session.is_open  # not by their own fault
     adopted = executor.adopt({} if is_cancelled else running)

@@ -1,14 +1,11 @@
-"""Turns outcomes of attempts and picks of the strategy into events."""
+"""Turns outcomes of attempts into events."""
 
-import math
 from collections.abc import Sequence
 from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 from typing import Any
 
-from bbkb.objectives.objective import Candidates
-from bbkb.orchestrator.bandit.strategy import Pick
 from bbkb.orchestrator.campaign.attempts import place_between
-from bbkb.orchestrator.campaign.events import AttemptEnded, PickedTrial, TrialFailed, TrialStopped, TrialSucceeded
+from bbkb.orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.same_fields import same_fields
 from bbkb.orchestrator.campaign.state import CampaignState, is_final, knows_remark
 from bbkb.orchestrator.session.reports import RecordedReports
@@ -58,34 +55,3 @@ def _further_reports(reports: Sequence[Reported]) -> dict[str, Any]:
         "reports": tuple(reported[:2] for reported in reports),
         "report_metrics": tuple((reported.step, dict(reported.metrics)) for reported in reports if reported.metrics),
     }
-
-
-def trials_of_picks(
-    picks: Sequence[Pick], campaign: CampaignState, candidates: Candidates
-) -> tuple[PickedTrial, ...]:  # fmt: skip
-    """Return the trials of a batch with the next indices of `campaign`, and with their parameters,
-    reasons and origins."""
-    return tuple(
-        PickedTrial(
-            trial=trial,
-            arm=pick.arm,
-            parameters=candidates.parameters(pick.arm),
-            mean=number_or_none(pick.mean),
-            width=number_or_none(pick.width),
-            variance=number_or_none(pick.variance),
-            reason=pick.reason,
-            starts_from=_origin(pick, campaign),
-        )
-        for trial, pick in enumerate(picks, start=campaign.totals.chosen)
-    )
-
-
-def _origin(pick: Pick, campaign: CampaignState) -> tuple[int, int] | None:
-    """Return the trial and the step of the checkpoint from which the new trial of `pick` starts."""
-    origin = pick.starts_from
-    return None if origin is None else (origin, campaign.trainings.saved[origin][0])
-
-
-def number_or_none(number: float) -> float | None:
-    """Return `number`, or None if it is NaN."""
-    return None if math.isnan(number) else number

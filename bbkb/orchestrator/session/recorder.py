@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from bbkb.orchestrator.campaign.events import AttemptEnded, Event
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.engine.engine import Engine
 from bbkb.orchestrator.errors import StoreError
 from bbkb.orchestrator.session.event_lines import log_event
 from bbkb.orchestrator.store import snapshots
@@ -32,19 +32,20 @@ class Span(StrEnum):
 class Recorder:
     """Records the events of one session. Only the thread that runs the session may use it.
 
-    `campaign` is the state after all events. `heard` is called with every event before it is
-    written, `written` after a commit that ended attempts, `measured` with the duration of every
-    commit and refit (s), and `waiting` with the reason whenever a commit has to wait for the store.
+    `engine` is that after all events, and `campaign` its state. `heard` is called with every event
+    before it is written, `written` after a commit that ended attempts, `measured` with the duration of
+    every commit and refit (s), and `waiting` with the reason whenever a commit has to wait for the
+    store.
     """
 
     def __init__(
         self,
-        campaign: CampaignState,
+        engine: Engine,
         writer: Writer,
         is_urgent: Callable[[], bool],
         waiting: Callable[[str], None],
     ) -> None:
-        self.campaign = campaign
+        self.engine = engine
         self.heard: Callable[[Event], None] = lambda _event: None
         self.written: Callable[[], None] = lambda: None
         self.measured: Callable[[Span, float], None] = lambda _span, _seconds: None
@@ -55,11 +56,14 @@ class Recorder:
         # position of the first event, and the events
         self._unwritten: tuple[int, list[Event]] = (writer.length, [])
 
+    @property
+    def campaign(self) -> CampaignState:
+        """The state after all events."""
+        return self.engine.state
+
     def record(self, event: Event) -> None:
         """Apply the event, and keep it for the next commit."""
-        campaign = apply(self.campaign, event)
-        self._unwritten[1].append(event)  # before anything that an interrupt could end
-        self.campaign = campaign
+        self.engine.take(event, self._unwritten[1])
         log_event(event)
         self.heard(event)
 

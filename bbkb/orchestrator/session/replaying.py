@@ -1,47 +1,28 @@
-"""Replays a log: restores the states of the campaign and its model at any point, shows the reasons
-for each choice, and checks whether a repeated computation on this machine gives the same result."""
+"""Replays a log: restores the engine at any point, and checks whether a repeated computation on this
+machine gives the same result."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.strategy import Choose, begin
+from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
+from bbkb.orchestrator.engine.engine import Computation, Engine
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.session.problem import (
-    BEGIN,
-    GROW,
-    TELL,
-    Problem,
-    Progress,
-    advance,
-    begin_progress,
-    with_told_curves,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The event at `position` differs from the result of the repeated computation."""
-
-    position: int
-    text: str
-
-    def __str__(self) -> str:
-        return f"event {self.position}: {self.text}"
+from bbkb.orchestrator.session.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """The result of a replay: both states, the last choice, and the repeated computations."""
+    """The result of a replay."""
 
-    progress: Progress
+    engine: Engine
     position: int  # the number of events so far
     last_choice: BatchChosen | None
     repeated: int  # the number of repeated computations of the strategy
-    differences: tuple[Difference, ...]
+    differences: tuple[str, ...]  # event and difference
 
 
 def replay_until(problem: Problem, events: Sequence[Event], until: int | None, is_checked: bool) -> Replayed:
@@ -52,77 +33,64 @@ def replay_until(problem: Problem, events: Sequence[Event], until: int | None, i
     """
     if until is not None and not 0 < until <= len(events):
         raise UserError(f"--until must be >= 1 and <= {len(events)}, the number of events in the log, got {until}")
-    progress = begin_progress(problem)
+    engine = problem.engine()
     last_choice = None
     repeated = 0
-    differences: list[Difference] = []
+    differences: list[str] = []
     for position, event in enumerate(events[:until]):
-        if is_checked and _is_repeatable(event):
+        command = _command(engine, event) if is_checked else None
+        if command is not None:
             repeated += 1
-            text = _repeat(problem, progress, event)
-            differences += [Difference(position, text)] if text else []
+            text = _difference(engine, command, event)
+            differences += [f"event {position}: {text}"] if text else []
         if isinstance(event, BatchChosen) and event.picks:
             last_choice = event
-        progress = advance(problem, progress, event)
-    return Replayed(progress, until or len(events), last_choice, repeated, tuple(differences))
+        engine.restore(event)
+    return Replayed(engine, until or len(events), last_choice, repeated, tuple(differences))
 
 
-def _is_repeatable(event: Event) -> TypeGuard[BatchChosen | ModelRefreshed | CandidatesGrown]:
-    """Return whether a computation is behind `event`. The strategy does not choose enqueued trials."""
-    if isinstance(event, BatchChosen):
-        return not event.is_enqueued
-    return isinstance(event, ModelRefreshed | CandidatesGrown)
+def _command(engine: Engine, event: Event) -> Computation | None:
+    """Return the command that `event` answers; None if the strategy did not compute it."""
+    state = engine.state
+    match event:
+        case BatchChosen(is_enqueued=False):
+            return Ask(state.pending, event.limit)
+        case ModelRefreshed():
+            existing = state.existing_observations
+            finished = tuple(one for one in state.finished if one.trial in set(event.trials))
+            return Begin(existing) if existing else Tell(finished)
+        case CandidatesGrown():
+            return Grow(state.pending)
+    return None
 
 
-def _repeat(problem: Problem, progress: Progress, event: BatchChosen | ModelRefreshed | CandidatesGrown) -> str:
-    """Return the difference between the event and the repeated computation; empty if they agree."""
-    if isinstance(event, ModelRefreshed):
-        return _compare_draws(problem, progress, event)
-    if isinstance(event, CandidatesGrown):
-        return _compare_growth(problem, progress, event)
-    limit = event.limit or progress.campaign.remaining
-    decision = progress.choose(problem, limit)
-    picks = decision.picks if isinstance(decision, Choose) else ()
-    continued = tuple(pick.trial for pick in picks if pick.trial is not None)
-    if continued != event.continued:
-        return f"trials {list(event.continued)} were continued, {list(continued)} here"
-    ours = [pick.arm for pick in picks if pick.trial is None]
-    theirs = [pick.arm for pick in event.picks]
-    if ours == theirs:
-        return ""
-    first = next((number for number, pair in enumerate(zip(ours, theirs, strict=False)) if pair[0] != pair[1]), None)
-    if first is None:
-        return f"{len(theirs)} arms were chosen, {len(ours)} here"
-    return f"arm {theirs[first]} was chosen as pick {first}, arm {ours[first]} here"
+def _difference(engine: Engine, command: Computation, event: Event) -> str:
+    """Return the difference between `event` and the repeated computation; empty if they agree."""
+    model = engine.model
+    (ours, *_) = engine.record(engine.compute(command, engine.state))
+    engine.model = model
+    here, theirs = _decided(ours), _decided(event)
+    different = [name for name in theirs if not _is_close(here.get(name), theirs[name])]
+    return "; ".join(f"{name} was {theirs[name]!r:.100}, {here.get(name)!r:.100} here" for name in different)
 
 
-def _compare_draws(problem: Problem, progress: Progress, event: ModelRefreshed) -> str:
-    strategy = problem.strategy
-    campaign = progress.campaign
-    if campaign.existing_observations:
-        model = begin(strategy, progress.model, campaign.existing_observations, problem.rng(BEGIN))
-    else:
-        with_curves = with_told_curves(problem, progress.model, campaign)
-        model = strategy.tell(with_curves, campaign.observations_of(event.trials), problem.rng(TELL, event.round))
-    ours = strategy.recorded(model)
-    different = [name for name in event.record if not _is_close(ours.get(name), event.record[name])]
-    return f"{', '.join(different)} of the refreshed model differ" if different else ""
-
-
-def _compare_growth(problem: Problem, progress: Progress, event: CandidatesGrown) -> str:
-    rng = problem.rng(GROW, event.round)
-    ours = progress.pool.growth(problem.strategy, progress.model, progress.campaign.pending, rng)
-    if ours is None:
-        return "candidates were appended, none would be here"
-    is_same = ours.retired == event.retired and all(
-        len(ours.columns.get(name, ())) == len(column) and all(map(_is_close, ours.columns[name], column))
-        for name, column in event.columns.items()
-    )
-    return "" if is_same else "other candidates would be appended here"
+def _decided(event: Event) -> Mapping[str, Any]:
+    """Return what the strategy decided, drew or fitted."""
+    match event:
+        case BatchChosen():
+            return {"the choice": [pick.arm for pick in event.picks], "continued": list(event.continued)}
+        case CandidatesGrown():
+            columns = {name: list(column) for name, column in event.columns.items()}
+            return {"retired": list(event.retired), **columns}
+        case ModelRefreshed():
+            return event.record
+    return {}
 
 
 def _is_close(ours: Any, theirs: Any) -> bool:
     """Return whether both are equal except for the last digits, which depend on the machine."""
     if isinstance(ours, float) or isinstance(theirs, float):
         return bool(np.isclose(ours, theirs, rtol=1e-9))
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(map(_is_close, ours, theirs))
     return bool(np.array_equal(np.asarray(ours, object), np.asarray(theirs, object)))

@@ -6,13 +6,13 @@ from bbkb.orchestrator.campaign.rules import (
     DeadlineRules,
     RetryRules,
     Rules,
-    StrategyRules,
     WorkerRules,
     needs_in_words,
 )
 from bbkb.orchestrator.campaign.stop_when import StopWhen
 from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
 from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+from bbkb.orchestrator.engine.engine import strategy_rules
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.stopping_sections import AshaSettings, MedianSettings
 from bbkb.orchestrator.settings.strategies import strategy_name
@@ -47,7 +47,7 @@ def rules_of(settings: Settings, slots: int = 0) -> Rules:
             count=workers.count if workers.traits.on_ray else None,
             needs=needs_in_words(workers.cpus, workers.gpus, workers.memory_gb, workers.machines),
         ),
-        strategy=_strategy(settings.strategy),
+        strategy=strategy_rules(settings.strategy, is_users_own=":" in strategy_name(type(settings.strategy))),
     )
 
 
@@ -89,15 +89,3 @@ def _early_stopping(settings: Settings) -> tuple[StoppingRule | None, TrainingRu
         keep_checkpoints=rule.keep_checkpoints,
     )
     return training.stopping(rule.after), training
-
-
-def _strategy(strategy: object) -> StrategyRules:
-    """Return the rules from the fields of the strategy's dataclass."""
-    fields = getattr(type(strategy), "__dataclass_fields__", {})
-    options = {name: getattr(strategy, name) for name in fields}
-    return StrategyRules(
-        is_asynchronous=options.get("mode") == "async",
-        is_users_own=":" in strategy_name(type(strategy)),
-        refresh_overhead=options.get("refresh_overhead", 0.0),
-        refresh_growth=options.get("refresh_growth", 0.0),
-    )

@@ -86,7 +86,6 @@ _CHECKS: tuple[Callable[..., Iterable[Refusal]], ...] = (
     spaces.enqueue_problems,
     spaces.space_problems,
     spaces.prior_problems,
-    worker_sections.shard_problems,
     worker_sections.trainer_problems,
 )
 # The sections needed to complete the enqueued configurations.

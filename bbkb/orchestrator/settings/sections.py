@@ -216,8 +216,6 @@ class ComputingSettings(Section):
 
     threads: PositiveInt | None = None
     """Threads of its matrix products; null takes one."""
-    shards: PositiveInt = 1
-    """Ray actors that share the work on very many candidates; 1 keeps them in one process."""
 
 
 class LogSettings(Section):

@@ -11,7 +11,7 @@ from bbkb.objectives.reference import import_reference
 from bbkb.orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Preset, broken_conditions, with_preset
-from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits, refresh_growth
+from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.file import Document, Plain
 from bbkb.orchestrator.settings.mistakes import Refusal, excerpt, failure
@@ -66,13 +66,12 @@ def strategy_name(cls: type) -> str:
 
 
 def _check_refreshes(strategy: AnyStrategy) -> None:
-    """Raise ValidationError if a strategy never waits and has no rule for refreshes: a campaign
-    would request all trials from it at once."""
+    """Raise ValidationError if a strategy never waits and has another mode: a campaign would request
+    all trials from it at once."""
     mode = getattr(strategy, "mode", None)
-    growth = refresh_growth(strategy)
-    if never_waits(strategy) and (mode != "async" or not growth > 0.0):
-        rule = 'must have a field mode, "async", and a field refresh_growth, > 0, because its never_waits is true'
-        raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)} and refresh_growth {growth:g}")])
+    if never_waits(strategy) and mode != "async":
+        rule = 'must have a field mode, "async", because its never_waits is true'
+        raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)}")])
 
 
 def with_model_in_strategy(document: Document) -> Document:

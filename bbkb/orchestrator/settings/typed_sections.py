@@ -123,7 +123,6 @@ ModelStoppingSection = TypedDict(
 
 class ComputingSection(TypedDict, total=False):
     threads: int | None
-    shards: int
 
 
 class LogSection(TypedDict, total=False):

@@ -10,10 +10,9 @@ from pydantic import AfterValidator, Field, model_validator
 from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.objective import Parameters
 from bbkb.objectives.parameters import Constant, Parameter, Range
-from bbkb.orchestrator.bandit.strategy import Shardable
 from bbkb.orchestrator.settings.mistakes import Refusal, failure
 from bbkb.orchestrator.settings.objective_sections import ObjectiveSettings
-from bbkb.orchestrator.settings.sections import WHOLE, ComputingSettings, Hours, Seconds, Section
+from bbkb.orchestrator.settings.sections import WHOLE, Hours, Seconds, Section
 from bbkb.workers.executor import TRAITS, ExecutorName, Traits
 from bbkb.workers.messages import Share
 
@@ -174,21 +173,6 @@ def trainer_problems(workers: WorkerSettings, objective: ObjectiveSettings) -> I
     if workers.ray_train and objective.command is not None:
         rule = "needs a function: a command's trainer makes a group of its own"
         yield Refusal(("workers", "ray_train"), rule)
-
-
-def shard_problems(
-    computing: ComputingSettings,
-    workers: WorkerSettings,
-    strategy: object,
-) -> Iterator[Refusal]:
-    """Yield a mistake if the candidates cannot be divided among Ray actors."""
-    shards = computing.shards
-    if shards > 1 and not isinstance(strategy, Shardable):
-        rule = f"must be 1 with this strategy, bbkb can have more, got {shards}"
-        yield Refusal(("computing", "shards"), rule)
-    elif shards > 1 and not workers.traits.on_ray:
-        rule = f"must be 1 without workers.executor ray, got {shards}"
-        yield Refusal(("computing", "shards"), rule)
 
 
 def ends_of(parameter: Parameter | None) -> tuple[Scalar, ...]:

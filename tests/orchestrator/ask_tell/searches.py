@@ -29,19 +29,18 @@ def search_of(optimizer: Any) -> Search:
 
 def model_of(optimizer: Any) -> Any:
     """Return the strategy's state, which may lack the newest results."""
-    return search_of(optimizer).learner.model
+    return search_of(optimizer).engine.model
 
 
 def view_of(optimizer: Any) -> Any:
     """Return the strategy's state after all results."""
-    return search_of(optimizer).learner.view
+    return search_of(optimizer).view
 
 
 def curves_of(optimizer: Any) -> tuple[TrialCurve, ...]:
     """Return the curves that the model knows or learns with the next results."""
-    state: Any = search_of(optimizer).learner.before
-    curves: tuple[TrialCurve, ...] = (state.curve_state.unlearned or state.curve_state.known).trials
-    return curves
+    curves = search_of(optimizer).state.trainings.curves.values()
+    return (*curves, *model_of(optimizer).curve_state.known.trials)
 
 
 def with_options(candidates: Any, strategy: str = "bbkb", **arguments: Any) -> CandidateOptimizer:

@@ -7,9 +7,8 @@ import pytest
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.ask_tell.memory import ArmResult
 from bbkb.orchestrator.ask_tell.saving import dump_log, read_log
-from bbkb.orchestrator.ask_tell.search import Search
+from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.ask_tell.setup import SearchSetup
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from tests.orchestrator.ask_tell.searches import chosen_strategy
@@ -37,10 +36,10 @@ def test_repeated_log_chooses_the_same_arms() -> None:
     for _ in range(8):
         first.tell([ArmResult(arm, float(arm % 7)) for arm in first.ask(3)])
     second = SearchSetup.build(setup().dump()).search()
-    for event in read_log(dump_log(first.campaign.events)):
-        second.repeat(event)
-    assert second.campaign.state == first.campaign.state
-    assert second.campaign.results == first.campaign.results
+    for event in read_log(dump_log(first.events)):
+        second.restore(event)
+    assert second.state == first.state
+    assert second.results == first.results
     assert second.ask(5) == first.ask(5)
     assert len(second.candidates) == len(first.candidates) > 1024
 
@@ -49,11 +48,11 @@ def test_enqueued_arms_are_chosen_first() -> None:
     search = begun()
     (arm,) = search.ask(1)
     assert search.arms_of([{"x": 0.5, "kind": "b"}]) == [arm]
-    assert search.campaign.pending == [arm]
+    assert search.pending == [arm]
 
 
 def test_strategy_of_fixed_candidates_accepts_no_others() -> None:
     search = setup("regularized_evolution").search()
     with pytest.raises(ObjectiveError, match="is not a candidate, and the strategy does not support other ones"):
         search.arms_of([{"x": 0.123, "kind": "a"}])
-    assert search.campaign.events == []
+    assert search.events == []

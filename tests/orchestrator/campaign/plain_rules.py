@@ -57,7 +57,6 @@ def plain_rules(settings: Tree, slots: int = 0) -> Rules:
         strategy=StrategyRules(
             is_asynchronous=strategy.get("mode") == "async",
             is_users_own=":" in strategy.get("name", ""),
-            refresh_overhead=strategy.get("refresh_overhead", 0.0),
             refresh_growth=strategy.get("refresh_growth", 0.0),
         ),
     )

@@ -35,16 +35,6 @@ def test_short_batch_is_not_extended_before_a_refresh() -> None:
     assert decide(state, now=0.0) == Await()
 
 
-def test_refresh_is_early_if_it_is_cheap() -> None:
-    busy = (batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(0, time=10.0))
-    began, done = ComputingBegan(time=10.0, what="refreshing"), refresh(0, time=10.4)
-    again = (batch(2, [7], time=10.4, limit=1), dispatch((2, 1), time=10.4), success(2, time=20.0))
-    # 0.4 s for a refresh, 9.6 s since: 4.2 % of the time
-    assert isinstance(decide(asynchronous(*busy, began, done, *again, refresh_overhead=0.05), 20.0), Tell)
-    assert isinstance(decide(asynchronous(*busy, began, done, *again, refresh_overhead=0.04), 20.0), Ask)
-    assert isinstance(decide(asynchronous(*busy, began, done, *again), 20.0), Ask)
-
-
 def test_refresh_is_due_after_results_grow_by_the_share() -> None:
     first: tuple[Event, ...] = (batch(0, list(range(20)), limit=20), dispatch(*((trial, 1) for trial in range(20))))
     learned: tuple[Event, ...] = (*first, *(success(trial) for trial in range(10)), refresh(*range(10)))
@@ -54,10 +44,10 @@ def test_refresh_is_due_after_results_grow_by_the_share() -> None:
     assert isinstance(decide(asynchronous(*grown, slots=20, evaluations=99, refresh_growth=0.15), 2.0), Ask)
 
 
-def test_refresh_in_virtual_time_is_due_by_growth_alone() -> None:
+def test_refresh_without_a_share_is_due_after_each_result() -> None:
     learned = (batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)), success(0), refresh(0), success(1, time=9.0))
-    assert isinstance(decide(asynchronous(*learned, refresh_overhead=0.05, refresh_growth=2.0), 9.0), Ask)
-    assert isinstance(decide(asynchronous(*learned, refresh_overhead=0.05), 9.0), Tell)
+    assert isinstance(decide(asynchronous(*learned, refresh_growth=2.0), 9.0), Ask)
+    assert isinstance(decide(asynchronous(*learned, refresh_growth=0.0), 9.0), Tell)
 
 
 def test_backlog_supplies_workers_while_the_strategy_computes() -> None:

@@ -103,23 +103,6 @@ def test_plan_has_no_warning_if_all_workers_have_work(name: str, count: int) -> 
     assert warnings_of(strategy={"name": name}, workers={"count": count, "executor": "simulated"}) == ""
 
 
-@pytest.mark.parametrize(("growth", "is_warned"), [(0.0, True), (0.03, False)])
-def test_plan_warns_about_an_asynchronous_strategy_without_refresh_rule(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, growth: float, is_warned: bool
-) -> None:
-    (tmp_path / "eager_search.py").write_text(
-        "from dataclasses import dataclass\n"
-        "from bbkb.orchestrator.bandit.strategies.uniform import Uniform\n"
-        "@dataclass(frozen=True)\n"
-        "class Eager(Uniform):\n"
-        "    mode: str = 'async'\n"
-        "    refresh_growth: float = 0.0\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    messages = warnings_of(strategy={"name": "eager_search:Eager", "refresh_growth": growth})
-    assert ("add refresh_growth" in messages) == is_warned
-
-
 def test_plan_warns_about_fewer_steps_than_one_training(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text("def train(x, report):\n    return x\n")
     tree = campaign(

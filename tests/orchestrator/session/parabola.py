@@ -12,7 +12,7 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.orchestrator.session.problem import Problem, Progress, replay
+from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor
 from bbkb.workers.messages import FailureKind
@@ -34,14 +34,6 @@ class Parabola:
             raise RuntimeError("too small")
         noise = 0.01 * np.random.default_rng(seed).standard_normal()
         return Evaluation(1.0 - (parameters["x"] - 0.3) ** 2 + float(noise))
-
-
-class OpenDriver(Driver):
-    """A driver whose states can be compared with those of a replay."""
-
-    @property
-    def progress(self) -> Progress:
-        return Progress(self._campaign, self._search.model, self._search.pool)
 
 
 @dataclass
@@ -81,9 +73,9 @@ class Campaign:
     def events(self) -> list[Event]:
         return list(self.store.read("c"))
 
-    def driver(self, executor: Executor, observe: Any = lambda status: None) -> OpenDriver:
+    def driver(self, executor: Executor, observe: Any = lambda status: None) -> Driver:
         writer = self.store.claim("c", "test")
-        return OpenDriver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
+        return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
 
     def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
         return opening({**self.settings, **settings}, executor.slots, executor.now(), executor="test")

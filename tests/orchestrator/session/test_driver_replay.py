@@ -94,9 +94,9 @@ def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_pa
     driver = campaign.driver(executor)
     driver.run(campaign.session_event(executor))
     again = replay(campaign.problem, campaign.events())
-    assert again.model == driver.progress.model
-    assert again.campaign == driver.progress.campaign
-    assert driver.progress.model.pulls.total == 80 + 12
+    live = driver.recorder.engine
+    assert (again.state, again.model) == (live.state, live.model)
+    assert live.model.pulls.total == 80 + 12
 
 
 def test_campaign_killed_before_it_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:

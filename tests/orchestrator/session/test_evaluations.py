@@ -5,7 +5,6 @@ from pathlib import Path
 from bbkb.orchestrator.campaign.commands import Ask, Dispatch, GiveUp
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.stops import StopCause
-from bbkb.orchestrator.session.computations import Choice, Search
 from bbkb.orchestrator.session.evaluations import Evaluations
 from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.recorder import Recorder
@@ -16,17 +15,15 @@ from tests.present import of_type
 def test_evaluations_forget_the_stop_cause_of_an_attempt_that_is_given_up(tmp_path: Path) -> None:
     campaign = Campaign(tmp_path)
     executor = campaign.simulated_executor()
-    progress = replay(campaign.problem, campaign.events())
-    recorder = Recorder(progress.campaign, campaign.store.claim("c", "test"), lambda: False, lambda reason: None)
+    engine = replay(campaign.problem, campaign.events())
+    recorder = Recorder(engine, campaign.store.claim("c", "test"), lambda: False, lambda reason: None)
     recorder.record(campaign.session_event(executor))
     ask = of_type(Ask, decide(recorder.campaign, 0.0))
-    choice = Choice(Search(campaign.problem, progress.model, progress.pool), ask)
-    chosen, _ = choice.conclude(choice.run(recorder.campaign), recorder.campaign, 0.0, 0.0)
-    for event in chosen:
+    for event in engine.record(engine.compute(ask, engine.state)):
         recorder.record(event)
     dispatch = of_type(Dispatch, decide(recorder.campaign, 0.0))
     evaluations = Evaluations(campaign.problem, executor, recorder)
-    evaluations.dispatch(dispatch, progress.pool.candidates)
+    evaluations.dispatch(dispatch, engine.pool.candidates)
     trial = next(iter(recorder.campaign.running))
     evaluations.stop_causes[trial] = StopCause.PAUSE  # requested, without a response
     evaluations.give_up(GiveUp((trial,), "late"))

@@ -2,7 +2,6 @@
 agrees."""
 
 from collections.abc import Callable
-from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
@@ -18,7 +17,7 @@ from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run, open_session
-from bbkb.orchestrator.session.problem import Problem, Progress, advance, begin_progress
+from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from bbkb.orchestrator.settings.model import Settings
@@ -69,10 +68,6 @@ def growths_of(events: list[Event]) -> list[CandidatesGrown]:
     return [event for event in events if isinstance(event, CandidatesGrown)]
 
 
-def replay_events(problem: Problem, events: list[Event]) -> Progress:
-    return reduce(lambda progress, event: advance(problem, progress, event), events, begin_progress(problem))
-
-
 def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: Make) -> None:
     settings = campaign()
     run = run_session(settings)
@@ -81,9 +76,9 @@ def test_candidates_are_appended_and_chosen_and_the_log_explains_them(campaign: 
     assert len(growths) >= 3
     picks = [pick for event in events if isinstance(event, BatchChosen) for pick in event.picks]
     assert max(pick.arm for pick in picks) >= 1024, "an appended candidate was chosen"
-    progress = replay_events(build(settings).problem, events)
+    engine = replay(build(settings).problem, events)
     for pick in picks:
-        assert progress.pool.candidates.parameters(pick.arm) == pick.parameters
+        assert engine.pool.candidates.parameters(pick.arm) == pick.parameters
     assert fold(events).appended == sum(event.size for event in growths)
 
 
@@ -91,15 +86,15 @@ def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(campaig
     settings = campaign()
     events = run_session(settings).events()
     problem = build(settings).problem
-    progress = begin_progress(problem)
+    engine = problem.engine()
     picked: set[int] = set()
     for event in events:
-        progress = advance(problem, progress, event)
+        engine.restore(event)
         if isinstance(event, BatchChosen):
             picked |= {pick.arm for pick in event.picks}
         if isinstance(event, CandidatesGrown):
             assert not picked & set(event.retired)
-            live = len(progress.pool.candidates) - len(cast(SparseState, progress.model).set_aside)
+            live = len(engine.pool.candidates) - len(cast(SparseState, engine.model).set_aside)
             assert live <= 1100
     retired = {arm for event in growths_of(events) for arm in event.retired}
     assert retired
@@ -109,11 +104,11 @@ def test_limit_bounds_the_live_candidates_and_retires_only_unchosen_ones(campaig
 def test_log_cut_anywhere_leads_to_the_same_state(campaign: Make) -> None:
     settings = campaign()
     events, problem = run_session(settings).events(), build(settings).problem
-    whole = replay_events(problem, events)
-    assert np.array_equal(replay_events(build(settings).problem, events).model.pulls.counts, whole.model.pulls.counts)
+    whole = replay(problem, events)
+    assert np.array_equal(replay(build(settings).problem, events).model.pulls.counts, whole.model.pulls.counts)
     places = [place for place, event in enumerate(events) if isinstance(event, CandidatesGrown)]
     for place in places[:2]:
-        before, after = replay_events(problem, events[:place]), replay_events(problem, events[: place + 1])
+        before, after = replay(problem, events[:place]), replay(problem, events[: place + 1])
         assert len(after.pool.candidates) == len(cast(SparseState, after.model).arms)
         assert len(after.pool.candidates) == len(before.pool.candidates) + cast(CandidatesGrown, events[place]).size
         assert cast(SparseState, after.model).milestones.grown_at == before.model.pulls.total
@@ -159,24 +154,6 @@ def test_candidates_appended_and_chosen_are_the_same_on_every_database(
     assert len(growths_of(run.events())) > len(growths_of(plain))
 
 
-def test_ray_campaign_over_shards_chooses_and_grows_as_one_process_does(
-    campaign: Make, ray_cluster: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RAY_ADDRESS", ray_cluster)
-    settings = campaign(workers={"executor": "ray", "count": 2, "kind": "task"}, computing={"shards": 2})
-    run = run_session(settings)
-    # growth is computed beside evaluations: those of a busy machine may all be chosen before it
-    for evaluations in range(80, 400, 40):
-        if not growths_of(run.events()):
-            larger = load(run.settings_file, [f"budget.evaluations={evaluations}"])
-            assert open_session(run, larger).run().outcome == "finished"
-    assert growths_of(run.events())
-    # the oracle has all candidates in one array
-    assert replay_until(build(settings).problem, run.events(), None, is_checked=True).differences == ()
-    with run.store() as store:
-        assert verify(store, run.name).problems == []
-
-
 def test_enqueued_configurations_are_the_first_trials(campaign: Make) -> None:
     enqueued = [{"x": 0.25, "n": 500, "m": "c"}, {"x": 0.5, "n": 1, "m": "a", "s": 0.15}]
     events = run_session(campaign(enqueue=enqueued)).events()
@@ -206,7 +183,8 @@ def test_impossible_growth_is_rejected(campaign: Make) -> None:
 
 def test_candidates_of_a_continuous_space_repeat_only_without_growth(campaign: Make) -> None:
     def may_repeat(**sections: object) -> bool:
-        return build(campaign(**sections)).problem.arms().layout.repeats
+        problem = build(campaign(**sections)).problem
+        return problem.engine().pool.arms(problem.strategy, problem.is_deterministic).layout.repeats
 
     assert not may_repeat()
     assert may_repeat(candidates={"size": 64})

@@ -23,7 +23,6 @@ from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.report.internals import model_facts
 from bbkb.orchestrator.report.snapshot import snapshot
 from bbkb.orchestrator.session.build import build
-from bbkb.orchestrator.session.problem import advance, begin_progress
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.wording import short_text
@@ -58,16 +57,16 @@ def count_of(recommendation: Recommendation) -> str:
 def test_log_has_the_recommendation_after_each_refresh(noisy_result: Result) -> None:
     run = open_run(noisy_result.folder)
     problem, events = build(load(run.settings_file)).problem, run.events()
-    progress, recommended = begin_progress(problem), 0
+    engine, recommended = problem.engine(), 0
     assert isinstance(problem.strategy, Recommends)
     for event in events:
-        progress = advance(problem, progress, event)
+        engine.restore(event)
         if isinstance(event, ModelRefreshed):
-            arm = problem.strategy.recommend(progress.model)
+            arm = problem.strategy.recommend(engine.model)
             assert (event.recommended and event.recommended.arm) == arm
             recommended += arm is not None
     assert recommended
-    in_log = present(progress.campaign.refresh.recommended)
+    in_log = present(engine.state.refresh.recommended)
     values = [float(row.value or 0.0) for row in history_of(noisy_result).trials if row.arm == in_log.arm]
     assert in_log.evaluations == len(values)
     assert in_log.value == pytest.approx(np.mean(values))

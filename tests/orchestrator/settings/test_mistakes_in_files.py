@@ -146,12 +146,6 @@ strategy: {kernel: {lengthscale: 1}} => 4: strategy.kernel.name is required: one
 strategy: {kernel: {name: rfb}} => 4: strategy.kernel.name must be one of rbf,
 strategy: {name: uniform, kernel: {name: rbf}} => 4: strategy.kernel is not a known key
 strategy: {warm_start: {name: data}} => 4: strategy.warm_start data needs known_results, such as
-computing: {shards: 2}
-strategy: {name: gp_ucb}
-=> 4: computing.shards must be 1 with this strategy, bbkb can have more, got 2
-computing: {shards: 2}
-workers: {executor: inline}
-=> 4: computing.shards must be 1 without workers.executor ray, got 2
 budget: {steps: 10.5} => 3: budget.steps must be a whole number, got 10.5
 budget: {trials: 5} => 3: budget.trials is not a known key; did you mean 'evaluations'?
 budget: {steps: 0} => 3: budget.steps must be >= 1, got 0
@@ -242,14 +236,13 @@ def test_mistakes_are_reported_at_once_in_the_order_of_the_file(error_lines: Err
 def test_mistakes_between_sections_are_reported_beside_those_within_others(error_lines: ErrorLines) -> None:
     text = (
         "name: x\nseed: -1\nobjective: {name: branin}\nbudget: {evaluations: 5, stop_when: {in: 3}}\n"
-        "strategy: uniform\nearly_stopping: {rule: model}\ncomputing: {shards: 2}\n"
+        "strategy: uniform\nearly_stopping: {rule: model}\n"
         "known_results: [{results: []}]\n"
     )
     assert [line.split()[1] for line in error_lines(text)] == [
         "seed",
         "budget.stop_when",
         "early_stopping.rule",
-        "computing.shards",
         "known_results.0.results",
     ]
 

@@ -10,7 +10,7 @@ from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
-from bbkb.orchestrator.bandit.strategy import never_waits, refresh_growth
+from bbkb.orchestrator.bandit.strategy import never_waits
 from bbkb.orchestrator.settings.mistakes import describe
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 
@@ -71,21 +71,13 @@ class Growing(Eager):
     refresh_growth: float = 0.1
 
 
-def test_own_strategy_that_never_waits_must_declare_when_it_learns() -> None:
-    name = f"{__name__}:Eager"
-    (message,) = _errors_of({"name": name})
-    assert message.startswith('name must have a field mode, "async", and a field refresh_growth, > 0')
-    growing = build_strategy({"name": f"{__name__}:Growing"})
-    assert refresh_growth(growing) == 0.1
-    for options in ({"mode": "batch"}, {"refresh_growth": 0.0}):
-        (message,) = _errors_of({"name": f"{__name__}:Growing", **options})
-        assert "must have a field mode" in message
-
-
-def test_strategy_that_only_never_waits_learns_each_result() -> None:
+def test_own_strategy_that_never_waits_must_be_asynchronous() -> None:
+    (message,) = _errors_of({"name": f"{__name__}:Eager"})
+    assert message.startswith('name must have a field mode, "async"')
+    assert getattr(build_strategy({"name": f"{__name__}:Growing"}), "refresh_growth") == 0.1  # noqa: B009
+    (message,) = _errors_of({"name": f"{__name__}:Growing", "mode": "batch"})
+    assert "must have a field mode" in message
     assert never_waits(Eager())
-    assert refresh_growth(Eager()) == 0.0
-    assert refresh_growth(build_strategy({"name": "bbkb", "preset": "paper"})) == 0.0
     assert not never_waits(Uniform())
 
 

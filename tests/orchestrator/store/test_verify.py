@@ -80,14 +80,12 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
             if next(steps) == lives:
                 raise Killed
 
-        progress = replay(problem, store.read("c"))
+        engine = replay(problem, store.read("c"))
         failures = Failures(failure_rate, FailureKind.ERROR)
-        executor = SimulatedExecutor(
-            Line(), 3, DurationModel(1.0, 0.5), failures, seed, progress.campaign.clock.last_time
-        )
+        executor = SimulatedExecutor(Line(), 3, DurationModel(1.0, 0.5), failures, seed, engine.state.clock.last_time)
         opened = opening(settings, 3, executor.now(), writer.epoch, "simulated")
         with contextlib.suppress(Killed):
-            Driver(problem, progress, writer, executor, observe).run(opened)
+            Driver(problem, engine, writer, executor, observe).run(opened)
     events = list(store.read("c"))
     store.close()
     return events

@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -98,7 +98,6 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
             "that is more, while the best mean reward does not rise; 0: none ever."
         ),
     ] = 0.0
-    is_shardable: ClassVar[Literal[True]] = True  # `init` accepts `PlacedArms`
 
     @property
     def drift_factor(self) -> float:

@@ -52,7 +52,7 @@ def replay(
 
 def _parts(replayed: Replayed, problem: Problem, top: int) -> Iterator[RenderableType]:
     """Yield the totals, the best arms, the last choice with its reasons, and the comparison."""
-    campaign = replayed.progress.campaign
+    campaign = replayed.engine.state
     totals = campaign.totals
     refresh = campaign.refresh
     yield Text(
@@ -72,8 +72,8 @@ def _parts(replayed: Replayed, problem: Problem, top: int) -> Iterator[Renderabl
 
 
 def _posterior(replayed: Replayed, problem: Problem, top: int) -> Iterator[RenderableType]:
-    model = replayed.progress.model
-    parameters = replayed.progress.pool.candidates.parameters
+    model = replayed.engine.model
+    parameters = replayed.engine.pool.candidates.parameters
     belief = problem.strategy.posterior(model)
     order = np.argsort(-belief.ucb, kind="stable")[:top]
     yield Text(f"the {len(order)} arms with the largest upper bounds, with no pull pending (rewards are maximized)")

@@ -18,20 +18,10 @@ from bbkb.objectives.perturbing import perturb
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.growing import Grows, Growth, Perturbation
+from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategy import StrategyState
 
 GROWTH = 256  # the largest number of candidates to append at once
-
-
-def arms_of(candidates: Candidates, repeats: bool) -> Arms:
-    """Return the candidates as a strategy's arms. `repeats`: whether arms may be pulled again."""
-    return Arms.of(
-        candidates.features,
-        candidates.parameter_of,
-        repeats=repeats,
-        is_sequence=candidates.is_sequence,
-        log_prior=candidates.log_prior,
-    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +44,37 @@ class Pool:
     space: SearchSpace | None = None
     limit: int = 0
     grows: bool = True
+    rows: Arms | None = None  # the candidates as arms if they are the rows of an array
+
+    @staticmethod
+    def of_rows(arms: Arms) -> "Pool":
+        """Return the rows of an array as candidates with one parameter, their index."""
+        columns = {"candidate": np.arange(len(arms))}
+        return Pool(Candidates(arms.features, columns, arms.parameters, arms.repeats), grows=False, rows=arms)
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def arms(self, strategy: object, is_deterministic: bool) -> Arms:
+        """Return the candidates in the format of strategies.
+
+        While candidates are appended, an arm of a continuous space is not pulled again, because a
+        neighbor provides as much information. In a fixed set, it may be pulled again: otherwise
+        noisy rewards would drive the search away from the best arms, and the published algorithms
+        also allow it.
+        """
+        if self.rows is not None:
+            return self.rows
+        candidates = self.candidates
+        is_fixed = self.space is None or not self.grows
+        may_repeat = candidates.repeats or is_fixed or model_of(strategy) is None
+        return Arms.of(
+            candidates.features,
+            candidates.parameter_of,
+            repeats=may_repeat and not is_deterministic,
+            is_sequence=candidates.is_sequence,
+            log_prior=candidates.log_prior,
+        )
 
     def demand(self, strategy: object, state: StrategyState) -> Growth | Perturbation | None:
         """Return the strategy's current request for growth; None if there is none."""

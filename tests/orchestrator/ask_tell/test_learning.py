@@ -1,6 +1,4 @@
-"""`bbkb.orchestrator.ask_tell.learner`: A strategy between ask and tell: its state, what is in flight,
-and the results that the state does not contain yet.
-"""
+"""When an optimizer learns results, and what it shows before it has learned them."""
 
 from typing import Any
 
@@ -41,7 +39,7 @@ def test_results_are_learned_in_growing_groups() -> None:
     _, optimizer = search()
     rounds = model_of(optimizer).round
     assert 90 / 3 < rounds < 75
-    state = search_of(optimizer).campaign.state
+    state = search_of(optimizer).state
     assert len(state.pending) == len(state.finished) + len(optimizer.pending)
 
 
@@ -62,20 +60,10 @@ def test_posterior_shown_contains_every_result() -> None:
     optimizer.ask(1)
     new_arm = int(np.setdiff1d(np.arange(len(X)), first)[0])
     optimizer.tell([new_arm], [0.5])
-    assert search_of(optimizer).campaign.unlearned
+    assert search_of(optimizer).state.finished
     assert model_of(optimizer).pulls.total == 20
     assert repr(optimizer) == "<CandidateOptimizer of 120 candidates: 21 rewards, 1 pending>"
     assert np.ptp(optimizer.mean) > 0
-
-
-def test_failed_evaluation_is_learned_at_once() -> None:
-    optimizer = with_options(X, seed=1, warm_start={"name": "random"})
-    arms = optimizer.ask(30)
-    optimizer.tell(arms[:29], reward(arms[:29]))
-    optimizer.ask(1)
-    optimizer.fail([arms[29]])
-    optimizer.ask(1)
-    assert arms[29] in model_of(optimizer).set_aside
 
 
 @pytest.mark.parametrize(("waiting", "is_due"), [(1, False), (3, False), (4, True)])
@@ -86,7 +74,7 @@ def test_refit_is_due_by_the_share_of_known_and_running_pulls(waiting: int, is_d
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=40))
 def test_pending_pulls_are_the_chosen_arms_without_a_result(steps: list[tuple[int, int]]) -> None:
     optimizer = with_options(X, seed=1, warm_start={"name": "random"})
-    campaign = search_of(optimizer).campaign
+    campaign = search_of(optimizer)
     expected: list[int] = []
     for step, (arm, kind) in enumerate(steps):
         if kind == 0:
@@ -99,4 +87,4 @@ def test_pending_pulls_are_the_chosen_arms_without_a_result(steps: list[tuple[in
             for _ in range(min(kind - 1, expected.count(arm))):
                 expected.remove(arm)
         assert campaign.pending == expected
-        assert len(campaign.state.pending) == len(campaign.unlearned) + len(expected)
+        assert len(campaign.state.pending) == len(campaign.state.finished) + len(expected)

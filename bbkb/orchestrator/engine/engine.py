@@ -1,0 +1,366 @@
+"""The engine: what a strategy computes for a campaign, and how the results become events.
+
+`campaign.policy.decide` returns the next command. `Engine.compute` carries out those that the strategy
+answers: choose trials, refit the model, append candidates. It changes nothing, so it may run in a
+thread while results arrive. `Engine.record` turns the result into events, and `Engine.take` applies
+these and all other events. `Engine.restore` applies the events of a log or a saved file: it draws and
+fits nothing.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from bbkb.orchestrator.bandit.checks import check_decision
+from bbkb.orchestrator.bandit.goals import SINGLE, Goals
+from bbkb.orchestrator.bandit.growing import Grows
+from bbkb.orchestrator.bandit.results import CurveUpdate, Observation
+from bbkb.orchestrator.bandit.strategy import (
+    AnyStrategy,
+    Choose,
+    Decision,
+    EstimatesRewards,
+    LearnsCurves,
+    Pick,
+    Recommends,
+    StrategyState,
+    begin,
+)
+from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
+from bbkb.orchestrator.campaign.events import (
+    BatchChosen,
+    CandidatesGrown,
+    Computed,
+    ContinuedTrial,
+    Event,
+    ModelRefreshed,
+    PickedTrial,
+    Recommendation,
+    TrialsContinued,
+)
+from bbkb.orchestrator.campaign.rules import StrategyRules
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
+from bbkb.orchestrator.campaign.trainings.reports import Forecast, forecast_of
+from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.engine.pool import Appended, Pool
+from bbkb.orchestrator.errors import CampaignError
+
+# Random streams derived from the seed. Equal seeds give equal picks only while the numbers stay as they
+# are; stream 5 belongs to `settings.spaces`.
+INIT = 0
+TELL = 1
+TRIALS = 2
+BEGIN = 3
+GROW = 4
+MOST_FORECASTS = 50  # the largest number of stopped trials with forecasts in an event
+TOLD = "result from elsewhere"  # the reason of trials whose results were not asked for
+
+Computation = Ask | Tell | Begin | Grow
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The strategy's answer to `Ask`, which requested at most `limit` picks."""
+
+    decision: Decision
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refitted:
+    """The strategy's state after `Tell` or `Begin`, and the event that records it, without times."""
+
+    model: StrategyState
+    event: ModelRefreshed
+
+
+Result = Chosen | Refitted | Appended
+
+
+def kind_of(command: Computation) -> Computed:
+    """Return the word for a computation in the log."""
+    match command:
+        case Ask():
+            return "choosing"
+        case Grow():
+            return "growing"
+        case _:
+            return "refreshing"
+
+
+class Engine:
+    """A strategy, and three states after the same events: of the campaign, of its model and of its
+    candidates.
+
+    Args:
+        strategy: chooses the arms.
+        seed: the seed of all random numbers.
+        pool: the initial candidates.
+        goals: the numbers of objectives and constraints.
+        is_deterministic: whether no arm is evaluated twice.
+        state: the campaign before the first event.
+    """
+
+    def __init__(
+        self,
+        strategy: AnyStrategy,
+        seed: int,
+        pool: Pool,
+        goals: Goals = SINGLE,
+        is_deterministic: bool = False,
+        state: CampaignState | None = None,
+    ) -> None:
+        self.strategy = strategy
+        self.seed = seed
+        self.pool = pool
+        self.is_deterministic = is_deterministic
+        self.state = state or CampaignState()
+        arms = pool.arms(strategy, is_deterministic).with_goals(goals)
+        self.model: StrategyState = strategy.init(arms, self.rng(INIT))
+        self._told: set[int] = set()  # trials whose results were not asked for
+
+    def rng(self, *stream: int) -> np.random.Generator:
+        """Return the generator of a random stream. It is derived when needed and never stored."""
+        return np.random.default_rng([self.seed, *stream])
+
+    def compute(self, command: Computation, state: CampaignState) -> Result:
+        """Return the strategy's result for `command`, which follows from `state`.
+
+        Raises ValueError if the strategy's choice is invalid, and CampaignError if the log requests
+        candidates and the strategy does not.
+        """
+        match command:
+            case Ask():
+                return Chosen(self.choose(command), command.limit)
+            case Tell() | Begin():
+                return self._refit(command, state)
+            case Grow(pending):
+                appended = self.pool.growth(self.strategy, self.model, pending, self.rng(GROW, state.refresh.round))
+                if appended is None:
+                    raise CampaignError("the log requests further candidates, but the strategy does not")
+                return appended
+
+    def choose(self, command: Ask) -> Decision:
+        """Return the strategy's decision. Raises ValueError if it is invalid."""
+        return check_decision(self.strategy.ask(self.model, command.pending, command.limit), len(self.pool))
+
+    def record(self, result: Result, now: float = 0.0, seconds: float = 0.0) -> tuple[Event, ...]:
+        """Return the events that record a result of `compute`, for `take`. The model is replaced here.
+
+        `now`: the time at the end of the computation, which took `seconds`.
+        """
+        match result:
+            case Chosen():
+                return self._chosen(result, now, seconds)
+            case Refitted(model, event):
+                self.model = model
+                return (replace(event, time=now, seconds=seconds),)
+            case Appended():
+                grown = CandidatesGrown(
+                    time=now,
+                    round=self.state.refresh.round,
+                    first=len(self.pool),
+                    columns={name: tuple(column) for name, column in result.columns.items()},
+                    retired=result.retired,
+                    seconds=seconds,
+                )
+                return (grown,)
+
+    def take(self, event: Event, log: list[Event]) -> None:
+        """Append `event` to `log`, and apply it. An interrupt may leave an event that is only in `log`,
+        but never one that is missing there."""
+        state = apply(self.state, event)
+        grown = self._grown(event) if isinstance(event, CandidatesGrown) else None
+        log.append(event)
+        self._move(event, state, grown)
+
+    def restore(self, event: Event) -> None:
+        """Apply `event`, which was read from a log or a file. Draws, fits and decides nothing.
+
+        Raises CampaignError if the strategy cannot append candidates, and other errors if `event` cannot
+        follow the events before it.
+        """
+        grown = self._grown(event) if isinstance(event, CandidatesGrown) else None
+        if isinstance(event, ModelRefreshed):
+            observations = [*self.observations_of(event.trials, self.state), *self.state.existing_observations]
+            self.model = self.strategy.restore(self._with_curves(self.state), observations, event.record)
+        self._move(event, apply(self.state, event), grown)
+
+    def learned(self, command: Tell | Begin, state: CampaignState) -> StrategyState:
+        """Return the strategy's state after it has learned the results in `command`."""
+        if isinstance(command, Begin):
+            begun: StrategyState = begin(self.strategy, self.model, command.existing, self.rng(BEGIN))
+            return begun
+        observations = self.observations_of((one.trial for one in command.finished), state)
+        rng = self.rng(TELL, state.refresh.round + 1)
+        after: StrategyState = self.strategy.tell(self._with_curves(state), observations, rng)
+        return after
+
+    def observations_of(self, trials: Iterable[int], state: CampaignState) -> list[Observation]:
+        """Return the observations of these trials, in the order in which they finished."""
+        learned = set(trials)
+        return [
+            replace(one.observation, is_existing=True) if one.trial in self._told else one.observation
+            for one in state.finished
+            if one.trial in learned
+        ]
+
+    def picked(self, picks: Sequence[Pick]) -> tuple[PickedTrial, ...]:
+        """Return the new trials of `picks`, with the next indices, and with their parameters, reasons
+        and origins."""
+        return tuple(
+            PickedTrial(
+                trial=trial,
+                arm=pick.arm,
+                parameters=self.pool.candidates.parameters(pick.arm),
+                mean=_number_or_none(pick.mean),
+                width=_number_or_none(pick.width),
+                variance=_number_or_none(pick.variance),
+                reason=pick.reason,
+                starts_from=self._origin(pick),
+            )
+            for trial, pick in enumerate(picks, start=self.state.totals.chosen)
+        )
+
+    def continuation(
+        self, picks: Sequence[Pick], reason: Literal["promising", "finish"], now: float
+    ) -> TrialsContinued:
+        """Return the event that queues the stopped trials of `picks` again."""
+        paused = self.state.trainings.paused
+        trials = tuple(
+            ContinuedTrial(
+                trial=pick.trial,
+                arm=paused[pick.trial].arm,
+                attempt=paused[pick.trial].attempt,
+                parameters=paused[pick.trial].parameters,
+                mean=_number_or_none(pick.mean),
+                width=_number_or_none(pick.width),
+                variance=_number_or_none(pick.variance),
+            )
+            for pick in picks
+            if pick.trial in paused and pick.trial is not None
+        )
+        return TrialsContinued(time=now, trials=trials, reason=reason)
+
+    def _origin(self, pick: Pick) -> tuple[int, int] | None:
+        """Return the trial and the step of the checkpoint from which the new trial of `pick` starts."""
+        origin = pick.starts_from
+        return None if origin is None else (origin, self.state.trainings.saved[origin][0])
+
+    def _chosen(self, result: Chosen, now: float, seconds: float) -> tuple[Event, ...]:
+        """Record new trials, and the stopped trials that the strategy continues or gives up. A stopped trial that
+        cannot continue any more is begun again as a new one."""
+        decision = result.decision
+        picks = decision.picks if isinstance(decision, Choose) else ()
+        prospect = decision.prospect if isinstance(decision, Choose) else None
+        paused = self.state.trainings.paused
+        continued = [pick for pick in picks if pick.trial in paused]
+        chosen = BatchChosen(
+            time=now,
+            round=self.state.refresh.round,
+            picks=self.picked([pick for pick in picks if pick.trial not in paused]),
+            reason=decision.reason or "the strategy chooses nothing",
+            seconds=seconds,
+            limit=result.limit,
+            continued=tuple(pick.trial for pick in continued if pick.trial is not None),
+            gives_up=decision.gives_up if isinstance(decision, Choose) else (),
+            possible_gain=None if prospect is None else _number_or_none(prospect.gain),
+            noise=None if prospect is None else _number_or_none(prospect.noise),
+        )
+        return (chosen, self.continuation(continued, "promising", now)) if continued else (chosen,)
+
+    def _refit(self, command: Tell | Begin, state: CampaignState) -> Refitted:
+        """Learn results. This may compute the posterior, which the next choice needs anyway."""
+        model = self.learned(command, state)
+        event = ModelRefreshed(
+            time=0.0,
+            round=state.refresh.round + 1,
+            trials=() if isinstance(command, Begin) else tuple(one.trial for one in command.finished),
+            dictionary_size=len(model.dictionary),
+            record=self.strategy.recorded(model),
+            seconds=0.0,
+            wants_growth=self.pool.demand(self.strategy, model) is not None,
+            recommended=self._recommendation(model, state.rules.sign),
+            forecasts=self._forecasts(model, state),
+        )
+        return Refitted(model, event)
+
+    def _with_curves(self, state: CampaignState) -> StrategyState:
+        """Return the model with the learning curves for the refresh in progress."""
+        trainings = state.trainings
+        if not trainings.learned_curves or not isinstance(self.strategy, LearnsCurves):
+            return self.model
+        update = CurveUpdate(
+            trainings.learned_curves,
+            trainings.learned_paused,
+            state.rules.last_step,
+            turn_of_stopped_trials(state),
+            first_learned_step(state),
+        )
+        with_curves: StrategyState = self.strategy.with_curves(self.model, update)
+        return with_curves
+
+    def _forecasts(self, model: StrategyState, state: CampaignState) -> tuple[Forecast, ...]:
+        """Return the forecasts of the running trials and of the `MOST_FORECASTS` best stopped trials
+        that can be continued."""
+        trainings = state.trainings
+        if not trainings.learned_curves or not isinstance(self.strategy, LearnsCurves):
+            return ()
+        paused = set(trainings.paused)
+        trials = sorted(paused.union(trial for trial in state.running if trial in trainings.curves))
+        expected = sorted(self.strategy.predict_trials(model, trials), key=lambda forecast: -forecast.mean)
+        best = {each.trial for each in [each for each in expected if each.trial in paused][:MOST_FORECASTS]}
+        return tuple(
+            forecast_of(each, state.rules.sign) for each in expected if each.trial in best or each.trial not in paused
+        )
+
+    def _recommendation(self, model: StrategyState, sign: float) -> Recommendation | None:
+        """Return the strategy's recommendation; None if the best observed trial is recommended."""
+        if self.is_deterministic or not isinstance(self.strategy, Recommends):
+            return None
+        arm = self.strategy.recommend(model)
+        if arm is None or not (finished := int(model.pulls.finished.counts[arm])):
+            return None
+        mean = float(model.pulls.reward_sums[arm]) / int(model.pulls.counts[arm])
+        reward = self.strategy.estimate(model, arm) if isinstance(self.strategy, EstimatesRewards) else None
+        return Recommendation(
+            arm=arm,
+            parameters=self.pool.candidates.parameters(arm),
+            value=0.0 + sign * mean,  # 0 instead of −0
+            evaluations=finished,
+            estimate=None if reward is None else sign * reward[0],
+            deviation=None if reward is None else reward[1],
+        )
+
+    def _grown(self, event: CandidatesGrown) -> tuple[StrategyState, Pool]:
+        """Return the model and the pool with the appended candidates of `event`."""
+        if not isinstance(self.strategy, Grows):
+            raise CampaignError("the log appends candidates, but the strategy in its settings cannot")
+        pool, features, log_prior = self.pool.append(Appended(event.columns, event.retired))
+        model: StrategyState = self.strategy.extend(self.model, features, event.retired, log_prior)
+        return model, pool
+
+    def _move(self, event: Event, state: CampaignState, grown: tuple[StrategyState, Pool] | None) -> None:
+        if grown is not None:
+            self.model, self.pool = grown
+        if isinstance(event, BatchChosen) and event.reason == TOLD:
+            self._told.update(pick.trial for pick in event.picks)
+        self.state = state
+
+
+def _number_or_none(number: float) -> float | None:
+    """Return `number`, or None if it is NaN."""
+    return None if math.isnan(number) else number
+
+
+def strategy_rules(strategy: AnyStrategy, is_users_own: bool = False) -> StrategyRules:
+    """Return the rules for choosing and learning that the options of `strategy` request."""
+    return StrategyRules(
+        is_asynchronous=getattr(strategy, "mode", None) == "async",
+        is_users_own=is_users_own,
+        refresh_growth=getattr(strategy, "refresh_growth", 0.0),
+    )
