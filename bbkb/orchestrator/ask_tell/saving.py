@@ -65,8 +65,8 @@ def read_saved(path: str | Path, restore: Callable[[Entry], None], kind: Kind, r
         saved = json.loads(read_small(Path(path), _MOST_BYTES).decode("utf-8"))
         if not isinstance(saved, dict) or saved.get("format") != FORMAT:
             raise ValueError(f"its format must be {FORMAT}")
-        if saved.pop(_CHECKSUM, None) != _checksum(saved):
-            raise ValueError("its checksum differs from its content")
+        if _CHECKSUM in saved and saved.pop(_CHECKSUM) != _checksum(saved):
+            raise ValueError("its checksum differs from its content; to load it anyway, remove `checksum`")
         for other, written_by in _CLASSES.items():
             if other != kind and other in saved:
                 raise ValueError(f"it was written by {written_by}; write {written_by}.load(path)")
@@ -153,4 +153,7 @@ def dump_named(strategy: AnyStrategy) -> Entry:
         problem = "it would be loaded as another one"
     except (ValueError, TypeError) as error:  # includes pydantic's errors
         problem = str(error).splitlines()[0]
-    raise ValueError(f"the strategy {strategy!r} cannot be written into a file: {problem}")
+    raise ValueError(
+        f"the strategy {strategy!r} cannot be written into a file: {problem}; its options must be plain values or "
+        "parts of bbkb"
+    )

@@ -12,7 +12,6 @@ from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated, with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
-from bbkb.orchestrator.settings.strategies import strategy_name
 
 # a name, `module:Name`, a class of one's own, or an object of any strategy
 StrategyChoice: TypeAlias = str | type[Any] | AnyStrategy | Calibrated[..., Any]
@@ -41,7 +40,8 @@ def named_strategy(choice: StrategyChoice, has_existing: bool = False) -> AnyStr
 def _without_pauses(strategy: AnyStrategy) -> AnyStrategy:
     """Return the strategy. Raises ValueError if its trials start from others' checkpoints."""
     if isinstance(strategy, PausesTrials):
-        rule = f"the strategy {strategy_name(type(strategy))} copies checkpoints, which only a campaign can do"
+        name = STRATEGIES.name_of(type(strategy)) or type(strategy).__name__
+        rule = f"the strategy {name} copies checkpoints, which only a campaign can do"
         raise ValueError(f"{rule}: use `tune` or `bbkb run`")
     return strategy
 

@@ -266,9 +266,10 @@ def _queue_size(state: CampaignState) -> int:
 def _picks_before_refresh(state: CampaignState) -> int:
     """Return the number of picks before the next refresh, the next one included, with one worker.
 
-    Trainings that are stopped early change the choice before the next refresh.
+    Trainings that are stopped early change the choice before the next refresh, as does a trial that waits
+    before it is retried.
     """
-    if state.rules.stopping is not None or state.rules.steps is not None:
+    if state.rules.stopping is not None or state.rules.steps is not None or state.backlog:
         return 1
     counts = itertools.count(1)
     return next(count for count in counts if count == _MOST_TOGETHER or _is_refresh_due(state, count))

@@ -2,7 +2,6 @@
 a campaign.
 """
 
-import copy
 import doctest
 import subprocess
 import sys
@@ -237,7 +236,7 @@ class Own(RBF):
 
 def test_unsavable_optimizer_leaves_no_file(tmp_path: Path) -> None:
     search = with_options(X, preset="paper", kernel=Own(0.5))
-    with pytest.raises(ValueError, match=r"cannot be written into a file: .*; pickle the optimizer instead"):
+    with pytest.raises(ValueError, match=r"cannot be written into a file: "):
         search.save(tmp_path / "search.json")
     assert not list(tmp_path.iterdir())
 
@@ -273,11 +272,3 @@ def test_copied_rows_of_existing_data_do_not_make_rewards_look_deterministic(tmp
             optimizer.tell([3], [0.5])
         optimizer.ask(1)
         assert view_of(optimizer).pulls.looks_deterministic
-
-
-@pytest.mark.parametrize(("change", "words"), [({}, "of an older version"), ({"pickled by": "0.1.9"}, r"of 0\.1\.9")])
-def test_pickle_of_another_version_is_rejected(change: dict[str, str], words: str) -> None:
-    optimizer = CandidateOptimizer(np.linspace(0.0, 1.0, 8)[:, None])
-    state = {name: value for name, value in optimizer.__getstate__().items() if name != "pickled by"}
-    with pytest.raises(ValueError, match=f"must be of this version of bbkb, .*{words}; files that `save` wrote"):
-        copy.copy(optimizer).__setstate__({**state, **change})

@@ -384,7 +384,7 @@ def test_best_observed_is_the_best_single_value_and_requires_a_value() -> None:
     optimizer = Optimizer({"x": Range(0.0, 1.0)}, "minimize", seed=1)
     with pytest.raises(ValueError, match="best_observed needs at least one value"):
         _ = optimizer.best_observed
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(1)
     values = [float(rng.standard_normal()) for _ in range(24)]
     for value in values:
         optimizer.tell(optimizer.ask(1)[0], value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bbkb import Constraint, Objective, Optimizer, strategies
+from bbkb import Optimizer, strategies
 from tests.orchestrator.ask_tell.courses import STEPS, error_at
 from tests.orchestrator.ask_tell.courses import TRAINED as SPACE
 from tests.orchestrator.ask_tell.searches import reloaded
@@ -183,34 +183,6 @@ def test_witnesses_continue_although_a_rule_would_stop_them() -> None:
         if not optimizer.report(configuration, float(index), 3):
             stopped.append(index)
     assert stopped == [index for index in range(4, 110) if index not in (79, 99)]
-
-
-def test_several_objectives_are_reported_by_name_and_survive_saving(tmp_path: Path) -> None:
-    def trained(optimizer: Optimizer, configuration: Any) -> None:
-        for step in range(optimizer.last_step(configuration) + 1, STEPS + 1):
-            error = error_at(configuration, step)
-            if not optimizer.report(configuration, {"error": error, "width": configuration["width"]}, step):
-                return
-        optimizer.tell(configuration, {"error": error, "width": configuration["width"], "gb": 4 * configuration["lr"]})
-
-    goals: Any = {
-        "objectives": [Objective("error", "minimize"), Objective("width", "minimize")],
-        "constraints": [Constraint("gb", at_most=1)],
-    }
-    optimizer = Optimizer(SPACE, **goals, steps=STEPS, first_trials=6)
-    whole = optimizer.ask()[0]
-    optimizer.tell(whole, {"error": 1.0, "width": 0.5, "gb": 0.5})
-    for _ in range(12):
-        trained(optimizer, optimizer.ask()[0])
-    assert optimizer.paused
-    loaded = reloaded(optimizer, tmp_path)
-    for each in (optimizer, loaded):
-        for _ in range(4):
-            trained(each, each.ask()[0])
-    assert (loaded.trials, loaded.paused, loaded.front) == (optimizer.trials, optimizer.paused, optimizer.front)
-    assert optimizer.front
-    with pytest.raises(ValueError, match="a report must have the metric error"):
-        optimizer.report(optimizer.ask()[0], {"width": 0.5}, 1)
 
 
 def test_trial_of_ask_reports_its_results_and_is_pickled_as_a_dictionary() -> None:

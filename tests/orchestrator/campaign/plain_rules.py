@@ -1,5 +1,6 @@
 """The rules of campaign files with only the sections that a test needs."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +58,7 @@ def plain_rules(settings: Tree, slots: int = 0) -> Rules:
         strategy=StrategyRules(
             is_asynchronous=strategy.get("mode") == "async",
             is_users_own=":" in strategy.get("name", ""),
-            refresh_growth=strategy.get("refresh_growth", 0.0),
+            refresh_growth=strategy.get("refresh_growth", math.inf),
         ),
     )
 

@@ -111,7 +111,7 @@ def existing_data(*values: float) -> ExistingTaken:
 
 
 def asynchronous(*events: Event, slots: int = 2, evaluations: int = 20, **strategy: Any) -> CampaignState:
-    options = {"mode": "async", "refresh_growth": 1e9, **strategy}
+    options = {"mode": "async", **strategy}
     return fold(session(slots=slots, evaluations=evaluations, strategy=options), *events)
 
 
