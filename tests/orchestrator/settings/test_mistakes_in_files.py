@@ -51,7 +51,7 @@ workers: {retry_memory_factor: 2} => 4: workers.retry_memory_factor needs worker
 workers: {simulation: {sigmas: 1}} => 4: workers.simulation.sigmas is not a known key
 data: {download: yes} => 4: data.download must be true or false, got "yes"
 store: postgres => 4: store must be sqlite, sqlite:///FILE or postgresql://…
-store: postgresql://u:secret@[::1/x => 4: store must be a database URL (invalid literal
+store: postgresql://u:secret@[::1/x => 4: store must be a database URL (it cannot be parsed)
 store: 'sqlite://' => 4: store must name a file: sqlite:///FILE
 workers: {timeout_seconds: 1.0e+300} => 4: workers.timeout_seconds must be <= 3600000000
 space: {a: {low: 1, high: 0}} => 4: space.a.low must be < high, got low=1.0, high=0.0
