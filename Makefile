@@ -13,7 +13,7 @@ BASE ?= HEAD
 run: .venv/installed
 	$(BIN)/bbkb run configs/quickstart.yaml
 
-# Under four minutes: every test that is not marked `thorough`, with fewer examples of each property.
+# Every test that is not marked `thorough`, with fewer examples of each property.
 test: .venv/installed-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --quick
 
@@ -106,7 +106,7 @@ clean:
 
 .venv/installed-dev: .venv/bin/python pyproject.toml
 	@echo "Installing bbkb and the tools of its developers into .venv. This takes a few minutes, once."
-	$(PIP_INSTALL) --editable '.[dev]'
+	$(PIP_INSTALL) --no-compile --editable '.[dev]'
 	@touch $@ .venv/installed
 
 .venv/installed-docs: .venv/bin/python pyproject.toml

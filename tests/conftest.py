@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--quick"):
         os.environ["BBKB_TEST_QUICK"] = "1"  # read by `examples`
     hypothesis.settings.register_profile(
-        "untimed", deadline=None, max_examples=examples(100), derandomize=config.getoption("-m") != "fuzz"
+        "untimed", deadline=None, max_examples=examples(60), derandomize=config.getoption("-m") != "fuzz"
     )
     hypothesis.settings.load_profile("untimed")
 

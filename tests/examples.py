@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import pytest
 
-_SHARE = 4  # a quick run tries one in this number of examples
+_SHARE = 8  # a quick run tries one in this number of examples
 
 
 def examples(count: int) -> int:
@@ -16,7 +16,7 @@ def examples(count: int) -> int:
         count: examples of a complete run.
 
     """
-    return max(5, count // _SHARE) if os.environ.get("BBKB_TEST_QUICK") else count
+    return max(4, count // _SHARE) if os.environ.get("BBKB_TEST_QUICK") else count
 
 
 def spread(names: Iterable[object], others: Iterable[object]) -> list[object]:

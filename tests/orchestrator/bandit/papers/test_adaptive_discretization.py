@@ -70,7 +70,7 @@ def index(strategy: AdaptiveDiscretization, state: CellState, cell: TreeCell, up
 @pytest.mark.parametrize("kernel", [RBF(0.4), Matern52(0.5)])
 def test_pick_is_the_brute_force_cell_of_the_formula(kernel: AnyKernel, seed: int) -> None:
     strategy = AdaptiveDiscretization(kernel, norm_bound=1.0, noise_scale=0.05)
-    for state, pick, _ in play(strategy, 15, seed):
+    for state, pick, _ in play(strategy, 8, seed):
         upper, half_width = bounds(strategy, state)
         scores = [index(strategy, state, cell, upper) for cell in state.cells]
         np.testing.assert_allclose(strategy.indices(state), scores, atol=1e-8)
@@ -119,7 +119,7 @@ def test_cell_is_at_most_log_t_halvings_deep_with_chaining_constants() -> None:
 @given(seed=st.integers(0, 10**6), failing=st.sampled_from([0.0, 0.3]))
 def test_cells_partition_the_domain_and_hold_their_arms(seed: int, failing: float) -> None:
     every = np.arange(50)
-    *_, (_, _, state) = play(NOISY, 40, seed, failing)
+    *_, (_, _, state) = play(NOISY, 20, seed, failing)
     available = np.setdiff1d(every, state.set_aside)
     arms_of_cells = [arm for cell in state.cells for arm in state.boxed.inside(cell.box, available).tolist()]
     assert sorted(arms_of_cells) == available.tolist()

@@ -53,13 +53,13 @@ def test_greedy_pick_without_a_bound_is_the_best_arm_not_pending(seed: int) -> N
 def test_pull_is_uniform_with_probability_epsilon_and_greedy_otherwise() -> None:
     state = after(CURIOUS, [1, 5, 9, 13], failed=[7])
     greedy = int(state.available[np.argmax(state.belief.mean[state.available])])
-    counts = np.bincount(arms_of(CURIOUS.ask(state, (), 6000)), minlength=20)
+    counts = np.bincount(arms_of(CURIOUS.ask(state, (), 2000)), minlength=20)
     assert counts[7] == 0
     others = np.delete(counts, [7, greedy])
-    # a uniform arm: 6000 · 0.3 / 19 ≈ 95; five standard deviations are below 50
-    assert abs(others - 6000 * 0.3 / 19).max() < 50
-    # 6000 · (0.7 + 0.3 / 19) ≈ 4295; five standard deviations are below 180
-    assert abs(counts[greedy] - 6000 * (0.7 + 0.3 / 19)) < 180
+    # a uniform arm: 2000 · 0.3 / 19 ≈ 32; five standard deviations are below 28
+    assert abs(others - 2000 * 0.3 / 19).max() < 28
+    # 2000 · (0.7 + 0.3 / 19) ≈ 1432; five standard deviations are below 101
+    assert abs(counts[greedy] - 2000 * (0.7 + 0.3 / 19)) < 101
 
 
 def test_pull_is_uniform_before_any_reward() -> None:

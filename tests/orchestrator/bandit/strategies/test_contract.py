@@ -22,7 +22,15 @@ CHEAP: dict[str, dict[str, Any]] = {
 }
 
 # a population has no further pick after its members, unless they pause: `test_population` replays it
-pytestmark = pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "pbt"])
+# Optuna's samplers are slow, and are Optuna's
+pytestmark = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] if name == "optuna" else [])
+        for name in STRATEGIES
+        if name != "pbt"
+    ],
+)
 
 
 def build(name: str) -> Strategy[Any]:

@@ -39,10 +39,12 @@ def dense_drift_budget(rule: str, fb: np.ndarray, covariance: np.ndarray, batch:
 def test_bbkb_with_every_pulled_arm_in_its_dictionary_is_gp_bucb_with_the_better_rule(
     rule: Termination, seed: int
 ) -> None:
-    everything = BBKB(**COMMON, oversampling=1e12, ratio_threshold=2.0, termination=rule, warm_start=RandomStart(40))
+    everything = BBKB(
+        **COMMON, norm_bound=0.2, oversampling=1e12, ratio_threshold=2.0, termination=rule, warm_start=RandomStart(40)
+    )
     # every arm is pulled before the first batch: a batch's own new arms would not be in the
     # dictionary
-    for state, decision in list(play(ARMS, everything, 5, seed=seed))[1:]:
+    for state, decision in list(play(ARMS, everything, 3, seed=seed))[1:]:
         assert state.dictionary.tolist() == state.pulls.arms.tolist()
         mean, fb = exact_posterior(Matern52(0.5), ARMS, state.pulls, 0.1)
         pulled = np.repeat(np.arange(40), state.pulls.counts)
