@@ -41,7 +41,7 @@ from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.running.ray_start import check_address, is_connected, join
 from bbkb.orchestrator.session.build import Parts, build_new
 from bbkb.orchestrator.session.executors import unenforced_limits
-from bbkb.orchestrator.session.known_results import existing, with_best_of
+from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import load as load_settings
 from bbkb.orchestrator.settings.model import Settings
@@ -170,12 +170,15 @@ class Campaign:
 
     def _create(self, address: str | None) -> tuple[Run, Settings, Parts]:
         """Create the run and its first events. Return the run, its settings and the built parts."""
-        settings = with_best_of(self.settings)
+        settings = read_sources(self.settings)
         parts = build_new(settings)
         check_room(settings, parts.problem.resources, address, or_here=not is_connected())
         if remark := unenforced_limits(settings):
             warn_user(remark)
-        return create_run(settings, parts, existing(settings, parts.problem.candidates)), settings, parts
+        known = existing(settings, parts.problem.candidates)
+        if known is not None and known.left_out:
+            warn_user(f"known_results: of {known.source}, {known.not_learned}")
+        return create_run(settings, parts, known), settings, parts
 
     def __repr__(self) -> str:
         settings = self.settings

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.orchestrator.bandit.options import excerpt
+from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.export import report_columns, trial_columns
@@ -100,6 +101,12 @@ class Result:
         if best.trial is None:
             return TrialResult(trial=None, parameters=dict(best.parameters), value=best.value, status="existing")
         return self._trial(self._history.trials[best.trial])
+
+    @property
+    def known(self) -> ExistingTaken | None:
+        """The results of `known_results`: the `values` that were learned, and those `left_out`, each
+        with its reason. None if there are none."""
+        return self._history.existing
 
     @property
     def front(self) -> Trials:

@@ -170,7 +170,7 @@ class Search:
         """Learn results known before the search: at least one, all with rewards."""
         values = tuple(result.value for result in existing if result.value is not None)
         arms = tuple(result.arm for result in existing)
-        self.take(ExistingTaken(time=0.0, source="existing", arms=arms, values=values, unmatched=0, first_unmatched=""))
+        self.take(ExistingTaken(time=0.0, source="existing", arms=arms, values=values))
         self._compute(Begin(self.state.existing_observations))
 
     def mark_pending(self, arms: Sequence[int]) -> None:

@@ -46,8 +46,7 @@ class ExistingTaken:
     source: str
     arms: tuple[int, ...]
     values: tuple[float, ...]  # the results of these arms, on the user's scale
-    unmatched: int  # results that match no candidate; they are omitted
-    first_unmatched: str  # one of them, for display; empty if there is none
+    left_out: tuple[str, ...] = ()  # the results that match no candidate, each with its reason
     # the parameters of the best result
     best_parameters: Mapping[str, object] = field(default_factory=dict)
     kind: Literal["existing_taken"] = "existing_taken"
@@ -57,8 +56,15 @@ class ExistingTaken:
         return max(range(len(self.values)), key=lambda index: sign * self.values[index])
 
     def __str__(self) -> str:
-        left_out = f", {self.unmatched} match no candidate (the first: {self.first_unmatched})" * bool(self.unmatched)
-        return f"{plural(len(self.arms), 'result')} of {self.source}{left_out}"
+        text = f"{plural(len(self.arms), 'result')} of {self.source}"
+        return f"{text}, {self.not_learned}" if self.left_out else text
+
+    @property
+    def not_learned(self) -> str:
+        """The results that are left out, as text: the first few with their reasons."""
+        listed = "; ".join(self.left_out[:5])
+        more = f"; and {len(self.left_out) - 5} more" if len(self.left_out) > 5 else ""
+        return f"{len(self.left_out)} not learned ({listed}{more})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

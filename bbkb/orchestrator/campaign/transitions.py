@@ -88,7 +88,7 @@ def _take_existing(state: CampaignState, event: events.ExistingTaken) -> Campaig
         first = event.best(state.rules.sign)
         arm = event.arms[first]
         best = Best(None, arm, event.values[first], event.best_parameters, event.source)
-    existing = Existing(event, len(event.arms), event.unmatched, best)
+    existing = Existing(event, len(event.arms), len(event.left_out), best)
     return replace(state, results=replace(state.results, existing=existing))
 
 

@@ -23,7 +23,7 @@ from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.running.ray_start import join
 from bbkb.orchestrator.running.resume import prepare
 from bbkb.orchestrator.session.build import Parts, build_new
-from bbkb.orchestrator.session.known_results import existing, with_best_of
+from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import naming_places
 from bbkb.orchestrator.settings.model import Settings
@@ -63,7 +63,7 @@ def run_new(
     """
     console = options.console
     with naming_places(file, assignments):
-        settings = with_best_of(settings)
+        settings = read_sources(settings)
         parts = build_new(settings)
         existing_results = existing(settings, parts.problem.candidates)
         if is_dry:

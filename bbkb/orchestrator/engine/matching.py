@@ -40,7 +40,9 @@ def _comparable(
     """Return both columns as rounded numbers if both are numeric, otherwise as text."""
     if first.dtype.kind in "iuf" and second.dtype.kind in "iuf":
         return _round(first), _round(second)
-    return np.array([_text(value) for value in first.tolist()]), np.array([_text(value) for value in second.tolist()])
+    return np.array([text_of(value) for value in first.tolist()]), np.array(
+        [text_of(value) for value in second.tolist()]
+    )
 
 
 def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
@@ -48,7 +50,7 @@ def _round(numbers: NDArray[np.generic]) -> NDArray[np.float64]:
     return np.array([float(f"{number:.12g}") for number in numbers.tolist()]) + 0.0
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Return the canonical text of a value (a Boolean, a number or a string)."""
     if isinstance(value, bool) or value in ("True", "False"):
         return str(value).lower()

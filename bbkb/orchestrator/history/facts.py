@@ -223,7 +223,7 @@ def _outcomes(status: Status) -> str:
 def _known(status: Status) -> Iterator[Fact]:
     trials, aside = status.trials, status.workers.set_aside
     if trials.existing:
-        unmatched = f"{trials.existing_unmatched} more match no candidate" if trials.existing_unmatched else ""
+        unmatched = f"{trials.existing_unmatched} more are not learned" if trials.existing_unmatched else ""
         yield Fact("known results", f"{trials.existing:,}", unmatched)
     if aside:
         listed = ", ".join([*map(str, aside[:5]), *["…"] * (len(aside) > 5)])

@@ -4,14 +4,16 @@ the best configurations of other runs are evaluated first.
 A result is matched to a candidate by the index in the column `arm`, or by its parameters, which
 must all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates
 have equal parameters, the first one is used. The parameter `row` (a table's row index) may be
-missing. Results that match no candidate are dropped and counted.
+missing. In a space, all results become candidates first. A result that matches no candidate is left
+out, with its reason.
 """
 
 import contextlib
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,30 +21,37 @@ from numpy.typing import NDArray
 from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Parameter
+from bbkb.objectives.parameters import Parameter, Range
+from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.objectives.table_file import Cells, Column, as_typed, as_typed_with_gaps, read_cells
 from bbkb.objectives.tabular import ROW
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.goals import ConstraintGoal
-from bbkb.orchestrator.engine.matching import array_of, match_rows
+from bbkb.orchestrator.engine.matching import array_of, match_rows, text_of
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.history.rows import TrialRow
 from bbkb.orchestrator.session.portfolio import MOST, Configuration, EarlierRun, portfolio
 from bbkb.orchestrator.session.rules import goals_of
 from bbkb.orchestrator.settings.changes import differences
 from bbkb.orchestrator.settings.from_log import read_recorded
-from bbkb.orchestrator.settings.imported import GivenResults
-from bbkb.orchestrator.settings.known_results import TABLES, BestOf, Known, KnownRun, ResultTable, of_kind
+from bbkb.orchestrator.settings.imported import GivenResults, KnownResult
+from bbkb.orchestrator.settings.known_results import (
+    TABLES,
+    BestOf,
+    Known,
+    KnownRun,
+    ResultTable,
+    Source,
+    of_kind,
+    origin_of,
+)
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.spaces import dump_space
 from bbkb.orchestrator.store.runs import Run, open_run
 
 ARM = "arm"
-_AS_RESULTS = (
-    ". In a space with real numbers, write `results: [{parameters: {…}, value: …}]` as the source: these "
-    "configurations become candidates"
-)
 _SHARE = 4  # the configurations of other runs take at most a quarter of the budget
 _EXPECTED = (".prior", ".confidence")  # keys in which the spaces of runs may differ
 
@@ -56,11 +65,13 @@ class _Results:
     columns: Mapping[str, NDArray[np.generic]]
     values: NDArray[np.float64]
     labels: Sequence[str]
+    refused: Mapping[int, str] = field(default_factory=dict)  # row → why it cannot be learned
 
-    def wording(self, index: int) -> str:
+    def wording(self, index: int, reason: str = "") -> str:
         """Return the row `index` as one line of text, for a message."""
         text = ", ".join(f"{name}={column[index]}" for name, column in self.columns.items())
-        return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}"
+        because = self.refused.get(index, reason)
+        return f"{self.labels[index]}: {text if len(text) <= 100 else text[:99] + '…'}{because and f' ({because})'}"
 
 
 def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None:
@@ -76,10 +87,87 @@ def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None
     for number, source in enumerate(settings.known_results):
         if isinstance(source, ResultTable | KnownRun | GivenResults):
             with _naming(f"known_results.{number}"):
-                sources.append(_read(source, candidates, direction))
-                is_drawn = not candidates.repeats and not isinstance(source, GivenResults)
-                arms.append(_matched(sources[-1], candidates, _AS_RESULTS if is_drawn else ""))
+                results = _read(source, candidates, direction)
+                arms.append(_matched(results, candidates))
+                if isinstance(source, GivenResults) and settings.space:
+                    results = _explained(results, np.flatnonzero(arms[-1] < 0), source, settings)
+                sources.append(results)
     return _take(sources, arms, candidates, direction) if sources else None
+
+
+def _explained(
+    results: _Results, left_out: NDArray[np.intp], source: GivenResults, settings: Settings
+) -> _Results:  # fmt: skip
+    """Return `results` with the reason why each of the rows `left_out` is not in the space."""
+    space = SearchSpace(settings.space, settings.forbid)
+    given = _without_fixed(source, space.parameters)
+    refused = dict(results.refused)
+    for row in left_out.tolist():
+        try:
+            space.code_of(given[row])
+        except ObjectiveError as error:
+            refused[row] = str(error)
+    return replace(results, refused=refused)
+
+
+def read_sources(settings: Settings) -> Settings:
+    """Return the settings of a new campaign with the results and configurations of its sources."""
+    return with_best_of(with_results(settings))
+
+
+def with_results(settings: Settings) -> Settings:
+    """Return the settings of a new campaign in a space with the results of tables and runs as given
+    ones, which become candidates. Tables that name candidates by their index are read later.
+
+    Raises UserError and RunError if a source cannot be read.
+    """
+    if not settings.space or settings.candidates.table is not None:
+        return settings
+    space = SearchSpace(settings.space, settings.forbid)
+    known: list[Source] = []
+    for number, source in enumerate(settings.known_results):
+        with _naming(f"known_results.{number}"):
+            known.append(_as_given(source, space, settings.objective.direction))
+    return settings.model_copy(update={"known_results": tuple(known)})
+
+
+def _as_given(source: Source, space: SearchSpace, direction: str) -> Source:
+    match source:
+        case KnownRun():
+            name, rows = _rows_of_run(source, direction)
+            results = [
+                KnownResult(parameters=_levels(space, row.parameters), value=row.value)
+                for row in rows
+                if row.value is not None
+            ]
+        case ResultTable():
+            read = _read_table(source, make_candidates(space, 1, "random"))
+            if ARM in read.columns and ARM not in space.parameters:
+                return source
+            name = read.source
+            by_name = {name: column.tolist() for name, column in read.columns.items()}
+            results = [
+                KnownResult(
+                    parameters=_levels(space, {name: values[row] for name, values in by_name.items()}), value=value
+                )
+                for row, value in enumerate(read.values.tolist())
+            ]
+        case _:
+            return source
+    return GivenResults(results=tuple(results), source=name, origin=origin_of(source))
+
+
+def _levels(space: SearchSpace, row: Mapping[str, Any]) -> Mapping[str, Scalar]:
+    """Return the values of a row; a table may write a choice in another notation, such as 1.0 for
+    "1". Parameters without a value are omitted."""
+    values: dict[str, Scalar] = {}
+    for name, value in row.items():
+        parameter = space.parameters.get(name)
+        levels = () if isinstance(parameter, Range | None) else parameter.levels
+        same = (level for level in levels if text_of(level) == text_of(value))
+        if value is not None:
+            values[name] = value if value in levels else next(same, value)
+    return values
 
 
 @contextlib.contextmanager
@@ -107,7 +195,13 @@ def _given(data: GivenResults, candidates: Candidates) -> _Results:
     rows = [{**dict.fromkeys(candidates.columns), **configuration} for configuration in configurations]
     columns = {name: array_of([row[name] for row in rows]) for name in parameters}
     values = np.array([result.value for result in data.results], np.float64)
-    return _Results(data.source, columns, values, [f"result {number}" for number in range(len(values))])
+    varying = [name for name, column in candidates.columns.items() if (column != column[0]).any()]
+    needed = [name for name in varying if name not in candidates.conditional and name != ROW]
+    missing = [next((name for name in needed if name not in given), None) for given in configurations]
+    refused = {row: f"{name} is missing" for row, name in enumerate(missing) if name is not None}
+    fixed = dict.fromkeys(name for result in data.results for name in result.parameters if name not in parameters)
+    source = f"{data.source} without the parameter {', '.join(fixed)}" if fixed else data.source
+    return _Results(source, columns, values, [f"result {number}" for number in range(len(values))], refused)
 
 
 def _known_parameters(
@@ -168,7 +262,7 @@ def _take(
 ) -> ExistingTaken:
     """Return the results that match candidates: those with `arms` >= 0."""
     left_out = [
-        results.wording(int(index))
+        results.wording(int(index), "no candidate is equal")
         for results, matched in zip(sources, arms, strict=True)
         for index in np.flatnonzero(matched < 0)
     ]
@@ -179,27 +273,28 @@ def _take(
         source=" and ".join(results.source for results in sources),
         arms=tuple(all_arms[all_arms >= 0].tolist()),
         values=tuple(values[all_arms >= 0].tolist()),
-        unmatched=len(left_out),
-        first_unmatched=left_out[0] if left_out else "",
+        left_out=tuple(left_out),
     )
     best = event.arms[event.best(1.0 if direction == "maximize" else -1.0)]
     return replace(event, best_parameters=candidates.parameters(best))
 
 
-def _matched(results: _Results, candidates: Candidates, remedy: str) -> NDArray[np.intp]:
+def _matched(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
     """Return the candidate of each result; −1 if none. Raises UserError if none matches."""
     arms = _arms(results, candidates)
+    arms[list(results.refused)] = -1
     if not (arms >= 0).any():
         raise UserError(
             f"none of the {len(arms)} results of {results.source} belongs to a candidate (the first: "
             f"{results.wording(0)}): {ARM} must be from 0 to {len(candidates) - 1}, or the parameters must equal a "
-            f"candidate's{remedy}"
+            "candidate's"
         )
     return arms
 
 
-def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Results:
-    """Return the other run's successful evaluations, without its own known results."""
+def _rows_of_run(source: KnownRun, direction: str) -> tuple[str, list[TrialRow]]:
+    """Return the name of the other run and its successful evaluations, without its own known
+    results."""
     run = open_run(Path(source.run)) if source.store is None else Run(Path(source.run), source.store)
     history = fold(run.events())
     name = f"run {run.name}"
@@ -208,7 +303,11 @@ def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Resu
         raise RunError(f"{name} has direction {theirs} and this campaign {direction}: their values cannot be compared")
     if not history.succeeded:
         raise RunError(f"{name} has no evaluation that succeeded: start without it, or name another run")
-    rows = sorted(history.succeeded, key=lambda row: row.trial)
+    return name, sorted(history.succeeded, key=lambda row: row.trial)
+
+
+def _read_run(source: KnownRun, candidates: Candidates, direction: str) -> _Results:
+    name, rows = _rows_of_run(source, direction)
     names = _parameters(name, candidates, [*dict.fromkeys(key for row in rows for key in row.parameters)])
     columns = {name: array_of([row.parameters.get(name) for row in rows]) for name in names}
     values = np.array([row.value for row in rows], np.float64)

@@ -33,6 +33,8 @@ class GivenResults(Section):
     """A list of {parameters: …, value: …}."""
     source: str = "the campaign file"
     """The origin of the results, for display."""
+    origin: str | None = None
+    """The table or the run from which they were read, in the campaign.yaml of a run."""
 
 
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:

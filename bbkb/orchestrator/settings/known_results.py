@@ -21,6 +21,7 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, ValidationInfo
 
 from bbkb.objectives.conditions import Scalar
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
+from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.imported import GivenResults, read_study, read_tune
 from bbkb.orchestrator.settings.mistakes import CUSTOM, Refusal, failure
@@ -160,3 +161,14 @@ def known_problems(known_results: Known, space: Mapping[str, object], strategy: 
         yield Refusal(("known_results", number, "best_of"), rule)
     if isinstance(warm_start_of(strategy), DataStart) and not has_values(known_results):
         yield Refusal(("strategy", "warm_start"), "data needs known_results, such as [{table: results.csv}]")
+
+
+def origin_of(source: Source) -> str | None:
+    """Return a text that identifies a table or a run; None for other sources."""
+    match source:
+        case ResultTable():
+            return f"{source.reward} of {source.table}"
+        case KnownRun():
+            return source.run if source.store is None else f"{source.run} in {redact(source.store)}"
+        case _:
+            return None

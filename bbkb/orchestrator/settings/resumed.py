@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from bbkb.orchestrator.settings.imported import GivenResults
-from bbkb.orchestrator.settings.known_results import BestOf, Known, Source, of_kind
+from bbkb.orchestrator.settings.known_results import BestOf, Known, Source, of_kind, origin_of
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.sections import MOST_TRIALS
 from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
@@ -51,6 +51,8 @@ def with_recorded(recorded: Settings, settings: Settings) -> Settings:
 def _known_results(recorded: Known, now: Known) -> Known:
     """Return the recorded results if `now` has the same sources, apart from imported ones."""
     before, after = ([source for source in known if not isinstance(source, GivenResults)] for known in (recorded, now))
+    read = {source.origin for source in recorded if isinstance(source, GivenResults)}
+    after = [source for source in after if origin_of(source) is None or origin_of(source) not in read]
     if len(before) == len(after) and all(map(_are_same, before, after)):
         return recorded
     return (*of_kind(recorded, GivenResults), *after)

@@ -106,7 +106,7 @@ def fold_from(state: CampaignState, *events: Event) -> CampaignState:
 
 def existing_data(*values: float) -> ExistingTaken:
     return ExistingTaken(
-        time=0.0, source="t.csv", arms=tuple(range(len(values))), values=values, unmatched=3, first_unmatched="row 1"
+        time=0.0, source="t.csv", arms=tuple(range(len(values))), values=values, left_out=("row 1",) * 3
     )
 
 

@@ -369,7 +369,7 @@ def test_campaign_starts_with_existing_data_and_continues_without_their_file(bbk
     assert "budget.evaluations: 25 becomes 28" in done.stdout
     status = json.loads(bbkb(tmp_path, "status", run, "--json").stdout)
     assert (status["succeeded"], status["existing"], status["existing_unmatched"]) == (28, 3, 1)
-    assert "1 more match no candidate" in bbkb(tmp_path, "status", run).stdout
+    assert "1 more are not learned" in bbkb(tmp_path, "status", run).stdout
     assert bbkb(tmp_path, "export", run, "--existing").stdout.split() == ["arm,reward", "3,0.5", "150,0.75", "150,0.7"]
 
 

@@ -187,9 +187,7 @@ def test_parquet_export_without_pyarrow_names_the_remedy(history: History, monke
 @pytest.mark.parametrize("format", ["csv", "json", "parquet"])
 def test_export_writes_existing_data_only_on_request(format: Format, tmp_path: Path) -> None:
     events = SyntheticLog(trials=5).events()
-    existing = ExistingTaken(
-        time=0.0, source="t.csv", arms=(4, 2), values=(0.5, 0.1), unmatched=1, first_unmatched="row 3: x=9"
-    )
+    existing = ExistingTaken(time=0.0, source="t.csv", arms=(4, 2), values=(0.5, 0.1), left_out=("row 3: x=9",))
     without, history = fold(events), fold([events[0], existing, *events[1:]])
     assert export(history, format) == export(without, format)
     path = tmp_path / f"known.{format}"

@@ -67,7 +67,7 @@ class Campaign:
             return []
         arms = tuple(range(0, 100, 2)) + tuple(range(0, 90, 3))
         values = tuple(1.0 - 4.0 * (arm / 100 - 0.6) ** 2 for arm in arms)
-        event = ExistingTaken(time=0.0, source="t.csv", arms=arms, values=values, unmatched=0, first_unmatched="")
+        event = ExistingTaken(time=0.0, source="t.csv", arms=arms, values=values)
         return [event]
 
     def events(self) -> list[Event]:

@@ -32,6 +32,7 @@ from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store import runs
 from tests.orchestrator.campaign.short_logs import dispatch, opening
+from tests.present import present
 
 SPACE: Space = {
     "x": Range(1e-4, 1.0, log=True),
@@ -84,7 +85,7 @@ def test_row_finds_its_candidate_by_its_parameters(tmp_path_factory: pytest.Temp
     taken = read_table(tmp_path_factory.mktemp("t") / "t.csv", table(candidates(), arms), candidates())
     assert taken.arms == tuple(arms)
     assert taken.values == tuple(arm / 8 for arm in arms)
-    assert (taken.unmatched, taken.first_unmatched) == (0, "")
+    assert taken.left_out == ()
 
 
 def test_parquet_table_is_existing_data(tmp_path: Path) -> None:
@@ -100,25 +101,26 @@ def test_number_printed_to_twelve_digits_matches(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random(300) * 10.0 ** np.arange(-150, 150)
     rows = "".join(f"{value:.12g},1\n" for value in x)
     taken = read_table(tmp_path / "t.csv", f"x,reward\n{rows}", Candidates(x[:, None], {"x": x}))
-    assert (sorted(taken.arms), taken.unmatched) == (list(range(300)), 0)
+    assert (sorted(taken.arms), taken.left_out) == (list(range(300)), ())
 
 
 def test_results_of_no_candidate_are_counted_and_the_first_is_shown(tmp_path: Path) -> None:
     taken = read_table(tmp_path / "t.csv", "x,reward\n0.1,5\n0.15,6\n0.2,7\n0.99,8\n")
     assert (taken.arms, taken.values) == ((1, 2), (5.0, 7.0))
-    assert (taken.unmatched, taken.first_unmatched) == (2, "row 2 of the table: x=0.15")
-    assert "t.csv, 2 match no candidate (the first: row 2 of the table: x=0.15)" in str(taken)
+    reason = "no candidate is equal"
+    assert taken.left_out == tuple(f"row {row} of the table: x={x} ({reason})" for row, x in ((2, 0.15), (4, 0.99)))
+    assert "2 not learned (row 2 of the table: x=0.15" in str(taken)
 
 
 def test_arms_may_be_named_by_their_index(tmp_path: Path) -> None:
     taken = read_table(tmp_path / "t.csv", "arm,score,reward\n10,1,0.5\n0,2,0.25\n11,3,1\n-1,4,1\n", reward="score")
-    assert (taken.arms, taken.values, taken.unmatched) == ((10, 0), (1.0, 2.0), 2)
+    assert (taken.arms, taken.values, len(taken.left_out)) == ((10, 0), (1.0, 2.0), 2)
 
 
 def test_parameter_called_arm_is_a_parameter(tmp_path: Path) -> None:
     lengths = np.array([7.0, 8.0])
     taken = read_table(tmp_path / "t.csv", "arm,reward\n8,1\n0,2\n", Candidates(lengths[:, None], {"arm": lengths}))
-    assert (taken.arms, taken.unmatched) == ((1,), 1)
+    assert (taken.arms, len(taken.left_out)) == ((1,), 1)
 
 
 def test_row_number_is_optional_and_the_first_of_equal_rows_is_used(tmp_path: Path) -> None:
@@ -154,14 +156,6 @@ def test_wrong_table_is_reported_with_position_and_remedy(
         read_table(tmp_path / "t.csv", text, **options)
 
 
-def test_table_without_a_drawn_candidate_is_reported_with_the_source_that_makes_candidates(tmp_path: Path) -> None:
-    text = "x,reward\n0.15,1\n"
-    with pytest.raises(UserError, match=r"write `results: \[\{parameters: .* become candidates"):
-        read_table(tmp_path / "t.csv", text, replace(grid(), repeats=False))
-    with pytest.raises(UserError, match=r"a candidate's$"):
-        read_table(tmp_path / "t.csv", text)
-
-
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -184,7 +178,7 @@ def test_results_of_several_sources_are_one_event(tmp_path: Path) -> None:
     given_results = {"results": [{"parameters": {"x": x}, "value": x} for x in (0.99, 0.3)]}
     event = read(given_results, {"table": str(tmp_path / "t.csv")}, of=grid())
     assert (event.arms, event.values) == ((3, 1), (0.3, 5.0))
-    assert (event.unmatched, event.first_unmatched) == (2, "result 0: x=0.99")
+    assert [text.partition(" (")[0] for text in event.left_out] == ["result 0: x=0.99", "row 2 of the table: x=0.15"]
     assert event.source == f"the campaign file and {tmp_path / 't.csv'}"
     assert event.best_parameters == {"x": 0.1}
 
@@ -226,7 +220,7 @@ def test_evaluations_of_another_run_are_read_from_its_folder_or_database(tmp_pat
     run = other_run(tmp_path)
     for source in ({"run": str(run.folder)}, {"run": run.name, "store": f"sqlite:///{run.place}"}):
         taken = read(source, of=grid(), direction="minimize")
-        assert (taken.arms, taken.values, taken.unmatched) == ((4, 4), (0.25, 0.75), 0)
+        assert (taken.arms, taken.values, taken.left_out) == ((4, 4), (0.25, 0.75), ())
         assert taken.source == f"run {run.name}"
 
 
@@ -249,7 +243,7 @@ def test_results_may_lack_conditional_parameters(tmp_path: Path) -> None:
         taken = read(source, of=of)
         found = {value: of.parameters(arm) for arm, value in zip(taken.arms, taken.values, strict=True)}
         assert found == {1.0: {"x": 1}, 5.0: {"x": 2, "n": 3}, 6.0: {"x": 2, "n": 4}}
-    assert read_table(tmp_path / "u.csv", "x,reward\n1,1\n2,5\n", of).unmatched == 1
+    assert len(read_table(tmp_path / "u.csv", "x,reward\n1,1\n2,5\n", of).left_out) == 1
 
 
 def test_run_of_the_other_direction_or_without_results_is_rejected(tmp_path: Path) -> None:
@@ -295,3 +289,47 @@ def test_best_trial_may_be_existing_data_and_is_marked_so(tmp_path: Path, direct
     assert (result.trial, result.value, result.status, result.parameters) == (None, value, "existing", {"x": x})
     assert f"known results: {tmp_path}" in CliRunner().invoke(app, ["compare", folder], env={"COLUMNS": "200"}).output
     assert f"known results: {tmp_path}" in Path(folder, "report.html").read_text()
+
+
+LOSS: dict[str, Any] = {"direction": "minimize", "executor": "inline", "progress": False}
+SQUARE: Space = {"x": Range(0.0, 1.0), "y": Range(0.0, 1.0)}
+
+
+def loss(x: float, y: float) -> float:
+    return (x - 0.3) ** 2 + (y - 0.6) ** 2
+
+
+def test_every_result_of_an_own_run_is_learned_in_a_continuous_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Candidates that were appended while the run grew are candidates of the new run, too."""
+    monkeypatch.chdir(tmp_path)
+    first = tune(loss, SQUARE, evaluations=25, run="a", **LOSS)
+    how = {**LOSS, "known_results": [{"run": "runs/a"}], "seed": 1, "run": "b", "resume": True}
+    second = tune(loss, SQUARE, evaluations=2, **how)
+    known = present(second.known)
+    assert sorted(known.values) == sorted(trial.value for trial in first.trials if trial.value is not None)
+    assert known.left_out == ()
+    assert present(second.best_observed.value) <= present(first.best_observed.value)
+    assert len(tune(loss, SQUARE, evaluations=4, **how)) == 4  # the same source does not change the run
+
+
+def test_result_outside_the_space_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("x,y,model,reward\n.5,.5,1,1\n1.5,.2,1,-9\n.5,.5,3,-9\n")
+    space: Space = {**SQUARE, "model": Choice(("1", "2"))}
+    with pytest.warns(UserWarning, match="x must be from 0 to 1, got 1.5.*model must be one of '1', '2'"):
+        result = tune(lambda x, y, model: x, space, evaluations=1, known_results=[{"table": "t.csv"}], **LOSS)
+    known = present(result.known)
+    assert (known.values, len(known.left_out)) == ((1.0,), 2)
+
+
+@pytest.mark.parametrize("given", [{"x": 0.1}, {"x": 0.1, "y": None}])
+def test_result_that_lacks_a_parameter_is_not_learned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    known_results = [{"results": [{"parameters": p, "value": v} for p, v in ((given, -9), ({"x": 0.1, "y": 0.3}, 2))]}]
+    with pytest.warns(UserWarning, match="y is missing|y must be a number"):
+        result = tune(loss, SQUARE, evaluations=1, known_results=known_results, **LOSS)
+    assert present(result.known).values == (2.0,)

@@ -88,10 +88,11 @@ def test_study_is_existing_data_and_trials_outside_the_space_are_counted(tmp_pat
     complete = [trial for trial in study.trials if trial.state is optuna.trial.TrialState.COMPLETE]
     inside = [trial for trial in complete if trial.params["x"] <= 1.0]
     assert 0 < len(inside) < len(complete) == 11
-    result = run(tree(tmp_path, {"optuna": url}), tmp_path)
+    with pytest.warns(UserWarning, match="7 not learned .*x must be from 0 to 1"):
+        result = run(tree(tmp_path, {"optuna": url}), tmp_path)
     existing = present(history_of(result).existing)
     assert list(existing.values) == [trial.value for trial in inside]
-    assert existing.unmatched == len(complete) - len(inside)
+    assert len(existing.left_out) == len(complete) - len(inside)
     assert existing.source.startswith("Optuna study 'earlier'")
     assert existing.source.endswith("(1 incomplete trial omitted)")
     assert len(result) == 4
@@ -102,7 +103,8 @@ def test_resume_does_not_read_the_study_again(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'study.db'}"
     study = study_in(url)
     file_tree = tree(tmp_path, {"optuna": url, "study": "earlier"})
-    result = run(file_tree, tmp_path)
+    with pytest.warns(UserWarning, match="not learned"):
+        result = run(file_tree, tmp_path)
     before = load(result.folder / "campaign.yaml")
     study.optimize(objective, n_trials=3)
     now = from_mapping(file_tree)
@@ -128,8 +130,8 @@ def test_run_exported_to_a_study_and_imported_again_gives_the_same_results(tmp_p
     }
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        study.optimize(objective, n_trials=1)  # Optuna continues with it
-    again = run(tree(tmp_path, {"optuna": url}), tmp_path)
+        study.optimize(objective, n_trials=1)  # Optuna continues with it, perhaps outside the space
+        again = run(tree(tmp_path, {"optuna": url}), tmp_path)
     existing = present(history_of(again).existing)
     assert list(existing.values)[:4] == [row["value"] for row in first.rows()]
 

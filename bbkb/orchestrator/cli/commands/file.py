@@ -21,7 +21,7 @@ from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator.fitting import check_room
 from bbkb.orchestrator.session.build import build_new
-from bbkb.orchestrator.session.known_results import existing, with_best_of
+from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.settings.loading import load, naming_places
 from bbkb.orchestrator.settings.schema import schema as json_schema
 from bbkb.orchestrator.settings.strategies import own_strategy
@@ -46,7 +46,7 @@ def validate(
     with naming_places(file, overrides(set_, workers)):
         if settings.store != "sqlite":
             connect(settings.store).dispose()
-        settings = with_best_of(settings)
+        settings = read_sources(settings)
         parts = build_new(settings)
         check_room(settings, parts.problem.resources, address, or_here=False)
         existing_results = existing(settings, parts.problem.candidates)
