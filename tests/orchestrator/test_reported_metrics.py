@@ -22,7 +22,7 @@ from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from bbkb.orchestrator.history.export import export
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
-from bbkb.orchestrator.interop.trackers import _report_rows
+from bbkb.orchestrator.interop.trackers import _reports
 from tests.executors import HERE
 from tests.histories import history_of
 from tests.present import present
@@ -119,7 +119,7 @@ def test_reports_are_exported_as_a_table_of_steps(history: History) -> None:
     assert text[0] == "trial,step,value,metric.loss,metric.val/auc"
     table = pq.read_table(io.BytesIO(b"".join(export(history, "parquet", "reports"))))
     assert [str(kind) for kind in table.schema.types] == ["int64", "int64", "double", "double", "double"]
-    assert ("reported.loss", 0.5, 2) in _report_rows(history.trials[0])
+    assert ("reported.loss", 0.5, 2) in _reports(history.trials[0])
 
 
 def test_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ _COMMANDS: Mapping[str, tuple[str, str]] = {
     "schema": ("file:schema", "Print the campaign file's JSON Schema, for editors."),
     "strategies": (
         "file:strategies",
-        "List the strategies: name, source and options with their defaults; or explain the options of one.",
+        "List the strategies, one on each line; or explain the options of one.",
     ),
     "launch": ("launchers:app", "Write the script or manifest that starts a campaign on a cluster, and submit it."),
     "store": ("store:app", "A database that campaigns share."),

@@ -1,17 +1,13 @@
-"""Exports finished trials to an experiment tracker: TensorBoard (tensorboardX) or MLflow.
+"""Exports finished trials to an experiment tracker: TensorBoard (tensorboardX) or MLflow. A repeated export adds
+only new trials."""
 
-The campaign is a parent run, and each trial that has ended is a child run. A repeated export adds
-only new trials.
-"""
-
-import json
 import math
 import os
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bbkb.orchestrator import credentials
 from bbkb.orchestrator.errors import UserError
@@ -21,110 +17,96 @@ from bbkb.orchestrator.history.rows import TrialRow
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
-_STATE_FILE = "bbkb-exported.json"  # in TensorBoard's folder: the campaign and the exported trials
 _TRIAL_TAG = "bbkb.trial"
 _RUN_TAG = "bbkb.run"
-# Settings of the first request: a time-out of 6 seconds and one retry
+# Settings of the first request: an unreachable server fails within seconds, not MLflow's minutes
 _FIRST_CALL = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "6", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1"}
 _LONGEST_TEXT = 500  # characters of a parameter or a message
+_BATCH = 1000  # metrics in a request to MLflow, its largest number
 
 
 def to_tensorboard(history: History, run: str, folder: Path) -> int:
-    """Write each new trial of the campaign `run` into a folder below `folder`; return their number.
+    """Write the campaign and each new trial into folders below `folder / run`; return the number of
+    new trials.
 
     The campaign's scalars `value` and `best` are indexed by the number of results, and a trial's
-    reports by their step.
-
-    Raises:
-        UserError: if tensorboardX is not installed, or `folder` contains another campaign or cannot
-            be written.
+    reports by their step. Raises UserError if tensorboardX is not installed, or `folder` cannot be
+    written.
     """
     try:
-        import tensorboardX  # noqa: F401
+        from tensorboardX import SummaryWriter
+        from tensorboardX.summary import hparams
     except ImportError:
         raise _missing("tensorboardX", '"tensorboardX>=2.6,<3"') from None
-    exported = _read_exported(folder, run)
-    ended = list(_ended_trials(history))
-    new = [row for row in ended if row.trial not in exported]
-    if not new:
-        return 0
-    state = {"run": run, "trials": sorted(row.trial for row in ended)}
+    below = folder / run
+    places = {row.trial: below / f"trial-{row.trial:06d}" for row in _ended(history)}
+    new = [history.trials[trial] for trial, place in places.items() if not place.exists()]
+    unfinished = below / "unfinished"
     try:
-        _write_campaign_scalars(history, folder, exported)
+        shutil.rmtree(below / "campaign", ignore_errors=True)  # written anew
+        with SummaryWriter(str(below / "campaign")) as writer:
+            for count, row in enumerate(history.succeeded, start=1):
+                writer.add_scalar("value", row.value, count, walltime=row.finished)
+            for point in history.trace.improvements:
+                writer.add_scalar("best", point.item.value, point.place, walltime=point.item.finished)
         for row in new:
-            _write_trial_folder(row, folder / f"trial-{row.trial:06d}")
-        (folder / _STATE_FILE).write_text(json.dumps(state), encoding="utf-8")
+            shutil.rmtree(unfinished, ignore_errors=True)  # of an interrupted export
+            numbers = _numbers(row)
+            with SummaryWriter(str(unfinished)) as writer:
+                for summary in hparams(_parameters(row), numbers):
+                    writer.file_writer.add_summary(summary)
+                for name, number in numbers.items():
+                    writer.add_scalar(name, number, 0, walltime=row.finished)
+                for name, number, step in _reports(row):
+                    writer.add_scalar(name, number, step)
+            unfinished.rename(places[row.trial])
     except OSError as error:
         raise UserError(f"{folder} cannot be written: {error.strerror}") from error
     return len(new)
-
-
-def _write_campaign_scalars(history: History, folder: Path, exported: Collection[int]) -> None:
-    """Write the value of each new result, and the best value so far."""
-    from tensorboardX import SummaryWriter
-
-    best: float | None = None
-    # the suffix distinguishes two exports in the same second
-    suffix = f".after-{len(exported)}"
-    with SummaryWriter(str(folder / "campaign"), filename_suffix=suffix) as writer:
-        for count, row in enumerate(history.succeeded, start=1):
-            if row.is_feasible is not False:
-                best = _better(history, best, row.value)
-            if row.trial in exported:
-                continue
-            writer.add_scalar("value", row.value, count, walltime=row.finished)
-            if best is not None:
-                writer.add_scalar("best", best, count, walltime=row.finished)
-
-
-def _write_trial_folder(row: TrialRow, folder: Path) -> None:
-    from tensorboardX import SummaryWriter
-    from tensorboardX.summary import hparams
-
-    shutil.rmtree(folder, ignore_errors=True)  # it may exist after an interrupted export
-    numbers = _numbers(row)
-    with SummaryWriter(str(folder)) as writer:
-        for summary in hparams(dict(_parameters(row)), numbers):
-            writer.file_writer.add_summary(summary)
-        for name, number in numbers.items():
-            writer.add_scalar(name, number, 0, walltime=row.finished)
-        for name, number, step in _report_rows(row):
-            writer.add_scalar(name, number, step)
 
 
 def to_mlflow(history: History, run: str, uri: str) -> int:
     """Log the new trials of the campaign `run` to the MLflow server or database at `uri`, and
     return their number.
 
-    The experiment is named after the campaign, and its parent run after the run. A child run
-    contains a trial's parameters, metrics and reports. Raises UserError if MLflow is not installed
-    or the tracker cannot be used.
+    The experiment is named after the campaign, and its parent run after the run. Raises UserError
+    if MLflow is not installed or the tracker cannot be used.
     """
     try:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise _missing("MLflow", '"mlflow-skinny>=3,<4" "alembic>=1.13,<2"') from None
+    name = history.created.name
+    quoted = run.replace("'", "")
     try:
         client = MlflowClient(tracking_uri=uri)
         with _first_call():
-            client.get_experiment_by_name(history.created.name)
-        return _log_children(client, history, run)
+            existing = client.get_experiment_by_name(name)
+        experiment = client.create_experiment(name) if existing is None else existing.experiment_id
+        parents = client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{quoted}'")
+        began, ended = _milliseconds(history.created.time), _milliseconds(history.campaign.clock.last_time)
+        made = parents[0] if parents else client.create_run(experiment, began, {_RUN_TAG: quoted}, run_name=run)
+        parent = str(made.info.run_id)
+        client.set_terminated(parent, end_time=ended)
+        logged = _logged_trials(client, experiment, parent)
+        new = [row for row in _ended(history) if row.trial not in logged]
+        for row in new:
+            _log_trial(client, experiment, parent, row)
+        if history.best is not None:
+            client.set_tag(parent, "bbkb.best_trial", str(history.best.trial))
+            client.set_tag(parent, "bbkb.best_value", repr(history.best.value))
     except MlflowException as error:
         reason = credentials.without_secrets(str(error), uri)
         raise UserError(
             f"MLflow at {credentials.redact(uri)} cannot be used: {reason}; start the server, or give another address "
             "by --output"
         ) from None  # the cause may contain a password
+    return len(new)
 
 
 @contextmanager
 def _first_call() -> Iterator[None]:
-    """Make the first request to an unreachable server fail within seconds.
-
-    Later requests use MLflow's default, which retries for minutes. Variables set by the user are
-    not changed.
-    """
     added = {key: value for key, value in _FIRST_CALL.items() if key not in os.environ}
     os.environ.update(added)
     try:
@@ -134,37 +116,10 @@ def _first_call() -> Iterator[None]:
             del os.environ[key]
 
 
-def _log_children(client: "MlflowClient", history: History, run: str) -> int:
-    existing = client.get_experiment_by_name(history.created.name)
-    experiment = client.create_experiment(history.created.name) if existing is None else existing.experiment_id
-    parent = _parent(client, experiment, history, run)
-    logged = _read_logged_trials(client, experiment, parent)
-    new = [row for row in _ended_trials(history) if row.trial not in logged]
-    for row in new:
-        _log_trial(client, experiment, parent, row)
-    best = history.best
-    if best is not None and best.value is not None:
-        client.set_tag(parent, "bbkb.best_trial", str(best.trial))
-        client.set_tag(parent, "bbkb.best_value", repr(best.value))
-    return len(new)
-
-
-def _parent(client: "MlflowClient", experiment: str, history: History, run: str) -> str:
-    quoted = run.replace("'", "")
-    runs = client.search_runs([experiment], f"tags.`{_RUN_TAG}` = '{quoted}'")
-    if runs:
-        return str(runs[0].info.run_id)
-    created = client.create_run(
-        experiment, start_time=_milliseconds(history.created.time), tags={_RUN_TAG: quoted}, run_name=run
-    )
-    client.set_terminated(created.info.run_id, end_time=_milliseconds(history.campaign.clock.last_time))
-    return str(created.info.run_id)
-
-
-def _read_logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
+def _logged_trials(client: "MlflowClient", experiment: str, parent: str) -> set[int]:
     """Return the trials that are already logged. Those of an interrupted export are deleted."""
     logged: set[int] = set()
-    token = None
+    token: str | None = None
     while True:
         page = client.search_runs([experiment], f"tags.`mlflow.parentRunId` = '{parent}'", page_token=token)
         for child in page:
@@ -180,67 +135,42 @@ def _read_logged_trials(client: "MlflowClient", experiment: str, parent: str) ->
 def _log_trial(client: "MlflowClient", experiment: str, parent: str, row: TrialRow) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
-    began = row.started if row.started is not None else 0.0
-    ended = row.finished if row.finished is not None else began
-    tags = {"mlflow.parentRunId": parent, "bbkb.status": row.status}
-    if row.error:
-        tags["bbkb.error"] = row.error[:_LONGEST_TEXT]
+    began = row.started or 0.0
+    ended = _milliseconds(began if row.finished is None else row.finished)
+    tags = {"mlflow.parentRunId": parent, "bbkb.status": row.status, "bbkb.error": row.error[:_LONGEST_TEXT]}
     child = client.create_run(experiment, _milliseconds(began), tags, run_name=f"trial {row.trial}").info.run_id
-    metrics = [Metric(name, number, _milliseconds(ended), 0) for name, number in _numbers(row).items()]
-    metrics += [Metric(name, number, _milliseconds(ended), step) for name, number, step in _report_rows(row)]
-    parameters = [Param(name, str(value)) for name, value in _parameters(row)]
-    client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", _milliseconds(ended))
-    for first in range(1000, len(metrics), 1000):  # MLflow's largest batch
-        client.log_batch(child, metrics=metrics[first : first + 1000])
+    listed = [*((name, number, 0) for name, number in _numbers(row).items()), *_reports(row)]
+    metrics = [Metric(name, number, ended, step) for name, number, step in listed]
+    parameters = [Param(name, str(value)) for name, value in _parameters(row).items()]
+    client.set_terminated(child, "FAILED" if row.status == "failed" else "FINISHED", ended)
+    for first in range(_BATCH, len(metrics), _BATCH):
+        client.log_batch(child, metrics=metrics[first : first + _BATCH])
     # MLflow writes tags after metrics and parameters, so this tag marks a complete child run
     is_complete = RunTag(_TRIAL_TAG, str(row.trial))
-    client.log_batch(child, metrics=metrics[:1000], params=parameters[:100], tags=[is_complete])
+    client.log_batch(child, metrics=metrics[:_BATCH], params=parameters[:100], tags=[is_complete])
 
 
-def _read_exported(folder: Path, run: str) -> set[int]:
-    file = folder / _STATE_FILE
-    if not file.exists():
-        return set()
-    try:
-        state: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        exported_run = str(state["run"])
-        trials = {int(trial) for trial in state["trials"]}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file} is damaged: remove {folder}, and export again") from error
-    if exported_run != run:
-        raise UserError(f"--output must be a different folder for each campaign, and {folder} contains {exported_run}")
-    return trials
-
-
-def _ended_trials(history: History) -> Iterator[TrialRow]:
+def _ended(history: History) -> Iterator[TrialRow]:
     return (row for row in history.trials if row.status in ("succeeded", "failed", "stopped"))
 
 
-def _better(history: History, best: float | None, value: float | None) -> float | None:
-    if best is None or value is None:
-        return value
-    return max(best, value) if history.is_maximized else min(best, value)
-
-
 def _numbers(row: TrialRow) -> dict[str, float]:
-    """Return the value and those metrics that are finite numbers."""
     numbers = {name: float(number) for name, number in row.metrics.items() if math.isfinite(number)}
-    if row.value is not None:
-        numbers["value"] = row.value
-    return numbers
+    return numbers if row.value is None else numbers | {"value": row.value}
 
 
-def _report_rows(row: TrialRow) -> Iterator[tuple[str, float, int]]:
-    """Yield the name, value and step of all reported values and metrics."""
+def _reports(row: TrialRow) -> Iterator[tuple[str, float, int]]:
     for step, value in sorted(row.training.reports.items()):
         yield "reported", value, step
     for step, metrics in sorted(row.training.metrics.items()):
         yield from ((f"reported.{name}", number, step) for name, number in metrics.items())
 
 
-def _parameters(row: TrialRow) -> Iterator[tuple[str, str | float | int | bool]]:
-    for name, value in row.parameters.items():
-        yield name, value if isinstance(value, bool | int | float) else str(value)[:_LONGEST_TEXT]
+def _parameters(row: TrialRow) -> dict[str, str | float]:
+    return {
+        name: value if isinstance(value, bool | int | float) else str(value)[:_LONGEST_TEXT]
+        for name, value in row.parameters.items()
+    }
 
 
 def _milliseconds(at: float) -> int:

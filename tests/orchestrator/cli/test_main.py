@@ -1,7 +1,6 @@
 """The `bbkb` command as a person types it: exit codes, messages without tracebacks, files in the
 folder."""
 
-import dataclasses
 import functools
 import json
 import os
@@ -320,12 +319,10 @@ def test_schema_is_json(bbkb: Bbkb, tmp_path: Path) -> None:
     assert "strategy" in schema["properties"]
 
 
-def test_strategies_lists_each_with_source_and_options(bbkb: Bbkb, tmp_path: Path) -> None:
-    listed = bbkb(tmp_path, "strategies").stdout
-    for name, strategy in STRATEGIES.items():
-        assert f"{name}  " in listed
-        for field in dataclasses.fields(strategy):
-            assert f"{field.name}=" in listed
+def test_strategies_lists_each_on_a_line(bbkb: Bbkb, tmp_path: Path) -> None:
+    *listed, _ = bbkb(tmp_path, "strategies").stdout.splitlines()
+    assert [line.split()[0] for line in listed] == list(STRATEGIES)
+    assert max(map(len, listed)) < 150
 
 
 def test_strategies_explains_the_options_of_one(bbkb: Bbkb, tmp_path: Path) -> None:

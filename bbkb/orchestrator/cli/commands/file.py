@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,6 +27,9 @@ from bbkb.orchestrator.settings.loading import load, naming_places
 from bbkb.orchestrator.settings.schema import schema as json_schema
 from bbkb.orchestrator.settings.strategies import own_strategy
 from bbkb.orchestrator.store.connect import connect
+from bbkb.orchestrator.wording import one_line
+
+_SUMMARY = 110  # the most characters of a strategy in the list
 
 CheckedAddress = Annotated[
     str | None,
@@ -64,23 +68,28 @@ StrategyName = Annotated[str | None, typer.Argument(help="A strategy, or module:
 
 
 def strategies(name: StrategyName = None) -> None:
-    """List the strategies: name, source and options with their defaults; or explain the options
-    of one."""
+    """List the strategies, one on each line; or explain the options of one."""
     console = SafeConsole()
-    for listed, strategy in STRATEGIES.items() if name is None else [(name, _strategy(name))]:
-        text = inspect.getdoc(sys.modules[strategy.__module__]) or strategy.__doc__ or ""
-        source = text.split("\n\n")[0]
-        console.print(Text.assemble((listed, "bold"), "  ", " ".join(source.split())), soft_wrap=True)
-        calibrated = with_preset(strategy, {})
-        defaults = {field.name: calibrated.get(field.name, _default(field)) for field in dataclasses.fields(strategy)}
-        options = {option: f"{option}={_default_text(value)}" for option, value in defaults.items()}
-        if name is None:
-            console.print(Text(f"    {', '.join(options.values()) or 'no options'}", "dim"), soft_wrap=True)
-            continue
-        texts = {option: f"  {text}" for option, text in documentation_of(strategy).items()}
-        for option, shown in options.items():
-            text = texts.get(option, "")
-            console.print(Text.assemble("    ", shown, (text, "dim")), soft_wrap=True)
+    if name is None:
+        width = max(map(len, STRATEGIES))
+        for listed, strategy in STRATEGIES.items():
+            summary = one_line(re.split(r"(?<! al)(?<! eq)\.(?: |$)", _source(strategy))[0], _SUMMARY)
+            console.print(Text.assemble((f"{listed:<{width}}", "bold"), "  ", summary), soft_wrap=True)
+        console.print(Text("`bbkb strategies NAME` explains the options of one", "dim"), soft_wrap=True)
+        return
+    strategy = _strategy(name)
+    console.print(Text.assemble((name, "bold"), "  ", _source(strategy)), soft_wrap=True)
+    calibrated = with_preset(strategy, {})
+    texts = documentation_of(strategy)
+    for field in dataclasses.fields(strategy):
+        default = _default_text(calibrated.get(field.name, _default(field)))
+        text = f"  {texts[field.name]}" if field.name in texts else ""
+        console.print(Text.assemble("    ", f"{field.name}={default}", (text, "dim")), soft_wrap=True)
+
+
+def _source(strategy: type[Any]) -> str:
+    text = inspect.getdoc(sys.modules[strategy.__module__]) or strategy.__doc__ or ""
+    return " ".join(text.split("\n\n")[0].split())
 
 
 def _strategy(name: str) -> type[Any]:
