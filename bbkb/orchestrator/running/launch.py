@@ -25,7 +25,6 @@ from bbkb.workers.limits import HostInterruptError, handling
 
 if TYPE_CHECKING:  # it imports Ray
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
-    from bbkb.orchestrator.running.coordinator.head_node import LateDashboard
     from bbkb.orchestrator.running.coordinator.remote import RemoteSession
 
 _LOGGER = logging.getLogger("bbkb.cluster")
@@ -90,7 +89,7 @@ def launch(
         try:
             # a local Ray ends with this process, so its actor must not be detached
             session = RemoteSession.start(run, settings, not cluster.is_ours, parts)
-            return watch(session, shown, cluster.dashboard, delivery, received)
+            return watch(session, shown, delivery, received)
         finally:
             # a command reports on the session in the meantime; in a program that may use Ray again,
             # Ray would end the process if it freed this session's handles during the shutdown
@@ -151,7 +150,6 @@ def _run_here(
 def watch(
     session: "RemoteSession",
     shown: View,
-    dashboard: "LateDashboard | None" = None,
     delivery: Delivery | None = None,
     received: list[int] | None = None,
 ) -> Outcome:
@@ -161,7 +159,6 @@ def watch(
     Args:
         session: the session.
         shown: the view that displays it.
-        dashboard: started when the session has been built.
         delivery, received: see `launch`.
     """
     if delivery is not None:
@@ -180,10 +177,6 @@ def watch(
                 deadline = time.monotonic() + _PATIENCE_SECONDS if now else deadline
             if (status := session.status()) is not None:
                 shown.update(status)
-                if dashboard is not None:
-                    dashboard.start()  # once
-                    for line in dashboard.news():
-                        shown.say(line)
                 if status.trials.done and report.ident is None:
                     report.start()
             if time.monotonic() > deadline:

@@ -23,7 +23,7 @@ from ray.job_config import JobConfig
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.files import PRIVATE_FOLDER
 from bbkb.orchestrator.running.coordinator.environment import named_cluster, probe, require_token
-from bbkb.orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores, lost_process, postponing
+from bbkb.orchestrator.running.coordinator.processes import cores, lost_process
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.on_ray.places import NamedNode
 from bbkb.workers.on_ray.ray_settings import RAY_SETTINGS
@@ -56,9 +56,7 @@ class Cluster:
     is_ours: bool  # started by `connect`; `disconnect` shuts it down
     is_connected_here: bool  # whether `connect` opened the connection
     notes: tuple[str, ...] = ()
-    # the dashboard of a cluster that was started with one; it starts after the first evaluations
-    dashboard: LateDashboard | None = None
-    dashboard_url: str | None = None  # the dashboard of a joined cluster
+    dashboard_url: str | None = None
 
 
 def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboard: bool, name: str = "") -> Cluster:
@@ -95,16 +93,10 @@ def disconnect(cluster: Cluster, keeps: bool = False, waits: bool = True) -> Non
         _KEPT[:] = [cluster]
         return
     if cluster.is_connected_here and ray.is_initialized():
-        _ENDING[:] = [threading.Thread(target=_shut_down, args=(cluster,), name="end of Ray")]
+        _ENDING[:] = [threading.Thread(target=ray.shutdown, name="end of Ray")]
         _ENDING[0].start()
     if waits:
         _wait_for_end()
-
-
-def _shut_down(cluster: Cluster) -> None:
-    ray.shutdown()
-    if cluster.dashboard is not None:
-        cluster.dashboard.end()
 
 
 def _wait_for_end() -> None:
@@ -135,13 +127,7 @@ def _start(logical_cpus: int, dashboard: bool, name: str) -> Cluster:
     os.environ.setdefault("RAY_worker_maximum_startup_concurrency", str(_STARTS_PER_CORE * here))
     try:
         # None: start the dashboard, unless a busy machine is too slow for it
-        with postponing():
-            context = _init(
-                name,
-                address="local",
-                num_cpus=logical_cpus,
-                include_dashboard=None if dashboard else False,
-            )
+        context = _init(name, address="local", num_cpus=logical_cpus, include_dashboard=None if dashboard else False)
     except Exception as error:
         if not isinstance(error, (RuntimeError, ValueError, OSError, RayError)) and type(error) is not Exception:
             raise  # Ray raises a bare Exception if the start takes more than half a minute
@@ -150,13 +136,17 @@ def _start(logical_cpus: int, dashboard: bool, name: str) -> Cluster:
             "RAY_TMPDIR) and memory, try again when the machine is less busy, or join a running cluster with --address"
         ) from error
     notes = [f"{logical_cpus} CPUs asked for, {here} cores here: evaluations share them"] if logical_cpus > here else []
-    node = ray._private.worker._global_node
+    url = _dashboard_of(context)
+    if dashboard and url is None:
+        notes.append("warning: the Ray dashboard did not start; the campaign runs without it")
+    elif url is not None and token is not None:
+        notes.append(f"the Ray dashboard asks for the token in {token}")
     return Cluster(
         address=_gcs_address(),
         is_ours=True,
         is_connected_here=True,
         notes=(*notes, *_close_to_others(context)),
-        dashboard=LateDashboard(node, token) if dashboard and isinstance(node, HeadNode) else None,
+        dashboard_url=url,
     )
 
 
@@ -167,14 +157,18 @@ def _join(address: str, name: str) -> Cluster:
         context = _init(name, address=address)
     except (RuntimeError, ValueError, OSError, RayError) as error:
         raise UserError(_refusal(address, error)) from error
-    url = getattr(context, "dashboard_url", None)
     return Cluster(
         address=_gcs_address(),
-        dashboard_url=f"http://{url}" if url else None,
+        dashboard_url=_dashboard_of(context),
         is_ours=False,
         is_connected_here=True,
         notes=_open_notes(address),
     )
+
+
+def _dashboard_of(context: object) -> str | None:
+    url = getattr(context, "dashboard_url", None)
+    return f"http://{url}" if url else None
 
 
 def _close_to_others(context: object) -> list[str]:

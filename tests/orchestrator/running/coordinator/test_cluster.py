@@ -7,10 +7,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import ray
@@ -19,7 +18,7 @@ from bbkb.orchestrator.api import Campaign
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator import cluster, environment
 from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
-from bbkb.orchestrator.running.coordinator.head_node import HeadNode, LateDashboard, cores
+from bbkb.orchestrator.running.coordinator.processes import cores
 from tests.orchestrator.quick import bbkb
 
 REPOSITORY = Path(__file__).parents[4]
@@ -41,16 +40,13 @@ try:
 except ray.exceptions.WorkerCrashedError:
     print("crashed")
 print(cluster.is_ours, cluster.is_connected_here)
-cluster.dashboard.start()
-while not (news := list(cluster.dashboard.news())):
-    time.sleep(0.1)
-print(*news)
+print(cluster.dashboard_url)
 token = os.environ["RAY_AUTH_TOKEN_PATH"]
 mode = oct(os.stat(token).st_mode & 0o777)
-print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], token in news[0], mode)
+print(ray.cluster_resources()["CPU"], os.environ["RAY_AUTH_MODE"], any(token in note for note in cluster.notes), mode)
 session = ray._private.worker._global_node.get_session_dir_path()
 print(oct(os.stat(session).st_mode & 0o777))
-print("RAY_AUTH_TOKEN" in os.environ, any(open(token).read() in note for note in (*cluster.notes, *news)))
+print("RAY_AUTH_TOKEN" in os.environ, any(open(token).read() in note for note in cluster.notes))
 print(cluster.notes[0])
 disconnect(cluster, keeps=True)
 print("the next one takes it:", connect(None, workers=2, cpus=1.0, gpus=0.0, dashboard=True) is cluster)
@@ -148,7 +144,7 @@ def test_cluster_started_here_is_silent_reused_and_leaves_no_trace_at_home(
     lines = run(STARTS, HOME=str(home), RAY_TMPDIR=short_folder, TMPDIR=short_folder)
     assert lines[0] == "crashed"
     assert lines[1] == "True True"
-    assert lines[2].startswith("the Ray dashboard is at http://127.0.0.1:")
+    assert lines[2].startswith("http://127.0.0.1:")
     assert lines[3] == "64.0 token True 0o600"
     assert lines[4] == "0o700"
     assert lines[5] == "False False"
@@ -319,21 +315,6 @@ def test_ray_may_start_without_its_dashboard(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
     connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=True)
     assert asked["include_dashboard"] is None
-
-
-def test_dashboard_that_does_not_start_is_a_warning() -> None:
-    class Broken:
-        dashboard_url = None
-
-        def start_postponed(self) -> None:
-            raise ValueError("port 8265 is taken")
-
-    dashboard = LateDashboard(cast(HeadNode, Broken()), None)
-    dashboard.start()
-    while not (news := list(dashboard.news())):
-        time.sleep(0.01)
-    dashboard.end()
-    assert news == ["warning: the Ray dashboard did not start; the campaign runs without it"]
 
 
 @pytest.mark.parametrize(("said", "used"), [("", str(4 * cores())), ("1", "1")])
