@@ -38,7 +38,7 @@ from bbkb.orchestrator.campaign.status import (
     TrialsStatus,
     WorkersStatus,
 )
-from bbkb.orchestrator.campaign.trainings.reports import Forecast
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.campaign.trial_result import Trials
 from bbkb.orchestrator.settings.typed_sections import (
     AshaSection,

@@ -36,7 +36,7 @@ from bbkb.workers.limits import (
     raise_memory,
     share_process,
 )
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Stopped, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.workers.output import keep_output
 from bbkb.workers.reporting import Publish, Reports
 from bbkb.workers.results import CheckedResult, check_result, printable, shorten
@@ -94,9 +94,11 @@ def evaluate(
         is_first = machine is None or machine.rank == 0
         kept = None
         if attempt.folder is not None and is_first:
-            kept = KeptReports(attempt.folder, attempt.recorded_step)
+            kept = KeptReports(attempt.folder, attempt.trial, attempt.attempt, attempt.recorded_step)
         step_limit = attempt.step_limit if is_first else None  # one stop ends all machines
-        reports = Reports(publish, attempt.folder, printed.write, machine, step_limit, kept)
+        reports = Reports(
+            publish, attempt.folder, printed.write, machine, step_limit, kept, attempt.trial, attempt.attempt
+        )
         outcome = _evaluate(
             objective, attempt, limits, now, where, is_expendable=is_expendable, reports=reports, kind_of=kind_of
         )
@@ -111,7 +113,7 @@ def with_saved_checkpoint(outcome: Outcome, attempt: Attempt) -> Outcome:
 
     An attempt on several machines must have ended on all of them.
     """
-    if not (isinstance(outcome, Stopped) and attempt.saves_checkpoint and attempt.folder):
+    if not (isinstance(outcome, TrialStopped) and attempt.saves_checkpoint and attempt.folder):
         return outcome
     try:
         save_checkpoint(attempt.folder, outcome.step)
@@ -158,7 +160,7 @@ def _evaluate(
         return attempt.failure(kind, message, started, now(), where)
     if reports.is_stopped:  # the objective caught the exception and returned a value
         return _stop(attempt, reports, started, now(), where)
-    return Success(
+    return TrialSucceeded(
         trial=attempt.trial,
         attempt=attempt.attempt,
         value=result.value,
@@ -184,8 +186,8 @@ def prepare(objective: Objective | HasPreparation, limits: Limits) -> None:
         _prepared[:] = [objective]
 
 
-def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> Stopped:
-    return Stopped(
+def _stop(attempt: Attempt, reports: Reports, started: float, now: float, worker: str) -> TrialStopped:
+    return TrialStopped(
         trial=attempt.trial,
         attempt=attempt.attempt,
         value=reports.last_value,
@@ -264,4 +266,6 @@ def is_out_of_descriptors(outcome: Outcome) -> bool:
     descriptors, which cannot be reclaimed. This is decided from the message, so that another
     process can check it too.
     """
-    return isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR and _NO_DESCRIPTORS in outcome.message
+    if not isinstance(outcome, TrialFailed) or outcome.failure is not FailureKind.ERROR:
+        return False
+    return _NO_DESCRIPTORS in outcome.message

@@ -9,14 +9,14 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
 * `next_outcomes(timeout)` blocks until at least one outcome is available, and returns all available
   ones. It returns an empty list after `timeout` seconds, or at once if nothing is in flight. `None`
   waits without limit.
-* `cancel` makes the attempts of these trials end soon, as `Failure(CANCELLED)` unless they have
+* `cancel` makes the attempts of these trials end soon, as `TrialFailed(CANCELLED)` unless they have
   ended already. Unknown trials are ignored. The evaluation should end, too. If it cannot, as in a
   thread, its result is dropped and its slot is free.
 * The next attempt of a trial may be submitted right after `cancel`, while the evaluation of the
   previous attempt is still ending. Both use the same folder (`Attempt.folder`).
 * `listen` must be called before the first `submit`. Intermediate values are passed to `take` in the
   caller's thread, from within `next_outcomes`. The trials that it returns are asked to stop, and
-  end as `Stopped` at their next report; in this process, at the report to which `take` responds. The
+  end as `TrialStopped` at their next report; in this process, at the report to which `take` responds. The
   reports of an attempt come before its outcome. Reports may be lost if they arrive too fast;
   outcomes never wait for them.
 * `evaluate` calls `publish` at each report, in the thread of the evaluation. If the attempt
@@ -37,7 +37,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from bbkb.workers.messages import Attempt, IntermediateValue, Outcome, cancellation
+from bbkb.workers.messages import Attempt, Outcome, Report, cancellation
 
 
 class ExecutorError(RuntimeError):
@@ -67,7 +67,7 @@ def traits_of(name: str) -> Traits:
     return TRAITS.get(name, Traits())
 
 
-TakeReports = Callable[[Sequence[IntermediateValue]], Collection[int]]  # returns the trials to stop
+TakeReports = Callable[[Sequence[Report]], Collection[int]]  # returns the trials to stop
 
 
 class Executor(Protocol):
@@ -94,7 +94,7 @@ class Executor(Protocol):
         """Return all available outcomes, waiting up to `timeout` seconds for the first."""
 
     def cancel(self, trials: Iterable[int]) -> None:
-        """End the current attempts of these trials soon, with the outcome `Failure(CANCELLED)`."""
+        """End the current attempts of these trials soon, with the outcome `TrialFailed(CANCELLED)`."""
 
     def pause(self, seconds: float) -> None:
         """Wait for `seconds` on the clock of `now`. Nothing is in flight."""

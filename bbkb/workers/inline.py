@@ -9,7 +9,7 @@ from bbkb.objectives.objective import Objective
 from bbkb.workers.clock import SteadyClock
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.executor import InProcessExecutor
-from bbkb.workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Limits, Outcome, Reported
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, Report, TrialFailed
 
 
 class InlineExecutor(InProcessExecutor):
@@ -38,7 +38,17 @@ class InlineExecutor(InProcessExecutor):
         now = self.now()
         message = "the process ended during this evaluation: by a crash, by os._exit, or because it was killed"
         for trial, attempt in first:
-            self._ended.append(Failure(trial, attempt, FailureKind.WORKER_LOST, message, now, now, "inline"))
+            self._ended.append(
+                TrialFailed(
+                    trial=trial,
+                    attempt=attempt,
+                    failure=FailureKind.WORKER_LOST,
+                    message=message,
+                    started=now,
+                    finished=now,
+                    worker="inline",
+                )
+            )
         return frozenset(trial for trial, _ in first)
 
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
@@ -51,11 +61,11 @@ class InlineExecutor(InProcessExecutor):
         del self._queue[attempt.trial]  # an attempt stays in the queue if the user interrupts it
         return [outcome]
 
-    def _publish(self, attempt: Attempt, reported: Reported | None) -> bool:
+    def _publish(self, attempt: Attempt, report: Report | None) -> bool:
         """Pass a report on. Return whether the attempt should stop."""
-        if reported is None or self._take is None:
+        if report is None or self._take is None:
             return False
-        return attempt.trial in self._take([IntermediateValue(attempt.trial, attempt.attempt, reported)])
+        return attempt.trial in self._take([report])
 
     def cancel(self, trials: Iterable[int]) -> None:
         """Remove these trials from the queue."""

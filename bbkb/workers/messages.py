@@ -5,10 +5,10 @@ identifies one of them and is never reused, so a late or repeated result can be 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 
 class FailureKind(StrEnum):
@@ -31,6 +31,23 @@ class Share:
     cpus: float  # processor cores on each of its machines
     gpus: float  # graphics processors on each of its machines
     machines: int = 1  # the number of its machines
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A trial with its newest attempt."""
+
+    id: int
+    arm: int
+    parameters: Mapping[str, object]
+    attempt: int = 1  # running, or the next one; the last one of a stopped trial
+    # the trial and the step of the checkpoint from which it starts; None: its first step
+    starts_from: tuple[int, int] | None = None
+
+    @property
+    def again(self) -> "Trial":
+        """The trial with its next attempt."""
+        return replace(self, attempt=self.attempt + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,27 +88,27 @@ class Attempt:
         started: float,
         finished: float,
         worker: str,
-    ) -> "Failure":
+    ) -> "TrialFailed":
         """Return the failure of this attempt, with an end that is not before its start."""
-        finished = max(started, finished)
-        return Failure(self.trial, self.attempt, kind, message, started, finished, worker)
+        return TrialFailed(
+            trial=self.trial,
+            attempt=self.attempt,
+            failure=kind,
+            message=message,
+            started=started,
+            finished=max(started, finished),
+            worker=worker,
+        )
 
 
-class Reported(NamedTuple):
-    """A report of an objective at a step. The numbers may be NaN or infinite."""
-
-    step: int  # the index of the step, such as the epoch
-    value: float  # the value, on the objective's scale
-    metrics: tuple[tuple[str, float], ...] = ()  # other numbers by name, for display
-
-
-@dataclass(frozen=True, slots=True)
-class IntermediateValue:
-    """A value that an attempt reported while it ran."""
+class Report(NamedTuple):
+    """Numbers that an attempt reported at a step of its training, on the user's scale."""
 
     trial: int
     attempt: int
-    reported: Reported
+    step: int  # the index of the step, such as the epoch
+    # name → number, the first objective's first; a number may be NaN or infinite
+    values: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,43 +119,50 @@ class Limits:
     memory_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Success:
-    """An attempt that returned a finite value. `started` and `finished` are seconds on the
-    executor's clock."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialSucceeded:
+    """An attempt returned a finite value, on the user's scale.
+
+    An outcome is sent by a worker, and becomes an event of the log: the campaign then sets `time`,
+    and leaves out what the log has already. `started` and `finished` are seconds on the executor's
+    clock.
+    """
 
     trial: int
-    attempt: int
+    attempt: int = 1
     value: float
     started: float
     finished: float
     worker: str
     metrics: Mapping[str, float] = field(default_factory=dict)
-    reports: tuple[Reported, ...] = ()  # reports during the evaluation (`bbkb.workers.reporting`)
-    remark: str = ""  # the omitted metrics, for display
-    output: str = ""  # the end of its output if its process does not share the run's folder
+    reports: tuple[Report, ...] = ()  # in the log: those that had not arrived before
+    remark: str = ""  # names the omitted metrics; recorded once, not with every trial
+    output: str = ""  # the end of its output if its process does not share the run's folder; not recorded
+    time: float = 0.0  # when it was recorded
+    kind: Literal["trial_succeeded"] = "trial_succeeded"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An attempt that returned no value. `message`: a summary line, then the end of a traceback."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFailed:
+    """An attempt returned no value. `message`: a summary line, then the end of a traceback."""
 
     trial: int
     attempt: int
-    kind: FailureKind
+    failure: FailureKind
     message: str
     started: float
     finished: float
     worker: str
     output: str = ""  # like that of a success
+    is_final: bool = True  # whether the trial has ended; otherwise it is tried again
+    time: float = 0.0
+    kind: Literal["trial_failed"] = "trial_failed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stopped:
-    """An attempt that the campaign stopped early, at the step `step` of its last report.
-
-    `value` is the last finite value that it reported; None if there is none.
-    """
+class TrialStopped:
+    """The campaign stopped an attempt early, at the step of its last report. `value` is the last
+    finite value that it reported, on the user's scale; None if there is none."""
 
     trial: int
     attempt: int
@@ -147,13 +171,24 @@ class Stopped:
     started: float
     finished: float
     worker: str
-    reports: tuple[Reported, ...] = ()
-    output: str = ""  # like that of a success
+    reports: tuple[Report, ...] = ()  # like those of a success
+    output: str = ""
+    cause: str = ""  # for display (`stops.StopCause`)
+    time: float = 0.0
+    kind: Literal["trial_stopped"] = "trial_stopped"
 
 
-Outcome = Success | Failure | Stopped
+Outcome = TrialSucceeded | TrialFailed | TrialStopped
 
 
-def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> Failure:
+def cancellation(trial: int, attempt: int, started: float, now: float, worker: str) -> TrialFailed:
     """Return the outcome of an attempt cancelled at `now`. `started` is `now` if it was queued."""
-    return Failure(trial, attempt, FailureKind.CANCELLED, "cancelled", started, now, worker)
+    return TrialFailed(
+        trial=trial,
+        attempt=attempt,
+        failure=FailureKind.CANCELLED,
+        message="cancelled",
+        started=started,
+        finished=now,
+        worker=worker,
+    )

@@ -10,7 +10,7 @@ from bbkb.objectives.machines import AttemptReport, Machine
 from bbkb.objectives.objective import EvaluationStopped, InvalidValueError
 from bbkb.objectives.returned import check_bounds
 from bbkb.workers.kept_reports import KeptReports
-from bbkb.workers.messages import Reported
+from bbkb.workers.messages import Report
 from bbkb.workers.results import excerpt, finite_or_not, printable
 
 RECORDED_WHOLE = 1000  # the number of reports that are all recorded
@@ -18,7 +18,7 @@ LARGEST_STEP = 2**53  # larger ones are inexact in floats, and do not fit into t
 
 # Sends a report to the coordinator, or nothing if it is not recorded. Returns True if the attempt
 # should stop.
-Publish = Callable[[Reported | None], bool]
+Publish = Callable[[Report | None], bool]
 
 
 class Reports(AttemptReport):
@@ -31,7 +31,7 @@ class Reports(AttemptReport):
     `folder` is the trial's own folder; None if the campaign provides none. `write_output` appends
     bytes to the attempt's output; None if no output is saved. `machine` is this machine if the
     attempt takes several, else None. `step_limit`: see `Attempt`. `kept` saves the reports for the
-    next attempt.
+    next attempt. `trial` and `attempt` identify the attempt.
     """
 
     def __init__(
@@ -42,6 +42,8 @@ class Reports(AttemptReport):
         machine: Machine | None = None,
         step_limit: int | None = None,
         kept: KeptReports | None = None,
+        trial: int = 0,
+        attempt: int = 1,
     ) -> None:
         self.folder = folder
         self.write_output = write_output
@@ -49,11 +51,13 @@ class Reports(AttemptReport):
         self.is_stopped = False
         self.value_name = "value"  # the metric of a mapping that is the value
         self.last_value: float | None = None  # the newest finite value
+        self._trial = trial
+        self._attempt = attempt
         self._publish = publish
         self._kept = kept
         self._step_limit = math.inf if step_limit is None else step_limit
-        self._recorded: list[Reported] = []
-        self._last: Reported | None = None
+        self._recorded: list[Report] = []
+        self._last: Report | None = None
         self._count = 0
 
     def __call__(
@@ -66,33 +70,33 @@ class Reports(AttemptReport):
         `value` or one of `metrics` is not a number, or `step` is not a whole number up to 2⁵³.
         """
         if isinstance(value, Mapping):
-            self._check_has_value(value)
+            if self.value_name not in value:
+                raise InvalidValueError(
+                    f"a reported mapping must have {self.value_name!r}, the metric that the search "
+                    f"optimizes (first), got {excerpt(value)}"
+                )
             metrics = {**value, **metrics}
             value = metrics.pop(self.value_name)
         number = finite_or_not("a reported value", value)
         at = self._count if step is None else _whole_step(step)
-        reported = Reported(at, number, _check_metrics(metrics) if metrics else ())
+        values = {self.value_name: number}
+        if metrics:
+            values |= _check_metrics(metrics)
+        report = Report(self._trial, self._attempt, at, values)
         is_asked_to_stop = self._last is None and self._catch_up(at)
-        self._last = reported
+        self._last = report
         self.last_value = number if isfinite(number) else self.last_value
         stride = 1 << (self._count // RECORDED_WHOLE).bit_length()
         is_recorded = self._count % stride == 0
         self._count += 1
         if is_recorded and self._kept is not None:
-            self._kept.add(reported)
-        is_asked_to_stop |= self._record(reported if is_recorded else None)
+            self._kept.add(report)
+        is_asked_to_stop |= self._record(report if is_recorded else None)
         if self.is_stopped or is_asked_to_stop or at >= self._step_limit:
             self.is_stopped = True
             raise EvaluationStopped(f"stopped early at step {at}")
 
-    def _check_has_value(self, reported: Mapping[str, float]) -> None:
-        if self.value_name not in reported:
-            raise InvalidValueError(
-                f"a reported mapping must have {self.value_name!r}, the metric that the search "
-                f"optimizes (first), got {excerpt(reported)}"
-            )
-
-    def points(self) -> tuple[Reported, ...]:
+    def points(self) -> tuple[Report, ...]:
         """Return the recorded reports, in the order of reporting."""
         if self._last is None:  # the training had no steps left
             return () if self._kept is None else tuple(self._kept.missing())
@@ -106,15 +110,15 @@ class Reports(AttemptReport):
         Return whether the attempt should stop.
         """
         is_asked_to_stop = False
-        for reported in [] if self._kept is None else self._kept.missing(step):
-            is_asked_to_stop |= self._record(reported)
+        for report in [] if self._kept is None else self._kept.missing(step):
+            is_asked_to_stop |= self._record(report)
         return is_asked_to_stop
 
-    def _record(self, reported: Reported | None) -> bool:
+    def _record(self, report: Report | None) -> bool:
         """Publish a report; with None, only ask whether the attempt should stop."""
-        if reported is not None:
-            self._recorded.append(reported)
-        return self._publish is not None and self._publish(reported)
+        if report is not None:
+            self._recorded.append(report)
+        return self._publish is not None and self._publish(report)
 
     @property
     def last_step(self) -> int:
@@ -133,18 +137,18 @@ def _whole_step(step: float) -> int:
     return int(step)
 
 
-def _check_metrics(metrics: dict[str, float]) -> tuple[tuple[str, float], ...]:
+def _check_metrics(metrics: dict[str, float]) -> dict[str, float]:
     """Convert the additional numbers of a report.
 
     Raises InvalidValueError for values that are not numbers, for too many of them, and for names
     that are too long.
     """
-    numbers: list[tuple[str, float]] = []
+    numbers: dict[str, float] = {}
     for key, metric in metrics.items():
         name = printable(key)
         try:
             check_bounds(name, len(numbers))
         except InvalidValueError as error:
             raise InvalidValueError(f"a reported metric {name[:50]!r} cannot be recorded: {error}") from None
-        numbers.append((name, finite_or_not(f"the reported metric {name!r}", metric)))
-    return tuple(numbers)
+        numbers[name] = finite_or_not(f"the reported metric {name!r}", metric)
+    return numbers

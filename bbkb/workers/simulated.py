@@ -19,12 +19,11 @@ from bbkb.workers.executor import InProcessExecutor
 from bbkb.workers.messages import (
     Attempt,
     FailureKind,
-    IntermediateValue,
     Limits,
     Outcome,
-    Reported,
-    Stopped,
-    Success,
+    Report,
+    TrialStopped,
+    TrialSucceeded,
     cancellation,
 )
 
@@ -71,7 +70,7 @@ class _VirtualAttempt:
     worker: int
     outcome: Outcome
     reported: int = 0  # the number of the outcome's reports that were passed on
-    report: Reported | None = None  # the report due at `finish`; None at the end of the attempt
+    report: Report | None = None  # the report due at `finish`; None at the end of the attempt
 
 
 class SimulatedExecutor(InProcessExecutor):
@@ -129,16 +128,17 @@ class SimulatedExecutor(InProcessExecutor):
                 outcomes.append(ending.outcome)
         return outcomes
 
-    def _deliver(self, entry: _VirtualAttempt, report: Reported) -> None:
+    def _deliver(self, entry: _VirtualAttempt, report: Report) -> None:
         """Deliver a report. Its attempt then continues to the next report, or is stopped."""
         assert self._take is not None
-        assert isinstance(entry.outcome, Success)
+        assert isinstance(entry.outcome, TrialSucceeded)
         outcome = entry.outcome
-        stopped = self._take([IntermediateValue(outcome.trial, outcome.attempt, report)])
+        stopped = self._take([report])
         if outcome.trial in stopped:
             reports = outcome.reports[: entry.reported + 1]
-            finite = [reported.value for reported in reports if math.isfinite(reported.value)]
-            end = Stopped(
+            values = [next(iter(each.values.values())) for each in reports]
+            finite = [value for value in values if math.isfinite(value)]
+            end = TrialStopped(
                 trial=outcome.trial,
                 attempt=outcome.attempt,
                 value=finite[-1] if finite else None,
@@ -156,7 +156,7 @@ class SimulatedExecutor(InProcessExecutor):
         """Push an attempt onto the heap, with the time of its next report or its end."""
         finish = outcome.finished
         report = None
-        if self._take is not None and isinstance(outcome, Success) and reported < len(outcome.reports):
+        if self._take is not None and isinstance(outcome, TrialSucceeded) and reported < len(outcome.reports):
             share = (reported + 1) / (len(outcome.reports) + 1)
             finish = outcome.started + share * (outcome.finished - outcome.started)
             report = outcome.reports[reported]
@@ -205,7 +205,7 @@ class SimulatedExecutor(InProcessExecutor):
         share = rng.random()
         seconds = self._durations.with_straggling(seconds, rng.random())
         outcome = evaluate(self._objective, attempt, Limits(), now=self.now, worker=worker)
-        seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, Success) else seconds
+        seconds = outcome.metrics.get("seconds", seconds) if isinstance(outcome, TrialSucceeded) else seconds
         if seconds < 0.0:
             message = f"metrics['seconds'] must be >= 0, got {seconds}"
             return attempt.failure(FailureKind.INVALID_VALUE, message, self._now, self._now, worker)

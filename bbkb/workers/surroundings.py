@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, TextIO
 
-from bbkb.workers.messages import Failure, FailureKind, Outcome
+from bbkb.workers.messages import FailureKind, Outcome, TrialFailed
 
 DAMAGED_AFTER = 5  # the number of failures in a row, on as many different arms
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
@@ -34,7 +34,7 @@ class Streak:
 
         Only errors count: an invalid value or a time-out is due to the evaluation.
         """
-        if isinstance(outcome, Failure) and outcome.kind is FailureKind.ERROR:
+        if isinstance(outcome, TrialFailed) and outcome.failure is FailureKind.ERROR:
             self._arms.add(arm)
         else:
             self._arms.clear()

@@ -17,8 +17,8 @@ from itertools import accumulate, chain, count
 from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Space
-from bbkb.orchestrator.campaign.events import ModelRefreshed, SessionOpened, TrialStopped
-from bbkb.orchestrator.campaign.trainings.reports import Forecast
+from bbkb.orchestrator.campaign.events import ModelRefreshed, SessionOpened
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.driver import Driver
@@ -30,8 +30,9 @@ from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.store import EventStore
+from bbkb.workers import messages
 from bbkb.workers.executor import InProcessExecutor
-from bbkb.workers.messages import Attempt, IntermediateValue, Outcome, Reported, Stopped, Success, cancellation
+from bbkb.workers.messages import Attempt, Outcome, TrialStopped, TrialSucceeded, cancellation
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.curves.simulate import Record, Seen, Setting, make_record
 
@@ -51,7 +52,7 @@ class _Running:
 
     attempt: Attempt
     started: float
-    reports: list[Reported] = field(default_factory=list)
+    reports: list[messages.Report] = field(default_factory=list)
 
 
 class TrainingExecutor(InProcessExecutor):
@@ -138,9 +139,9 @@ class TrainingExecutor(InProcessExecutor):
         self.reached[trial] = at + 1
         self.seen.append((trial, at + 1))
         metrics = self.metrics(trial, at)
-        run.reports.append(Reported(self._steps[at], value, tuple(metrics.items())))
-        reported = IntermediateValue(trial, attempt.attempt, run.reports[-1])
-        is_stopped = self._take is not None and trial in self._take([reported])
+        report = messages.Report(trial, attempt.attempt, self._steps[at], {"value": value, **metrics})
+        run.reports.append(report)
+        is_stopped = self._take is not None and trial in self._take([report])
         is_end = at + 1 == len(self.curves[trial])
         if not is_end and not is_stopped:
             self._follow(attempt)
@@ -148,8 +149,19 @@ class TrainingExecutor(InProcessExecutor):
         del self._running[trial]
         reports = tuple(run.reports)
         if is_end:
-            return [Success(trial, attempt.attempt, value, run.started, self._now, "worker", metrics, reports)]
-        stopped = Stopped(
+            return [
+                TrialSucceeded(
+                    trial=trial,
+                    attempt=attempt.attempt,
+                    value=value,
+                    started=run.started,
+                    finished=self._now,
+                    worker="worker",
+                    metrics=metrics,
+                    reports=reports,
+                )
+            ]
+        stopped = TrialStopped(
             trial=trial,
             attempt=attempt.attempt,
             value=value,

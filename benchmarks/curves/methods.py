@@ -59,11 +59,11 @@ class RandomSearch:
     def report(self, trial: int, step: int, value: float) -> bool:
         if self._rule is None:
             return True
-        self._rungs = self._rungs.after(self._rule, trial, step, value)
+        self._rungs.report(self._rule, trial, step, value)
         return not self._rungs.stops(self._rule, trial)
 
     def end(self, trial: int, value: float) -> None:
-        self._rungs = self._rungs.without(trial)
+        self._rungs.remove([trial])
 
 
 class ShortThenBest:

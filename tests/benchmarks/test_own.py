@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Evaluation, ObjectiveError
 from bbkb.objectives.parameters import Range
-from bbkb.workers.messages import Reported
 from bbkb.workers.reporting import Reports
 from benchmarks.command import app_of
 from benchmarks.curves import on_ray, own
@@ -23,6 +22,7 @@ from benchmarks.curves.methods import make_method
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting, search
 from benchmarks.curves.trainings import STEPS, Rows
+from tests.reported import reported
 
 ENDS, DIVERGES = 4, 6
 
@@ -97,9 +97,9 @@ def test_training_on_ray_reports_the_recorded_values_from_its_checkpoint_on(
 ) -> None:
     training = on_ray.OwnTraining("small", str(tmp_path)).load(DataSource(tmp_path))
     configuration = on_ray.arms_of(short).parameters(arm)
-    expected = tuple(map(Reported, itertools.count(1), short.curve(configuration).tolist()))
+    expected = tuple(map(reported, itertools.count(1), short.curve(configuration).tolist()))
     whole = Reports(folder=tmp_path)
-    assert training.evaluate(configuration, 0, whole) == Evaluation(expected[-1].value)
+    assert training.evaluate(configuration, 0, whole) == Evaluation(expected[-1].values["value"])
     assert whole.points() == expected
     (tmp_path / "step").write_text("3")
     continued = Reports(folder=tmp_path)

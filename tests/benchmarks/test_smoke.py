@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from bbkb.objectives.datasets import DataSource
 from bbkb.orchestrator.errors import UserError
-from bbkb.workers.messages import Attempt, IntermediateValue, Stopped, Success
+from bbkb.workers.messages import Attempt, Report, TrialStopped, TrialSucceeded
 from benchmarks import bench, counts
 from benchmarks.bench import CommandMeasurement, Measurement
 from benchmarks.command import app_of
@@ -55,9 +55,9 @@ def test_curves_executor_continues_a_stopped_trial_after_its_last_step(problem: 
     executor = TrainingExecutor(problem, 1)
     steps: list[int] = []
 
-    def take(values: list[IntermediateValue]) -> set[int]:
-        steps.extend(value.reported.step for value in values)
-        return {value.trial for value in values if value.reported.step == 5 and value.attempt == 1}
+    def take(values: list[Report]) -> set[int]:
+        steps.extend(value.step for value in values)
+        return {value.trial for value in values if value.step == 5 and value.attempt == 1}
 
     executor.listen(take)  # type: ignore[arg-type]
     assert problem.arms is not None
@@ -66,7 +66,7 @@ def test_curves_executor_continues_a_stopped_trial_after_its_last_step(problem: 
     for number in (1, 2):
         executor.submit([Attempt(0, 0, parameters, 0, number)])
         outcomes += executor.next_outcomes(None)
-    assert [type(outcome) for outcome in outcomes] == [Stopped, Success]
+    assert [type(outcome) for outcome in outcomes] == [TrialStopped, TrialSucceeded]
     assert steps == list(problem.steps)
 
 

@@ -11,7 +11,7 @@ from bbkb.objectives.machines import Machine
 from bbkb.objectives.objective import Evaluation, InvalidValueError, Parameters, Report
 from bbkb.objectives.with_metrics import WithMetrics
 from bbkb.workers.evaluate import evaluate
-from bbkb.workers.messages import Attempt, Failure, Limits, Success
+from bbkb.workers.messages import Attempt, Limits, TrialFailed, TrialSucceeded
 from bbkb.workers.reporting import Reports
 
 TWO = Machine(0, 2, ("10.0.0.1", "10.0.0.2"), 29500)
@@ -61,8 +61,8 @@ class NoMetrics:
 def test_metrics_are_required_only_on_the_first_machine() -> None:
     objective = WithMetrics(NoMetrics(), "value", (("accuracy", "constraints.0"),))
     attempt = Attempt(0, 0, {}, 0)
-    assert isinstance(evaluate(objective, attempt, Limits(), machine=SECOND), Success)
-    assert isinstance(evaluate(objective, attempt, Limits(), machine=TWO), Failure)
+    assert isinstance(evaluate(objective, attempt, Limits(), machine=SECOND), TrialSucceeded)
+    assert isinstance(evaluate(objective, attempt, Limits(), machine=TWO), TrialFailed)
 
 
 def test_hostfile_has_one_address_on_each_line(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ from bbkb.objectives.machines import Machine, folder_of
 from bbkb.objectives.objective import NAME_CHARACTERS, EvaluationStopped
 from bbkb.objectives.report_lines import ReportLines
 from bbkb.objectives.trial import Trial
-from bbkb.workers.messages import Reported
+from bbkb.workers.messages import Report
 from bbkb.workers.reporting import Reports
+from tests.reported import reported
 
 
 def writes(text: str) -> Callable[[str], int]:
@@ -30,7 +31,7 @@ def test_trial_reports_and_learns_that_the_campaign_stops_it(tmp_path: Path) -> 
         "loss",
         2,
     )
-    assert reports.points() == (Reported(1, 0.5), Reported(2, 0.25, (("rate", 3.0), ("self", 2.0))))
+    assert reports.points() == (reported(1, 0.5), reported(2, 0.25, rate=3.0, self=2.0))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -54,7 +55,7 @@ def test_trial_without_a_report_prints_lines_of_a_command(
     Trial().report({"loss": 0.1 + 0.2, "val accuracy": 0.5, "k=1": 2.0}, "loss", 7)
     reports = Reports()
     ReportLines(reports, 0).take(capsys.readouterr().out.encode())
-    assert reports.points() == (Reported(7, 0.1 + 0.2, (("val_accuracy", 0.5), ("k=1", 2.0))),)
+    assert reports.points() == (Report(0, 1, 7, {"value": 0.1 + 0.2, "val_accuracy": 0.5, "k=1": 2.0}),)
 
 
 def test_folder_comes_from_the_argument_the_report_or_the_environment(
@@ -115,7 +116,7 @@ def test_trial_without_a_folder_saves_nothing(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_exception_of_another_kind_is_not_a_stop() -> None:
-    def stop(reported: Reported | None) -> bool:
+    def stop(reported: Report | None) -> bool:
         raise EvaluationStopped
 
     assert Trial(Reports(stop)).report({"loss": 0.0}, "loss", 1)

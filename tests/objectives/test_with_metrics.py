@@ -11,8 +11,9 @@ from bbkb.objectives.external import call_with
 from bbkb.objectives.objective import Evaluation, InvalidValueError, Objective, Parameters, Report
 from bbkb.objectives.returned import MissingValueError, as_evaluation
 from bbkb.objectives.with_metrics import WithMetrics
+from bbkb.workers import messages
 from bbkb.workers.evaluate import evaluate
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Reported, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
 from tests.present import of_type
 
 NEEDED = (("accuracy", "objectives.0"), ("latency", "objectives.1"))
@@ -32,7 +33,7 @@ def outcome(returned: object, first: str = "accuracy", needed: tuple[tuple[str, 
 
 
 def test_value_is_the_first_metric_and_a_returned_value_stays() -> None:
-    result = of_type(Success, outcome({"value": 9.0, "accuracy": 0.5, "latency": 3, "other": 1.0}))
+    result = of_type(TrialSucceeded, outcome({"value": 9.0, "accuracy": 0.5, "latency": 3, "other": 1.0}))
     assert result.value == 0.5
     assert result.metrics == {"latency": 3.0, "other": 1.0, "value": 9.0}
 
@@ -45,20 +46,20 @@ def test_reported_mapping_has_the_first_objective_as_its_value() -> None:
             return Evaluation(math.nan, {"accuracy": 0.5, "latency": 2.0})
 
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
-    result = of_type(Success, evaluate(WithMetrics(Reports(), "accuracy", NEEDED), attempt, Limits()))
+    result = of_type(TrialSucceeded, evaluate(WithMetrics(Reports(), "accuracy", NEEDED), attempt, Limits()))
     assert result.reports == (
-        Reported(1, 0.25, (("latency", 3.0),)),
-        Reported(2, 0.5, (("latency", 2.0),)),
+        messages.Report(0, 1, 1, {"accuracy": 0.25, "latency": 3.0}),
+        messages.Report(0, 1, 2, {"accuracy": 0.5, "latency": 2.0}),
     )
 
 
 def test_mapping_of_metrics_alone_is_enough() -> None:
-    result = of_type(Success, outcome({"accuracy": 0.5, "latency": 3}))
+    result = of_type(TrialSucceeded, outcome({"accuracy": 0.5, "latency": 3}))
     assert (result.value, result.metrics) == (0.5, {"latency": 3.0})
 
 
 def test_constraint_on_a_metric_beside_the_value() -> None:
-    result = of_type(Success, outcome({"value": 2.0, "memory": 1.0}, "value", (("memory", "constraints.0"),)))
+    result = of_type(TrialSucceeded, outcome({"value": 2.0, "memory": 1.0}, "value", (("memory", "constraints.0"),)))
     assert (result.value, result.metrics) == (2.0, {"memory": 1.0})
 
 
@@ -72,14 +73,14 @@ def test_constraint_on_a_metric_beside_the_value() -> None:
     ],
 )
 def test_result_without_a_metric_of_a_goal_is_a_failure(returned: object, message: str) -> None:
-    result = of_type(Failure, outcome(returned))
-    assert result.kind is FailureKind.INVALID_VALUE
+    result = of_type(TrialFailed, outcome(returned))
+    assert result.failure is FailureKind.INVALID_VALUE
     assert message in result.message
 
 
 def test_metrics_of_goals_are_kept_when_there_are_too_many() -> None:
     many = {f"metric {number}": 1.0 for number in range(150)}
-    result = of_type(Success, outcome({**many, "accuracy": 0.5, "latency": 3}))
+    result = of_type(TrialSucceeded, outcome({**many, "accuracy": 0.5, "latency": 3}))
     assert result.metrics["latency"] == 3.0
     assert len(result.metrics) == 100
 

@@ -30,7 +30,7 @@ from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor, TakeReports
-from bbkb.workers.messages import Attempt, FailureKind, Outcome, Success
+from bbkb.workers.messages import Attempt, FailureKind, Outcome
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
@@ -244,7 +244,11 @@ class Puppet:
     def finish(self, attempt: Attempt) -> None:
         """Let this evaluation end with the value 1, and wait until the loop has handled it."""
         self.has_news.clear()
-        self.ready = [Success(attempt.trial, attempt.attempt, 1.0, 0.0, 0.0, "puppet")]
+        self.ready = [
+            TrialSucceeded(
+                trial=attempt.trial, attempt=attempt.attempt, value=1.0, started=0.0, finished=0.0, worker="puppet"
+            )
+        ]
         assert self.has_news.wait(200)
 
 

@@ -90,7 +90,7 @@ def test_campaign_pauses_many_trials_and_finishes_the_best_from_their_checkpoint
     events = list(open_run(result.folder).events())
     stops = [event for event in events if isinstance(event, TrialStopped)]
     assert sum(event.cause == "short first training" for event in stops) >= 15
-    continued = {trial.trial for event in events if isinstance(event, TrialsContinued) for trial in event.trials}
+    continued = {trial for event in events if isinstance(event, TrialsContinued) for trial in event.trials}
     assert continued
     finished = [row for row in result.rows() if row["status"] == "succeeded"]
     assert continued & {row["trial"] for row in finished}
@@ -177,9 +177,9 @@ def test_recommended_noisy_training_has_an_estimate_and_forecasts_contain_report
     for event in open_run(result.folder).events():
         values: list[tuple[int, float]] = []
         if isinstance(event, ReportsArrived):
-            values = [(report.trial, report.value) for report in event.reports]
+            values = [(report.trial, report.values["value"]) for report in event.reports]
         if isinstance(event, TrialStopped | TrialSucceeded):  # the last reports arrive with the outcome
-            values = [(event.trial, value) for _step, value in event.reports]
+            values = [(event.trial, report.values["value"]) for report in event.reports]
         for trial, value in values:
             reported[trial] = max(value, reported.get(trial, value))
         if isinstance(event, ModelRefreshed):

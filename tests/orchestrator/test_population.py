@@ -24,7 +24,6 @@ from bbkb.orchestrator.api import Campaign, Result, load, tune
 from bbkb.orchestrator.ask_tell.space import Optimizer
 from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
-from bbkb.orchestrator.campaign.commands import QueuedAttempt
 from bbkb.orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.trainings.curves import Trainings
@@ -33,6 +32,7 @@ from bbkb.orchestrator.history.tables import History
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
+from bbkb.workers.messages import Trial
 from tests.executors import HERE, workers_of
 from tests.histories import history_of
 from tests.waiting import wait_until
@@ -140,7 +140,7 @@ def test_newest_checkpoints_are_needed_and_those_from_which_open_trials_start() 
     saved = {0: (5, 0.0), 1: (20, 0.0), 2: (10, 0.0), 3: (15, 0.0)}
     state = CampaignState(trainings=Trainings(saved=saved, removed=frozenset({0, 2})))
     assert state.first_needed == {0: np.inf, 1: 20, 2: np.inf, 3: 15}
-    attempts = [QueuedAttempt(3, 1, 1), QueuedAttempt(4, 1, 1, starts_from=(1, 10))]
+    attempts = [Trial(3, 1, {}, 1), Trial(4, 1, {}, 1, starts_from=(1, 10))]
     assert replace(state, backlog=attempts).first_needed == {0: np.inf, 1: 10, 2: np.inf, 3: 15}
 
 
@@ -168,6 +168,7 @@ ON_RAY = """
 
     if __name__ == "__main__":
         tune(slow, SPACE, direction="maximize", evaluations=40, workers=4, name="killed", progress=False,
+             resume=sys.argv[1] if len(sys.argv) > 1 else False,
              settings={"runs": "runs", "workers": {"executor": "EXECUTOR"}, "strategy": PBT})
 """
 
@@ -207,8 +208,7 @@ def test_killed_coordinator_loses_and_duplicates_nothing(
         process.kill()
         process.wait()
     if executor == "inline":
-        command = [sys.executable, "-m", "bbkb", "resume", str(folder)]
-        subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": ROOT}, check=True, capture_output=True)
+        subprocess.run([sys.executable, script, str(folder)], cwd=tmp_path, check=True, capture_output=True)
     assert len(history_of(load(folder)).sessions) == 2
     history = history_of(load(folder))
     check(folder, history)

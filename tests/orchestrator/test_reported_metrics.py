@@ -18,7 +18,6 @@ from bbkb.objectives.parameters import Range
 from bbkb.orchestrator.api import Result, tune
 from bbkb.orchestrator.campaign.event_json import body_of, event_of
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialSucceeded
-from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from bbkb.orchestrator.history.export import export
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.one_trial import describe_trial
@@ -26,6 +25,7 @@ from bbkb.orchestrator.interop.trackers import _reports
 from tests.executors import HERE
 from tests.histories import history_of
 from tests.present import present
+from tests.reported import reported
 
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -131,10 +131,10 @@ def test_command_exports_the_table_of_steps(bbkb: Bbkb, tmp_path: Path) -> None:
     assert "--existing and --reports cannot be combined" in both.stderr
 
 
-def test_events_without_metrics_are_written_as_before() -> None:
-    arrived = ReportsArrived(time=1.0, reports=(StepReport(0, 1, 2, 0.5),))
-    assert body_of(arrived) == '{"time":1.0,"reports":[[0,1,2,0.5]]}'
-    ended = TrialSucceeded(time=1.0, trial=0, value=0.5, started=0.0, finished=1.0, worker="w", reports=((2, 0.5),))
+def test_log_keeps_reports_with_their_numbers() -> None:
+    arrived = ReportsArrived(time=1.0, reports=(reported(2, 0.5, 0, 1),))
+    assert body_of(arrived) == '{"time":1.0,"reports":[[0,1,2,{"value":0.5}]]}'
+    ended = TrialSucceeded(time=1.0, trial=0, value=0.5, started=0.0, finished=1.0, worker="w", reports=arrived.reports)
     assert "metrics" not in body_of(ended)
     for event in (arrived, ended):
         assert event_of(event.kind, body_of(event)) == event

@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers import messages
 from bbkb.workers.evaluate import MESSAGE_CHARACTERS, evaluate
-from bbkb.workers.messages import Attempt, Failure, Limits, Outcome, Reported
+from bbkb.workers.messages import Attempt, Limits, Outcome, TrialFailed
 
 UNLIMITED = Limits()
 
@@ -22,10 +23,10 @@ class Doing:
         return result
 
 
-class Published(list[Reported | None]):
+class Published(list[messages.Report | None]):
     """A `publish` that remembers the reports, and stops no trial."""
 
-    def __call__(self, reported: Reported | None) -> bool:
+    def __call__(self, reported: messages.Report | None) -> bool:
         self.append(reported)
         return False
 
@@ -45,8 +46,8 @@ def outcome_of_raising(error: BaseException, **options: Any) -> Outcome:
     return outcome_of(action, **options)
 
 
-def failure_of(outcome: Outcome) -> Failure:
-    assert isinstance(outcome, Failure), outcome
+def failure_of(outcome: Outcome) -> TrialFailed:
+    assert isinstance(outcome, TrialFailed), outcome
     assert (outcome.trial, outcome.attempt) == (7, 4)
     assert len(outcome.message) <= MESSAGE_CHARACTERS
     outcome.message.encode("utf-8")

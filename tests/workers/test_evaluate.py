@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bbkb.objectives.command import CommandFailedError
 from bbkb.objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
 from bbkb.workers.evaluate import evaluate, summary_of, worker_name
-from bbkb.workers.messages import Attempt, FailureKind, Outcome, Reported, Stopped, Success
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialStopped, TrialSucceeded
 from bbkb.workers.reporting import RECORDED_WHOLE
 from tests.present import of_type
 from tests.workers.evaluations import (
@@ -39,12 +39,12 @@ def test_evaluation_becomes_a_success_with_all_it_reported() -> None:
         metrics: Any = {"noise_free": np.float32(1.5)}
         return Evaluation(parameters["x"] + seed, metrics)
 
-    outcome = of_type(Success, outcome_of(action, now=iter([100.0, 103.0]).__next__, worker="here:1"))
+    outcome = of_type(TrialSucceeded, outcome_of(action, now=iter([100.0, 103.0]).__next__, worker="here:1"))
     assert (outcome.trial, outcome.attempt, outcome.value) == (7, 4, 13.0)
     assert (outcome.started, outcome.finished, outcome.worker) == (100.0, 103.0, "here:1")
     assert outcome.metrics == {"noise_free": 1.5}
     assert [reported.step for reported in outcome.reports] == [0, 1, 10]
-    assert math.isnan(outcome.reports[1].value)
+    assert math.isnan(outcome.reports[1].values["value"])
     assert type(pickle.loads(pickle.dumps(outcome)).metrics["noise_free"]) is float
 
 
@@ -59,7 +59,7 @@ def test_clock_set_back_gives_no_negative_duration() -> None:
     st.sampled_from([lambda x: x, np.float64]),
 )
 def test_finite_number_is_a_value(number: float, convert: Callable[[float], Any]) -> None:
-    outcome = of_type(Success, outcome_of_value(convert(number)))
+    outcome = of_type(TrialSucceeded, outcome_of_value(convert(number)))
     assert type(outcome.value) is float
     assert outcome.value == float(number)
 
@@ -91,21 +91,21 @@ class WithoutRepr:
 )
 def test_value_that_is_not_a_finite_number_is_invalid_and_shown(value: Any, shown: str) -> None:
     failure = failure_of(outcome_of_value(value))
-    assert failure.kind is FailureKind.INVALID_VALUE
+    assert failure.failure is FailureKind.INVALID_VALUE
     assert failure.message.startswith("value must be a finite number, got ")
     assert shown in failure.message
     assert len(failure.message) < 200
 
 
 def test_invalid_metric_is_omitted_and_the_value_kept() -> None:
-    outcome = of_type(Success, outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan}))
+    outcome = of_type(TrialSucceeded, outcome_of_value(0.5, {"loss": 1.0, "gap": math.nan}))
     assert (outcome.value, outcome.metrics) == (0.5, {"loss": 1.0})
     assert outcome.remark == "metrics left out: gap (float, not a finite number)"
 
 
 def test_metrics_are_bounded_in_number_and_in_the_length_of_their_names() -> None:
     outcome = outcome_of_value(0.5, {"x" * 50_000_000: 1.0, **{f"m{number}": 1.0 for number in range(5000)}})
-    assert isinstance(outcome, Success)
+    assert isinstance(outcome, TrialSucceeded)
     assert len(outcome.metrics) == MOST_METRICS
     assert max(map(len, outcome.metrics)) <= NAME_CHARACTERS
     assert len(outcome.remark) < 500
@@ -114,11 +114,11 @@ def test_metrics_are_bounded_in_number_and_in_the_length_of_their_names() -> Non
 
 @pytest.mark.parametrize("result", [0.5, None, (0.5, {}), {"value": 0.5}])
 def test_result_that_is_not_an_evaluation_is_invalid(result: Any) -> None:
-    assert failure_of(outcome_of(lambda *_: result)).kind is FailureKind.INVALID_VALUE
+    assert failure_of(outcome_of(lambda *_: result)).failure is FailureKind.INVALID_VALUE
 
 
 def test_metrics_that_are_not_a_mapping_are_omitted() -> None:
-    outcome = of_type(Success, outcome_of_value(0.5, [1.0]))
+    outcome = of_type(TrialSucceeded, outcome_of_value(0.5, [1.0]))
     assert outcome.remark == "metrics left out: they must be a mapping, got list"
 
 
@@ -126,7 +126,7 @@ def test_metrics_that_are_not_a_mapping_are_omitted() -> None:
 def test_error_about_a_command_or_a_value_is_its_message_without_a_traceback(kind: FailureKind) -> None:
     error = CommandFailedError if kind is FailureKind.ERROR else InvalidValueError
     failure = failure_of(outcome_of_raising(error("the last line is no number, got 'done'")))
-    assert (failure.kind, failure.message) == (kind, "the last line is no number, got 'done'")
+    assert (failure.failure, failure.message) == (kind, "the last line is no number, got 'done'")
 
 
 def reporting(*reports: Sequence[Any], **metrics: Any) -> Doing:
@@ -148,13 +148,13 @@ def test_attempt_with_a_step_limit_ends_at_the_report_that_reaches_it() -> None:
     published = Published()
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0, step_limit=5)
     objective = reporting(*((0.1 * step, step) for step in (2, 4, 6, 8)))
-    outcome = of_type(Stopped, evaluate(objective, attempt, UNLIMITED, publish=published))
+    outcome = of_type(TrialStopped, evaluate(objective, attempt, UNLIMITED, publish=published))
     assert outcome.step == 6
     assert [reported and reported.step for reported in published] == [2, 4, 6]
 
 
 def test_step_may_be_a_float_that_is_a_whole_number() -> None:
-    outcome = of_type(Success, outcome_of_reports((0.5, 3.0)))
+    outcome = of_type(TrialSucceeded, outcome_of_reports((0.5, 3.0)))
     assert [reported.step for reported in outcome.reports] == [3]
 
 
@@ -162,7 +162,7 @@ def test_reports_are_recorded_at_growing_intervals_and_at_the_end() -> None:
     count, published = 32 * RECORDED_WHOLE + 2, Published()
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
     objective = reporting(*((float(step),) for step in range(count)))
-    outcome = of_type(Success, evaluate(objective, attempt, UNLIMITED, publish=published))
+    outcome = of_type(TrialSucceeded, evaluate(objective, attempt, UNLIMITED, publish=published))
     steps = [reported.step for reported in outcome.reports]
     assert steps[: RECORDED_WHOLE + 2] == [*range(RECORDED_WHOLE), RECORDED_WHOLE, RECORDED_WHOLE + 2]
     assert steps[-1] == count - 1
@@ -172,9 +172,12 @@ def test_reports_are_recorded_at_growing_intervals_and_at_the_end() -> None:
 
 
 def test_report_takes_further_numbers_by_name() -> None:
-    outcome = of_type(Success, outcome_of_reports((0.5, 1), (0.75, 2), **{"loss": math.inf, "val rate": 3}))
-    metrics = (("loss", math.inf), ("val rate", 3.0))
-    assert outcome.reports == (Reported(1, 0.5, metrics), Reported(2, 0.75, metrics))
+    outcome = of_type(TrialSucceeded, outcome_of_reports((0.5, 1), (0.75, 2), **{"loss": math.inf, "val rate": 3}))
+    metrics = {"loss": math.inf, "val rate": 3.0}
+    assert [(each.step, each.values) for each in outcome.reports] == [
+        (1, {"value": 0.5, **metrics}),
+        (2, {"value": 0.75, **metrics}),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +195,7 @@ def test_report_that_cannot_be_recorded_makes_the_evaluation_fail(
     report: Sequence[Any], metrics: dict[str, Any], message: str
 ) -> None:
     failure = failure_of(outcome_of_reports(report, **metrics))
-    assert failure.kind is FailureKind.INVALID_VALUE
+    assert failure.failure is FailureKind.INVALID_VALUE
     assert message in failure.message
 
 
@@ -228,7 +231,7 @@ def test_exception_of_any_type_is_a_failure_that_describes_it(
     error: BaseException, kind: FailureKind, beginning: str, is_expendable: bool
 ) -> None:
     failure = failure_of(outcome_of_raising(error, is_expendable=is_expendable))
-    assert failure.kind is kind
+    assert failure.failure is kind
     assert failure.message.startswith(beginning)
 
 
@@ -274,4 +277,4 @@ def test_objective_that_replaces_functions_of_math_gives_no_value_that_is_not_fi
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(math, "isfinite", lambda _: True)  # as an objective in this process may do
-    assert failure_of(outcome_of_value(math.nan)).kind is FailureKind.INVALID_VALUE
+    assert failure_of(outcome_of_value(math.nan)).failure is FailureKind.INVALID_VALUE

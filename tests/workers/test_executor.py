@@ -12,23 +12,23 @@ import pytest
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers import messages
 from bbkb.workers.executor import TRAITS, Executor
 from bbkb.workers.messages import (
     Attempt,
-    Failure,
     FailureKind,
-    IntermediateValue,
     Limits,
     Outcome,
-    Reported,
-    Stopped,
-    Success,
+    TrialFailed,
+    TrialStopped,
+    TrialSucceeded,
 )
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Kind, Placement
 from bbkb.workers.output_files import output_file, read_end, running_folder
 from tests.executors import HERE, executor_here
 from tests.present import of_type
+from tests.reported import reported
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -99,9 +99,9 @@ def test_attempt_gets_exactly_one_outcome_however_many_are_submitted(executor: E
     outcomes = drain(executor)
     assert sorted(outcome.trial for outcome in outcomes) == list(range(3 * executor.slots + 9))
     for outcome in outcomes:
-        assert isinstance(outcome, Success)
+        assert isinstance(outcome, TrialSucceeded)
         assert outcome.value == outcome.trial + 100.0
-        assert outcome.reports == (Reported(0, float(outcome.trial), (("loss", 0.5),)),)
+        assert outcome.reports == (reported(0, float(outcome.trial), outcome.trial, outcome.attempt, loss=0.5),)
         assert outcome.worker
 
 
@@ -110,7 +110,7 @@ def test_next_outcomes_returns_at_once_if_nothing_is_in_flight(executor: Executo
     executor.cancel([])
     assert executor.next_outcomes(None) == []
     executor.submit(attempts(0))
-    assert isinstance(drain(executor)[0], Success)
+    assert isinstance(drain(executor)[0], TrialSucceeded)
     executor.cancel([0])  # it has finished
     assert executor.next_outcomes(None) == []
 
@@ -118,26 +118,26 @@ def test_next_outcomes_returns_at_once_if_nothing_is_in_flight(executor: Executo
 def test_evaluation_that_raises_is_a_failure_among_successes(executor: Executor) -> None:
     executor.submit([*attempts(0, 1), *attempts(2, raises=True), *attempts(3)])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
-    assert {i for i, outcome in outcomes.items() if isinstance(outcome, Success)} == {0, 1, 3}
-    failure = of_type(Failure, outcomes[2])
-    assert failure.kind is FailureKind.ERROR
+    assert {i for i, outcome in outcomes.items() if isinstance(outcome, TrialSucceeded)} == {0, 1, 3}
+    failure = of_type(TrialFailed, outcomes[2])
+    assert failure.failure is FailureKind.ERROR
     assert failure.message.startswith("ValueError: on purpose\n")
 
 
 def test_reports_are_taken_in_order_in_the_callers_thread(executor: Executor, kind: str) -> None:
-    taken: dict[tuple[int, int], list[Reported]] = {}
+    taken: dict[tuple[int, int], list[messages.Report]] = {}
     threads: set[threading.Thread] = set()
 
-    def take(values: Sequence[IntermediateValue]) -> Collection[int]:
+    def take(values: Sequence[messages.Report]) -> Collection[int]:
         threads.add(threading.current_thread())
         for value in values:
-            taken.setdefault((value.trial, value.attempt), []).append(value.reported)
+            taken.setdefault((value.trial, value.attempt), []).append(value)
         return ()
 
     executor.listen(take)
     executor.submit(trainings(kind, 4, 6))
     for outcome in drain(executor):
-        assert isinstance(outcome, Success)
+        assert isinstance(outcome, TrialSucceeded)
         assert len(outcome.reports) == STEPS
         reports = taken.pop((outcome.trial, outcome.attempt))  # some may be lost
         assert reports == [reported for reported in outcome.reports if reported in reports]
@@ -148,16 +148,16 @@ def test_reports_are_taken_in_order_in_the_callers_thread(executor: Executor, ki
 def test_trial_that_take_returns_is_stopped(executor: Executor, kind: str) -> None:
     asked: list[int] = []  # the steps at which trial 4 was asked to stop
 
-    def take(values: Sequence[IntermediateValue]) -> Collection[int]:
-        steps = [value.reported.step for value in values if value.trial == 4]
+    def take(values: Sequence[messages.Report]) -> Collection[int]:
+        steps = [value.step for value in values if value.trial == 4]
         asked.extend(step for step in steps if step >= 3)
         return {4} if asked else ()
 
     executor.listen(take)
     executor.submit(trainings(kind, 4, 6))
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
-    assert isinstance(outcomes[6], Success)
-    stopped = of_type(Stopped, outcomes[4])
+    assert isinstance(outcomes[6], TrialSucceeded)
+    stopped = of_type(TrialStopped, outcomes[4])
     assert (stopped.attempt, stopped.value, stopped.reports[-1].step) == (1, 4.0, stopped.step)
     latest = asked[0] if kind in HERE else STEPS - 2  # on Ray, the response may be late
     assert asked[0] <= stopped.step <= latest
@@ -168,11 +168,11 @@ def test_trial_that_take_returns_is_stopped(executor: Executor, kind: str) -> No
 def test_evaluation_beyond_its_time_out_fails_and_the_others_continue(executor: Executor) -> None:
     executor.submit([*attempts(0), *attempts(1, sleep=60.0), *attempts(2)])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
-    late = of_type(Failure, outcomes.pop(1))
-    assert late.kind is FailureKind.TIMEOUT
+    late = of_type(TrialFailed, outcomes.pop(1))
+    assert late.failure is FailureKind.TIMEOUT
     assert late.message.startswith("no result within timeout_seconds = 1")
     assert sorted(outcomes) == [0, 2]
-    assert all(isinstance(outcome, Success) for outcome in outcomes.values())
+    assert all(isinstance(outcome, TrialSucceeded) for outcome in outcomes.values())
 
 
 def test_outcomes_are_stamped_by_the_executors_clock(executor: Executor) -> None:
@@ -198,9 +198,9 @@ def test_cancelled_attempt_ends_as_such_and_the_others_continue(executor: Execut
     executor.cancel([3, 12345, 3])
     outcomes = {outcome.trial: outcome for outcome in drain(executor)}
     assert sorted(outcomes) == [0, 1, 2, 3, 4]
-    cancelled = of_type(Failure, outcomes.pop(3))
-    assert (cancelled.kind, cancelled.attempt) == (FailureKind.CANCELLED, 1)
-    assert all(isinstance(outcome, Success) for outcome in outcomes.values())
+    cancelled = of_type(TrialFailed, outcomes.pop(3))
+    assert (cancelled.failure, cancelled.attempt) == (FailureKind.CANCELLED, 1)
+    assert all(isinstance(outcome, TrialSucceeded) for outcome in outcomes.values())
 
 
 def test_slots_limit_the_concurrent_evaluations(executor: Executor) -> None:
@@ -216,10 +216,10 @@ def test_trial_can_be_retried(executor: Executor, is_cancelled: bool) -> None:
     executor.submit(attempts(5, sleep=60.0 if is_cancelled else 0.0))
     executor.cancel([5] if is_cancelled else [])
     (first,) = drain(executor)
-    assert (first.trial, first.attempt, isinstance(first, Failure)) == (5, 1, is_cancelled)
+    assert (first.trial, first.attempt, isinstance(first, TrialFailed)) == (5, 1, is_cancelled)
     executor.submit(attempts(5, attempt=2))
     (second,) = drain(executor)
-    assert (second.trial, second.attempt, isinstance(second, Success)) == (5, 2, True)
+    assert (second.trial, second.attempt, isinstance(second, TrialSucceeded)) == (5, 2, True)
 
 
 def test_adopt_returns_no_attempt_that_is_still_evaluated_without_an_earlier_session(executor: Executor) -> None:

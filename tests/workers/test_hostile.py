@@ -18,7 +18,7 @@ import pytest
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Kind, Placement
 from bbkb.workers.surroundings import DAMAGED_AFTER
@@ -198,22 +198,22 @@ def test_failures_name_their_cause_and_other_evaluations_finish(make: Make, limi
     for number, action in enumerate(actions):
         outcome = outcomes[number]
         if action == "work":
-            assert isinstance(outcome, Success), outcome
+            assert isinstance(outcome, TrialSucceeded), outcome
             continue
-        assert isinstance(outcome, Failure), action
-        assert (action, outcome.kind) == (action, EXPECTED[action][0]), outcome
+        assert isinstance(outcome, TrialFailed), action
+        assert (action, outcome.failure) == (action, EXPECTED[action][0]), outcome
         assert EXPECTED[action][1] in outcome.message
 
 
 def test_worker_out_of_descriptors_is_not_used_again(make: Make) -> None:
     executor = make(slots=1)
     executor.submit([attempt(0, "leak_descriptors")])
-    leak = of_type(Failure, drain(executor)[0])
-    assert leak.kind is FailureKind.ERROR
+    leak = of_type(TrialFailed, drain(executor)[0])
+    assert leak.failure is FailureKind.ERROR
     assert leak.message.startswith("OSError: [Errno 24] Too many open files\n")
     for number in range(1, 12):
         executor.submit([attempt(number, "work")])
-        outcome = of_type(Success, drain(executor)[number])
+        outcome = of_type(TrialSucceeded, drain(executor)[number])
         assert outcome.worker != leak.worker
 
 
@@ -226,7 +226,7 @@ def test_evaluations_after_a_streak_of_failures_run_in_another_process(make: Mak
         failures[drain(executor)[number].worker] += 1
     damaged, number = failures.most_common(1)[0][0], failures.total()
     executor.submit([attempt(number, "work")])
-    outcome = of_type(Success, drain(executor)[number])
+    outcome = of_type(TrialSucceeded, drain(executor)[number])
     assert outcome.worker != damaged
 
 
@@ -235,7 +235,7 @@ def test_process_that_fails_outside_of_its_evaluations_is_replaced(make: Make) -
     for number, action in enumerate(["break_clock", *["work"] * 5]):
         executor.submit([attempt(number, action)])
         outcomes.append(drain(executor)[number])
-    assert sum(isinstance(outcome, Failure) for outcome in outcomes) <= 1, outcomes
+    assert sum(isinstance(outcome, TrialFailed) for outcome in outcomes) <= 1, outcomes
 
 
 @pytest.mark.parametrize("action", ["fork_and_return", "fork_and_hang", "fork_and_die"])
@@ -243,9 +243,9 @@ def test_children_do_not_outlive_their_evaluation(make: Make, action: str, tmp_p
     executor = make(slots=1, limits=HASTY if action in ENDLESS else PATIENT)
     executor.submit([attempt(0, action, file=str(tmp_path / "pid"))])
     outcome = drain(executor)[0]
-    assert isinstance(outcome, Success) == (action == "fork_and_return"), outcome
+    assert isinstance(outcome, TrialSucceeded) == (action == "fork_and_return"), outcome
     pid = int((tmp_path / "pid").read_text())
     process = Path(f"/proc/{pid}")
     wait_until(lambda: not process.exists() or ") Z " in (process / "stat").read_text(), "the child lives on")
     executor.submit([attempt(1, "work")])
-    assert isinstance(drain(executor)[1], Success)
+    assert isinstance(drain(executor)[1], TrialSucceeded)

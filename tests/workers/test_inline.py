@@ -10,7 +10,7 @@ import pytest
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.inline import InlineExecutor
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, TrialFailed, TrialSucceeded
 
 
 class InterruptedOnce:
@@ -30,7 +30,7 @@ def test_evaluation_interrupted_from_the_keyboard_stays_in_the_queue() -> None:
     with pytest.raises(KeyboardInterrupt):
         executor.next_outcomes(None)
     (outcome,) = executor.next_outcomes(None)
-    assert isinstance(outcome, Success)
+    assert isinstance(outcome, TrialSucceeded)
     assert outcome.value == 2.0
 
 
@@ -62,7 +62,7 @@ def test_surroundings_are_restored_after_each_evaluation(tmp_path: Path, monkeyp
 
     executor = InlineExecutor(Leaving(), Limits())
     executor.submit([Attempt(0, 0, {}, seed=0)])
-    assert isinstance(executor.next_outcomes(0)[0], Success)
+    assert isinstance(executor.next_outcomes(0)[0], TrialSucceeded)
     after = Path.cwd(), os.environ.get("LEAK"), signal.getsignal(signal.SIGUSR1)
     assert after == (tmp_path, None, signal.SIG_DFL)
 
@@ -71,5 +71,5 @@ def test_attempt_that_ended_with_its_process_is_a_lost_worker() -> None:
     executor = InlineExecutor(InterruptedOnce(), Limits())
     assert executor.adopt({3: 2, 1: 1}) == {3}
     (lost,) = executor.next_outcomes(0)
-    assert isinstance(lost, Failure)
-    assert (lost.trial, lost.attempt, lost.kind) == (3, 2, FailureKind.WORKER_LOST)
+    assert isinstance(lost, TrialFailed)
+    assert (lost.trial, lost.attempt, lost.failure) == (3, 2, FailureKind.WORKER_LOST)

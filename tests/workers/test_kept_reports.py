@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers import messages
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.kept_reports import FILE
-from bbkb.workers.messages import Attempt, Failure, Reported, Success
+from bbkb.workers.messages import Attempt, TrialFailed, TrialSucceeded
 from tests.workers.evaluations import UNLIMITED, Doing, Published
 
 
@@ -17,7 +18,7 @@ def attempt_of(
     steps: range,
     recorded_step: int = 0,
     is_killed: bool = False,
-) -> tuple[list[Reported], object]:
+) -> tuple[list[messages.Report], object]:
     """Return the published reports and the outcome of an attempt that reports these steps."""
 
     def trains(_: Parameters, _seed: int, report: Report) -> Evaluation:
@@ -33,17 +34,17 @@ def attempt_of(
     return [reported for reported in published if reported], outcome
 
 
-def steps_of(reports: list[Reported]) -> list[int]:
+def steps_of(reports: list[messages.Report]) -> list[int]:
     return [reported.step for reported in reports]
 
 
 def test_attempt_reports_the_steps_of_a_killed_one_that_the_log_lacks(tmp_path: Path) -> None:
     killed, failure = attempt_of(tmp_path, range(1, 7), is_killed=True)
-    assert isinstance(failure, Failure)
+    assert isinstance(failure, TrialFailed)
     published, success = attempt_of(tmp_path, range(6, 9), recorded_step=2)
     assert steps_of(published) == [3, 4, 5, 6, 7, 8]
     assert str(published[:3]) == str(killed[2:5])  # with NaN and the metrics
-    assert isinstance(success, Success)
+    assert isinstance(success, TrialSucceeded)
     assert steps_of(list(success.reports)) == [3, 4, 5, 6, 7, 8]
 
 
@@ -64,7 +65,7 @@ def test_attempt_that_restarts_reports_only_its_own_steps(tmp_path: Path, steps:
 def test_training_that_has_no_step_left_gives_the_missing_reports_with_its_result(tmp_path: Path) -> None:
     attempt_of(tmp_path, range(1, 6), is_killed=True)
     _, success = attempt_of(tmp_path, range(0), recorded_step=3)
-    assert isinstance(success, Success)
+    assert isinstance(success, TrialSucceeded)
     assert steps_of(list(success.reports)) == [4, 5]
 
 
@@ -79,5 +80,5 @@ def test_damaged_line_costs_one_report(tmp_path: Path, end: str) -> None:
 def test_unusable_file_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / FILE).mkdir()
     published, success = attempt_of(tmp_path, range(1, 4))
-    assert isinstance(success, Success)
+    assert isinstance(success, TrialSucceeded)
     assert steps_of(published) == [1, 2, 3]

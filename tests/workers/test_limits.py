@@ -20,7 +20,7 @@ from bbkb.objectives.machines import RANK_VARIABLES
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.limits import HostInterruptError, grace_seconds
-from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialSucceeded
 from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of
 
 
@@ -35,7 +35,7 @@ def test_rank_variables_of_the_workers_parent_do_not_reach_the_evaluation(monkey
     for name in RANK_VARIABLES:
         monkeypatch.setenv(name, "3")
     attempt = Attempt(trial=0, arm=0, parameters={}, seed=0)
-    assert isinstance(evaluate(Doing(look), attempt, UNLIMITED, is_expendable=True), Success)
+    assert isinstance(evaluate(Doing(look), attempt, UNLIMITED, is_expendable=True), TrialSucceeded)
     assert environments == [set(), {"RANK"}]
     assert [os.environ[name] for name in RANK_VARIABLES] == ["3"] * len(RANK_VARIABLES)
 
@@ -54,7 +54,7 @@ def test_endless_conversion_of_a_value_is_stopped_at_the_time_out() -> None:
             return 0.0
 
     outcome = outcome_of(lambda *_: Evaluation(Slow()), Limits(timeout_seconds=0.2))
-    assert failure_of(outcome).kind is FailureKind.TIMEOUT
+    assert failure_of(outcome).failure is FailureKind.TIMEOUT
 
 
 def sleep_and_catch(exceptions: type[BaseException], times: int) -> None:
@@ -74,7 +74,7 @@ def ignore_first_alarm(*_: object) -> None:
 )
 def test_evaluation_is_stopped_at_its_time_out(action: Callable[..., Any]) -> None:
     failure = failure_of(outcome_of(action, Limits(timeout_seconds=0.05)))
-    assert failure.kind is FailureKind.TIMEOUT
+    assert failure.failure is FailureKind.TIMEOUT
     assert failure.message == "no result within timeout_seconds = 0.05"
     assert failure.finished - failure.started < 15
 
@@ -108,7 +108,7 @@ def test_time_out_outside_the_main_thread_is_ignored() -> None:
     thread = threading.Thread(target=run)
     thread.start()
     thread.join()
-    assert isinstance(outcomes[0], Success)
+    assert isinstance(outcomes[0], TrialSucceeded)
 
 
 def test_memory_is_bounded_in_an_expendable_process_only_while_it_evaluates() -> None:
@@ -119,8 +119,8 @@ def test_memory_is_bounded_in_an_expendable_process_only_while_it_evaluates() ->
     limits = Limits(memory_bytes=2**33)
     inside, outside = outcome_of(bound, limits, is_expendable=True), outcome_of(bound, limits)
     assert resource.getrlimit(resource.RLIMIT_DATA) == before
-    assert isinstance(inside, Success)
-    assert isinstance(outside, Success)
+    assert isinstance(inside, TrialSucceeded)
+    assert isinstance(outside, TrialSucceeded)
     assert outside.value == before[0]
     assert 2**33 < inside.value < 2**33 + 2**36
 
@@ -130,7 +130,7 @@ def test_allocation_beyond_the_bound_is_out_of_memory() -> None:
         return Evaluation(float(np.ones(2**36, dtype=np.int8)[0]))
 
     failure = failure_of(outcome_of(allocate, Limits(memory_bytes=2**30), is_expendable=True))
-    assert failure.kind is FailureKind.OUT_OF_MEMORY
+    assert failure.failure is FailureKind.OUT_OF_MEMORY
     assert failure.message.startswith("MemoryError: Unable to allocate 64.0 GiB")
 
 

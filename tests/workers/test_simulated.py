@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Outcome, Success
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialFailed, TrialSucceeded
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 SECOND = DurationModel()
@@ -101,7 +101,7 @@ def test_failure_rate_does_not_change_other_durations() -> None:
     def durations(rate: float) -> dict[int, float]:
         executor = SimulatedExecutor(Table(), 100, DurationModel(5.0, 1.0), Failures(rate), seed=3)
         outcomes = outcomes_by_trial(executor, plain_attempts(60))
-        return {i: o.finished - o.started for i, o in outcomes.items() if isinstance(o, Success)}
+        return {i: o.finished - o.started for i, o in outcomes.items() if isinstance(o, TrialSucceeded)}
 
     without, some = durations(0.0), durations(0.5)
     assert 0 < len(some) < len(without) == 60
@@ -153,9 +153,9 @@ def test_stragglers_occur_at_their_rate_under_other_variation() -> None:
 def test_injected_failures_come_at_their_rate_and_before_the_evaluation_would_end(kind: FailureKind) -> None:
     executor = SimulatedExecutor(Table(), 1000, DurationModel(8.0), Failures(0.25, kind), seed=1)
     outcomes = outcomes_by_trial(executor, plain_attempts(400))
-    failures = [outcome for outcome in outcomes.values() if isinstance(outcome, Failure)]
+    failures = [outcome for outcome in outcomes.values() if isinstance(outcome, TrialFailed)]
     assert 60 <= len(failures) <= 140  # binomial(400, 0.25): 4.6 standard deviations either side
-    assert all(failure.kind is kind and failure.finished < 8.0 for failure in failures)
+    assert all(failure.failure is kind and failure.finished < 8.0 for failure in failures)
 
 
 def test_cancelled_evaluation_frees_its_worker_at_once() -> None:
@@ -164,8 +164,8 @@ def test_cancelled_evaluation_frees_its_worker_at_once() -> None:
     assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
     executor.cancel([0, 99])
     (gone,) = executor.next_outcomes(0)
-    assert isinstance(gone, Failure)
-    assert (gone.trial, gone.kind, gone.started, gone.finished) == (0, FailureKind.CANCELLED, 0.0, 5.0)
+    assert isinstance(gone, TrialFailed)
+    assert (gone.trial, gone.failure, gone.started, gone.finished) == (0, FailureKind.CANCELLED, 0.0, 5.0)
     (outcome,) = executor.next_outcomes(None)
     assert (outcome.trial, outcome.started, outcome.finished, outcome.worker) == (2, 5.0, 7.0, "worker-0")
 
@@ -173,5 +173,5 @@ def test_cancelled_evaluation_frees_its_worker_at_once() -> None:
 def test_table_with_a_negative_duration_is_an_invalid_value() -> None:
     executor = SimulatedExecutor(Table(), 1, SECOND, NEVER, seed=0)
     failure = outcomes_by_trial(executor, attempts_of([-1.0]))[0]
-    assert isinstance(failure, Failure)
-    assert failure.kind is FailureKind.INVALID_VALUE
+    assert isinstance(failure, TrialFailed)
+    assert failure.failure is FailureKind.INVALID_VALUE

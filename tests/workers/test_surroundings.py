@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bbkb.workers.messages import Failure, FailureKind, Outcome, Success
+from bbkb.workers.messages import FailureKind, Outcome, TrialFailed, TrialSucceeded
 from bbkb.workers.surroundings import DAMAGED_AFTER, Streak, restore_surroundings
 
 
@@ -81,8 +81,8 @@ def test_state_of_the_process_is_restored_after_an_evaluation(
 
 def outcome(kind: FailureKind | None) -> Outcome:
     if kind is None:
-        return Success(trial=0, attempt=1, value=1.0, started=0.0, finished=1.0, worker="w")
-    return Failure(trial=0, attempt=1, kind=kind, message="why", started=0.0, finished=1.0, worker="w")
+        return TrialSucceeded(trial=0, attempt=1, value=1.0, started=0.0, finished=1.0, worker="w")
+    return TrialFailed(trial=0, attempt=1, failure=kind, message="why", started=0.0, finished=1.0, worker="w")
 
 
 def test_worker_whose_last_evaluations_failed_on_different_arms_is_damaged() -> None:

@@ -2,12 +2,12 @@
 works for remote campaigns."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from bbkb.orchestrator.campaign.events import Event, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.orchestrator.campaign.trial_result import TrialResult, trial_result
+from bbkb.orchestrator.campaign.trial_result import TrialResult, metrics_with_first
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run
 
@@ -71,17 +71,27 @@ class Delivery:
 def _result(event: Event, state: CampaignState) -> TrialResult | None:
     """Return the trial that ended with this event, the next after `state`; None if none did."""
     goals = state.rules.goals
-    others: dict[str, object]
+    metrics: Mapping[str, float] = {}
+    is_feasible = None
+    value: float | None = None
+    error = ""
     match event:
         case TrialSucceeded():
-            is_feasible = goals.feasibility(event.value, event.metrics)
-            others = {"status": "succeeded", "is_feasible": is_feasible}
+            status, value, metrics = "succeeded", event.value, event.metrics
+            is_feasible = goals.feasibility(event.value, metrics)
         case TrialStopped():
-            others = {"status": "stopped"}
+            status, value = "stopped", event.value
         case TrialFailed(is_final=True):
-            others = {"status": "failed", "error": f"{event.failure}: {event.message}"}
+            status, error = "failed", f"{event.failure}: {event.message}"
         case _:
             return None
-    parameters = state.running[event.trial].parameters
-    seconds = event.finished - event.started
-    return trial_result(event, goals, parameters=parameters, seconds=seconds, **others)
+    return TrialResult(
+        trial=event.trial,
+        parameters=state.running[event.trial].trial.parameters,
+        value=value,
+        status=status,
+        metrics=metrics_with_first(goals, value, metrics),
+        seconds=event.finished - event.started,
+        error=error,
+        is_feasible=is_feasible,
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.events import ExistingTaken
-from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
+from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, metrics_with_first
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.export import report_columns, trial_columns
 from bbkb.orchestrator.history.facts import Fact, facts
@@ -128,7 +128,16 @@ class Result:
         return tuple(map(self._trial, self._history.trials))
 
     def _trial(self, row: TrialRow) -> TrialResult:
-        return trial_result(row, self._history.goals, parameters=dict(row.parameters))
+        return TrialResult(
+            trial=row.trial,
+            parameters=dict(row.parameters),
+            value=row.value,
+            status=row.status,
+            metrics=metrics_with_first(self._history.goals, row.value, row.metrics),
+            seconds=row.seconds,
+            error=row.error,
+            is_feasible=row.is_feasible,
+        )
 
     def rows(self, *, reports: bool = False) -> list[Row]:
         """Return the trials as dictionaries, in the order in which they were chosen. The keys are

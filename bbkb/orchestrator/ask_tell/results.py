@@ -14,7 +14,7 @@ from bbkb.orchestrator.bandit.model.model import model_of, scores_among
 from bbkb.orchestrator.bandit.pulls import bounded
 from bbkb.orchestrator.bandit.strategy import EstimatesRewards, Recommends
 from bbkb.orchestrator.campaign.hypervolume import Point, with_point
-from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, trial_result
+from bbkb.orchestrator.campaign.trial_result import TrialResult, Trials, metrics_with_first
 
 
 class Results:
@@ -115,11 +115,15 @@ class Results:
         return scores_among(pulls, model_of(self._search.strategy), rewards)
 
     def _trial(self, result: ArmResult) -> TrialResult:
-        facts: dict[str, object] = {"parameters": self._parameters(result.arm), "status": "failed"}
-        if result.value is not None:
-            is_feasible = self._goals.feasibility(result.value, result.metrics)
-            facts |= {"status": "succeeded", "is_feasible": is_feasible}
-        return trial_result(result, self._goals, **facts)
+        value = result.value
+        return TrialResult(
+            trial=result.trial,
+            parameters=self._parameters(result.arm),
+            value=value,
+            metrics=metrics_with_first(self._goals, value, result.metrics),
+            status="failed" if value is None else "succeeded",
+            is_feasible=None if value is None else self._goals.feasibility(value, result.metrics),
+        )
 
     def _member(self, arm: int, rewards: Point) -> TrialResult:
         """Return a member of the front with the means of its rewards and of its constraints'

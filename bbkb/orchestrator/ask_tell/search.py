@@ -17,13 +17,12 @@ from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState
-from bbkb.orchestrator.campaign.attempts import RunningAttempt
+from bbkb.orchestrator.campaign.attempts import Run
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CheckpointsRemoved,
     ComputingBegan,
-    ContinuedTrial,
     Event,
     ExistingTaken,
     PickedTrial,
@@ -37,14 +36,12 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.rules import RetryRules, Rules, StrategyRules
-from bbkb.orchestrator.campaign.same_fields import same_fields
 from bbkb.orchestrator.campaign.state import CampaignState, Session
 from bbkb.orchestrator.campaign.stops import stop_cause
-from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Result, strategy_rules
 from bbkb.orchestrator.engine.pool import Appended, Pool, plain_columns
-from bbkb.workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind, Report
 
 # the reasons of trials that the caller started without a choice by the strategy
 PENDING = "pending elsewhere"
@@ -126,14 +123,14 @@ class Search:
     @property
     def pending(self) -> list[int]:
         """The arms of trials without a result, in the order in which the trials started."""
-        return [run.arm for run in self.state.running.values()]
+        return [run.trial.arm for run in self.state.running.values()]
 
     @property
     def paused(self) -> list[int]:
         """The arms of trials that may be continued, the longest trained first."""
         trainings = self.state.trainings
         trials = sorted(trainings.paused, key=lambda trial: (-trainings.step(trial), trial))
-        return [trainings.paused[trial].arm for trial in trials]
+        return [trainings.paused[trial].trial.arm for trial in trials]
 
     def ask(self, limit: int, skip: int = 0) -> list[int]:
         """Return at most `limit` arms, which become pending; none if the strategy waits for
@@ -144,9 +141,9 @@ class Search:
             self.take(PlacesChanged(time=0.0, slots=slots))
         while True:
             match decide(self.state, now=0.0):
-                case Dispatch(assignments):
-                    self._dispatch([each.trial for each in assignments[:limit]])
-                    return [each.arm for each in assignments[:limit]]
+                case Dispatch(trials):
+                    self._dispatch([trial.id for trial in trials[:limit]])
+                    return [trial.arm for trial in trials[:limit]]
                 case Begin() | Tell() | Grow() as command:
                     self._compute(command)
                 case Ask(pending, count):
@@ -181,7 +178,7 @@ class Search:
         """Record results, in any order."""
         trials = self._start([result.arm for result in results], TOLD)
         for trial, result in zip(trials, results, strict=True):
-            ended = {"trial": trial, "attempt": self.state.running[trial].attempt, **_ATTEMPT}
+            ended = {"trial": trial, "attempt": self.state.running[trial].trial.attempt, **_ATTEMPT}
             if result.value is None:
                 self.take(TrialFailed(**ended, **_FAILURE))
             else:
@@ -191,9 +188,9 @@ class Search:
         """Record the value and further metrics of the arm's trial at a step. Return False if the
         trial is stopped now."""
         (trial,) = self._start([arm], PENDING)
-        report = StepReport(trial, self.state.running[trial].attempt, step, value)
-        further = ((trial, step, dict(metrics)),) if metrics else ()
-        self.take(ReportsArrived(time=0.0, reports=(report,), metrics=further))
+        values = {self.state.rules.goals.objectives[0].metric: value, **metrics}
+        report = Report(trial, self.state.running[trial].trial.attempt, step, values)
+        self.take(ReportsArrived(time=0.0, reports=(report,)))
         cause = stop_cause(self.state, trial)
         if cause is not None:
             self._stop(trial, cause)
@@ -237,11 +234,11 @@ class Search:
         self.events.append(event)
         self._keep_result(event, running)
 
-    def _keep_result(self, event: Event, running: Mapping[int, RunningAttempt]) -> None:
+    def _keep_result(self, event: Event, running: Mapping[int, Run]) -> None:
         if isinstance(event, TrialSucceeded):
-            self.results.append(ArmResult(running[event.trial].arm, event.value, event.metrics, event.trial))
+            self.results.append(ArmResult(running[event.trial].trial.arm, event.value, event.metrics, event.trial))
         elif isinstance(event, TrialFailed):
-            self.results.append(ArmResult(running[event.trial].arm, None, trial=event.trial))
+            self.results.append(ArmResult(running[event.trial].trial.arm, None, trial=event.trial))
 
     def _arm_of(self, row: Candidates) -> int:
         key = row.features[0].tobytes()
@@ -286,8 +283,8 @@ class Search:
         running = state.running.items() if shares else ()
         available: dict[int, list[int]] = {arm: [] for arm in arms}
         for trial, each in (*running, *state.trainings.paused.items()):
-            if each.arm in available:
-                available[each.arm].append(trial)
+            if each.trial.arm in available:
+                available[each.trial.arm].append(trial)
         known = [available[arm].pop(0) if available[arm] else None for arm in arms]
         new = [arm for arm, trial in zip(arms, known, strict=True) if trial is None]
         fresh = itertools.count(state.totals.chosen)
@@ -295,11 +292,7 @@ class Search:
         if new:
             self._choose(new, reason)
         paused = state.trainings.paused
-        continued = tuple(
-            ContinuedTrial(trial=trial, **same_fields(paused[trial], ContinuedTrial))
-            for trial in trials
-            if trial in paused
-        )
+        continued = tuple(trial for trial in trials if trial in paused)
         if continued:
             self.take(TrialsContinued(time=0.0, trials=continued, reason="promising"))
         self._dispatch([trial for trial in trials if trial not in self.state.running])
@@ -307,7 +300,7 @@ class Search:
 
     def _dispatch(self, trials: Iterable[int]) -> None:
         """Start queued trials, if there are any."""
-        queued = {each.trial: each.attempt for each in self.state.backlog}
+        queued = {trial.id: trial.attempt for trial in self.state.backlog}
         attempts = tuple((trial, queued[trial]) for trial in trials)
         if attempts:
             self.take(TrialsDispatched(time=0.0, attempts=attempts))
@@ -319,7 +312,7 @@ class Search:
         self.take(
             TrialStopped(
                 trial=trial,
-                attempt=state.running[trial].attempt,
+                attempt=state.running[trial].trial.attempt,
                 value=state.rules.sign * curve.rewards[-1] if curve and curve.steps else None,
                 step=state.trainings.step(trial),
                 cause=cause,
@@ -329,8 +322,8 @@ class Search:
 
     def _running_trial(self, arm: int) -> int | None:
         """Return the arm's oldest running trial, or None."""
-        return next((trial for trial, run in self.state.running.items() if run.arm == arm), None)
+        return next((trial for trial, run in self.state.running.items() if run.trial.arm == arm), None)
 
     def _paused_trial(self, arm: int) -> int | None:
         paused = self.state.trainings.paused
-        return next((trial for trial, stopped in paused.items() if stopped.arm == arm), None)
+        return next((trial for trial, stopped in paused.items() if stopped.trial.arm == arm), None)

@@ -1,25 +1,28 @@
-"""Attempts as the campaign's state remembers them: running, best so far, and ended recently."""
+"""Trials as the campaign's state remembers them: running, finished, ended recently, and the best."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 from typing import NamedTuple
 
-from bbkb.orchestrator.campaign.events import AttemptEnded
-from bbkb.orchestrator.campaign.same_fields import same_fields
+from bbkb.orchestrator.bandit.results import Observation
+from bbkb.workers.messages import Outcome, Trial, TrialFailed, TrialStopped
 
 _MESSAGE_LENGTH = 400
 
 
-@dataclass(frozen=True, slots=True)
-class RunningAttempt:
-    """A running attempt."""
+class Run(NamedTuple):
+    """A trial whose attempt is running."""
 
-    arm: int
-    attempt: int
-    since: float
-    parameters: Mapping[str, object] = field(default_factory=dict)
-    starts_from: tuple[int, int] | None = None  # see `QueuedAttempt`
+    trial: Trial
+    since: float  # the time of its dispatch
+
+
+class FinishedTrial(NamedTuple):
+    """A trial that has ended and that the strategy has not learned from yet."""
+
+    trial: int
+    observation: Observation
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,7 @@ class Best:
 
 class EndedAttempt(NamedTuple):
     """An attempt that ended recently, with its value or its failure. The `value` of a trial that
-    was stopped early is the last reported one.
-
-    A named tuple, because one is created for every outcome: a frozen class with ten fields takes
-    seven times as long to create.
-    """
+    was stopped early is the last reported one."""
 
     trial: int
     attempt: int
@@ -61,17 +60,16 @@ class EndedAttempt(NamedTuple):
     is_final: bool = True  # False if the trial will be retried
 
 
-def ended_attempt(event: AttemptEnded, parameters: Mapping[str, object]) -> EndedAttempt:
+def ended_attempt(event: Outcome, parameters: Mapping[str, object]) -> EndedAttempt:
     """Return the ended attempt whose outcome is `event`, for a trial with these parameters."""
-    fields = same_fields(event, EndedAttempt)
-    fields["message"] = fields.get("message", "")[:_MESSAGE_LENGTH]
-    return EndedAttempt(
-        **fields,
-        seconds=max(0.0, event.finished - event.started),
-        parameters=parameters,
-        stopped_at=getattr(event, "step", None),
-        stop_cause=getattr(event, "cause", ""),
-    )
+    seconds = max(0.0, event.finished - event.started)
+    common = (event.trial, event.attempt, event.time, seconds, parameters)
+    if isinstance(event, TrialFailed):
+        message = event.message[:_MESSAGE_LENGTH]
+        return EndedAttempt(*common, None, event.failure.value, message, is_final=event.is_final)
+    if isinstance(event, TrialStopped):
+        return EndedAttempt(*common, event.value, stopped_at=event.step, stop_cause=event.cause)
+    return EndedAttempt(*common, event.value)
 
 
 def place_between(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:

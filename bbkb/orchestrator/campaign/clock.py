@@ -1,10 +1,10 @@
 """The time of a campaign and of its workers. All times are on the executor's clock."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal, Self
+from dataclasses import dataclass, field
+from typing import Literal
 
-from bbkb.orchestrator.campaign.immutable import no_items, with_items
+from bbkb.orchestrator.campaign.draft import Section, section
 
 Cause = Literal["start_up", "drift_budget", "batch_end", "refit", "campaign_end", "dispatch"]
 
@@ -28,11 +28,11 @@ _RECENT = 1 / 32  # weight of the newest interval in the mean time between two o
 def plus(known: Mapping[str, float], cause: str, seconds: float) -> Mapping[str, float]:
     """Add seconds. They do not count if they are below 0, as between two machines' clocks."""
     seconds = max(0.0, seconds)
-    return with_items(known, {cause: known.get(cause, 0.0) + seconds}) if seconds else known
+    return {**known, cause: known.get(cause, 0.0) + seconds} if seconds else known
 
 
-@dataclass(frozen=True)
-class Clock:
+@section
+class Clock(Section):
     """The time in sessions, without the pauses between them, and its use by the workers."""
 
     last_time: float = 0.0  # the time of the last event
@@ -44,53 +44,45 @@ class Clock:
     # driver's thread evaluates, because evaluations otherwise continue during computations
     computing_seconds: float | None = None
     # worker-seconds by cause (`LABELS`): without an attempt, and of attempts outside an evaluation
-    idle: Mapping[str, float] = field(default_factory=no_items)
-    transit: Mapping[str, float] = field(default_factory=no_items)
+    idle: Mapping[str, float] = field(default_factory=dict)
+    transit: Mapping[str, float] = field(default_factory=dict)
 
-    def after_attempt(self, waited_from: float, started: float, finished: float) -> "Clock":
-        """Return the clock after an attempt whose outcome has just been recorded.
+    def end_attempt(self, waited_from: float, started: float, finished: float) -> None:
+        """Add an attempt whose outcome has just been recorded.
 
         `waited_from`: when the attempt was dispatched, or its worker became free if that was later.
         """
         if finished <= started:
-            return self
+            return
         before = started - max(waited_from, self.opened)
         computing = max(0.0, min(before, self.computing_seconds or 0.0))
         waited = before - computing
         cause = "worker_start" if waited > _PROCESS_START_SECONDS else "sending"
         if self.computing_seconds is not None:  # the driver's thread evaluates
             cause = "recording"
+            self.computing_seconds = 0.0
+        self.busy_seconds = self.busy_seconds + finished - started
+        self.idle = plus(self.idle, "refit", computing)
         transit = plus(self.transit, cause, waited)
-        return replace(
-            self,
-            busy_seconds=self.busy_seconds + finished - started,
-            computing_seconds=None if self.computing_seconds is None else 0.0,
-            idle=plus(self.idle, "refit", computing),
-            transit=plus(transit, "recording", self.last_time - max(finished, self.opened)),
-        )
+        self.transit = plus(transit, "recording", self.last_time - max(finished, self.opened))
 
-    def advance(self, time: float, slots: int, free: int, cause: Cause, is_computing: bool) -> Self:
-        """Return the clock at `time`.
+    def advance(self, time: float, slots: int, free: int, cause: Cause, is_computing: bool) -> None:
+        """Go on to `time`.
 
         Until then, `cause` kept `free` of the `slots` idle. `is_computing`: the strategy was
         computing.
         """
         seconds = time - self.last_time
-        computing = self.computing_seconds
-        if computing is not None and is_computing and not free:
-            computing += seconds
-        return replace(
-            self,
-            last_time=time,
-            elapsed_seconds=self.elapsed_seconds + seconds,
-            capacity_seconds=self.capacity_seconds + seconds * slots,
-            computing_seconds=computing,
-            idle=plus(self.idle, cause, seconds * free),
-        )
+        if self.computing_seconds is not None and is_computing and not free:
+            self.computing_seconds += seconds
+        self.last_time = time
+        self.elapsed_seconds += seconds
+        self.capacity_seconds += seconds * slots
+        self.idle = plus(self.idle, cause, seconds * free)
 
 
-@dataclass(frozen=True)
-class Durations:
+@section
+class Durations(Section):
     """Durations of evaluations and computations in seconds; each is 0 before the first one."""
 
     evaluation_sum: float = 0.0  # the total over the attempts that succeeded
@@ -101,27 +93,22 @@ class Durations:
     # the duration of the newest choice after a refresh, which includes the fit of the posterior
     fitting: float = 0.0
 
-    def after_success(self, seconds: float) -> "Durations":
-        """Return the durations after one more successful evaluation."""
-        return replace(
-            self,
-            evaluation_sum=self.evaluation_sum + seconds,
-            longest_evaluation=max(self.longest_evaluation, seconds),
-        )
+    def succeed(self, seconds: float) -> None:
+        """Add a successful evaluation."""
+        self.evaluation_sum += seconds
+        self.longest_evaluation = max(self.longest_evaluation, seconds)
 
-    def after_outcome(self, since: float | None) -> "Durations":
-        """Return the durations after an outcome, `since` seconds after the previous one.
-
-        `since` is None for the first outcome of a session.
-        """
+    def end_attempt(self, since: float | None) -> None:
+        """Add an outcome, `since` seconds after the previous one; None for the first of a session."""
         mean = self.between_outcomes
-        if since is None or not mean:
-            return replace(self, between_outcomes=since or 0.0)
-        return replace(self, between_outcomes=(1.0 - _RECENT) * mean + _RECENT * since)
+        is_first = since is None or not mean
+        self.between_outcomes = (since or 0.0) if is_first else (1.0 - _RECENT) * mean + _RECENT * (since or 0.0)
 
-    def after_choice(self, seconds: float, is_first: bool) -> "Durations":
-        """Return the durations after a choice. `is_first`: whether it follows a refresh."""
-        return replace(self, choosing=seconds, fitting=seconds if is_first else self.fitting)
+    def choose(self, seconds: float, is_first: bool) -> None:
+        """Add a choice. `is_first`: whether it follows a refresh."""
+        self.choosing = seconds
+        if is_first:
+            self.fitting = seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,32 +3,19 @@
 They are never stored: a command follows from the state, so a resume derives it again.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from bbkb.orchestrator.bandit.results import Observation
+from bbkb.orchestrator.campaign.attempts import FinishedTrial
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-
-
-@dataclass(frozen=True, slots=True)
-class QueuedAttempt:
-    """An attempt at a trial of one arm, which waits to be dispatched."""
-
-    trial: int
-    arm: int
-    attempt: int
-    not_before: float = 0.0  # the earliest time of its dispatch, on the executor's clock
-    # the trial and the step of the checkpoint from which the trial starts
-    starts_from: tuple[int, int] | None = None
-    # of the arm, for display only
-    parameters: Mapping[str, object] = field(default_factory=dict, compare=False)
+from bbkb.workers.messages import Trial
 
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """Hand these attempts to the executor."""
+    """Hand the next attempts of these trials to the executor."""
 
-    assignments: tuple[QueuedAttempt, ...]
+    trials: tuple[Trial, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +24,6 @@ class Ask:
 
     pending: tuple[int, ...]
     limit: int
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedTrial:
-    """A trial that has ended and that the strategy has not learned from yet."""
-
-    trial: int
-    observation: Observation
 
 
 @dataclass(frozen=True, slots=True)

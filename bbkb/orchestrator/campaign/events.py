@@ -1,7 +1,8 @@
 """The events of a campaign. Only they are stored.
 
-Every event carries the ids (round, trial, attempt) that make a second delivery harmless. Decisions
-and drawn dictionaries are recorded, never recomputed. `time` is seconds on the executor's clock:
+Every event carries the ids (round, trial, attempt) that make a second delivery harmless. An outcome
+of an attempt is an event itself (`bbkb.workers.messages`). Decisions and drawn dictionaries are
+recorded, never recomputed. `time` is seconds on the executor's clock:
 wall-clock time since the epoch, or virtual time under the simulated executor.
 """
 
@@ -11,8 +12,12 @@ from typing import Any, Literal
 
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.rules import Rules
-from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.wording import plural, rounded
+from bbkb.workers.messages import Outcome, Report, Trial
+from bbkb.workers.messages import TrialFailed as TrialFailed
+from bbkb.workers.messages import TrialStopped as TrialStopped
+from bbkb.workers.messages import TrialSucceeded as TrialSucceeded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,71 +164,6 @@ class TrialsDispatched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrialSucceeded:
-    """An attempt returned a finite value, on the user's scale."""
-
-    time: float
-    trial: int
-    attempt: int = 1
-    value: float
-    started: float
-    finished: float
-    worker: str
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    reports: tuple[tuple[int, float], ...] = ()  # (step, value) that had not arrived before
-    report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()  # (step, further numbers) of these reports
-    remark: str = ""  # names the omitted metrics; recorded once, not with every trial
-    kind: Literal["trial_succeeded"] = "trial_succeeded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialFailed:
-    """An attempt failed. `is_final` records whether the trial has ended or will be tried again."""
-
-    time: float
-    trial: int
-    attempt: int
-    failure: str  # bbkb.workers.messages.FailureKind
-    message: str
-    is_final: bool
-    started: float
-    finished: float
-    worker: str
-    kind: Literal["trial_failed"] = "trial_failed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialStopped:
-    """The campaign stopped a trial early, at the step of its last report. `value` is the last
-    finite value it reported, on the user's scale; None if there is none."""
-
-    time: float
-    trial: int
-    attempt: int
-    value: float | None
-    step: int
-    started: float
-    finished: float
-    worker: str
-    reports: tuple[tuple[int, float], ...] = ()
-    report_metrics: tuple[tuple[int, Mapping[str, float]], ...] = ()
-    cause: str = ""  # for display (`stops.StopCause`)
-    kind: Literal["trial_stopped"] = "trial_stopped"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReopenedTrial:
-    """A trial whose last attempt had failed: its candidate, its last attempt, and the failure."""
-
-    trial: int
-    arm: int
-    attempt: int
-    failure: str  # bbkb.workers.messages.FailureKind
-    parameters: Mapping[str, object]
-    step: int = 0  # its steps in the budget
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialsReopened:
     """A user requested another evaluation of these failed trials. Written between two sessions,
     under a claim.
@@ -232,22 +172,9 @@ class TrialsReopened:
     """
 
     time: float
-    trials: tuple[ReopenedTrial, ...]
+    trials: tuple[Trial, ...]  # with their last attempts
+    steps: tuple[int, ...] = ()  # their steps in the budget
     kind: Literal["trials_reopened"] = "trials_reopened"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContinuedTrial:
-    """A stopped trial that is continued: its candidate, its last attempt, and the numbers that
-    explain the choice (see `PickedTrial`)."""
-
-    trial: int
-    arm: int
-    attempt: int
-    parameters: Mapping[str, object]
-    mean: float | None = None
-    width: float | None = None
-    variance: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +186,7 @@ class TrialsContinued:
     """
 
     time: float
-    trials: tuple[ContinuedTrial, ...]
+    trials: tuple[int, ...]
     reason: Literal["promising", "finish"]
     kind: Literal["trials_continued"] = "trials_continued"
 
@@ -275,11 +202,10 @@ class CheckpointsRemoved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportsArrived:
-    """Running attempts reported these intermediate values, in the order of their arrival."""
+    """Running attempts made these reports, in the order of their arrival."""
 
     time: float
-    reports: tuple[StepReport, ...]
-    metrics: tuple[tuple[int, int, Mapping[str, float]], ...] = ()  # (trial, step, further numbers by name)
+    reports: tuple[Report, ...]
     kind: Literal["reports_arrived"] = "reports_arrived"
 
 
@@ -369,7 +295,7 @@ class SessionClosed:
     kind: Literal["session_closed"] = "session_closed"
 
 
-AttemptEnded = TrialSucceeded | TrialFailed | TrialStopped  # events at the end of an attempt
+AttemptEnded = Outcome  # the events at the end of an attempt
 Event = (
     CampaignCreated
     | ExistingTaken

@@ -46,7 +46,7 @@ class Front:
         values = goals.values(*result)
         if not goals.is_feasible(*result):
             return replace(self, results=self.results + 1)
-        rewards = goals.rewards(values)
+        rewards = goals.order(*result)
         worst = tuple(map(min, self.worst, rewards)) if self.worst else rewards
         members = self.members
         if not any(is_as_good(member.rewards, rewards) for member in members):

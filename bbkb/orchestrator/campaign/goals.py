@@ -122,24 +122,26 @@ class CampaignGoals:
             constraint.margin(self._metric(constraint.metric, value, metrics)) for constraint in self.constraints
         )
 
-    def reward_of(self, metric: str | None, value: float, metrics: Mapping[str, float]) -> float | None:
-        """Return the reward of a report in the objective `metric`, or the first one if it is None;
-        None if the report lacks it."""
-        objective = next((one for one in self.objectives if one.metric == metric), self.objectives[0])
-        number = value if objective is self.objectives[0] else metrics.get(objective.metric)
-        return None if number is None else objective.sign * number
+    def reward(self, value: float) -> float:
+        """Return a value of the first objective as a reward to maximize."""
+        return self.objectives[0].sign * value
+
+    def rewards(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Return the rewards to maximize of those objectives whose metrics are in `values`."""
+        return {
+            objective.metric: objective.sign * values[objective.metric]
+            for objective in self.objectives
+            if objective.metric in values
+        }
 
     def further(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return rewards of all objectives but the first, then margins (see `Observation`)."""
-        return (*self.rewards(self.values(value, metrics))[1:], *self.margins(value, metrics))
-
-    def rewards(self, values: tuple[float, ...]) -> tuple[float, ...]:
-        """Return the `values` of the objectives as rewards to maximize."""
-        return tuple(objective.sign * value for objective, value in zip(self.objectives, values, strict=True))
+        return (*self.order(value, metrics)[1:], *self.margins(value, metrics))
 
     def order(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return the sort key of a result, its rewards: the best result has the largest key."""
-        return self.rewards(self.values(value, metrics))
+        pairs = zip(self.objectives, self.values(value, metrics), strict=True)
+        return tuple(objective.sign * number for objective, number in pairs)
 
     def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:
         """Return whether a result satisfies every constraint."""

@@ -5,10 +5,11 @@ Warnings influence no decision. The state keeps one mark of the workers' time pe
 compare the last ten minutes with all earlier time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from bbkb.orchestrator.campaign.clock import Mark
-from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.attempts import Run
+from bbkb.orchestrator.campaign.clock import Clock, Mark
+from bbkb.orchestrator.campaign.state import CampaignState, Session
 from bbkb.orchestrator.wording import duration, plural
 
 _MARK_SECONDS = 60.0
@@ -23,12 +24,12 @@ _LEAST_FINISHED = 3  # with fewer finished trials there are no warnings about th
 _MOST_SHOWN = 5  # trials in one warning
 
 
-def marks_after(state: CampaignState) -> tuple[Mark, ...]:
+def marks_after(clock: Clock, session: Session, running: Mapping[int, Run]) -> tuple[Mark, ...]:
     """Return the session's marks, with a new one after each minute and without the oldest."""
-    marks = state.session.marks
-    if marks and state.clock.last_time - marks[-1].time < _MARK_SECONDS:
+    marks = session.marks
+    if marks and clock.last_time - marks[-1].time < _MARK_SECONDS:
         return marks
-    return (*marks[1 - _WINDOW_MARKS :], _mark(state, 0.0))
+    return (*marks[1 - _WINDOW_MARKS :], _mark(clock, session, running, 0.0))
 
 
 def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
@@ -64,7 +65,7 @@ def _late(state: CampaignState, since: float) -> str:
     if len(marks) < _WINDOW_MARKS:
         return ""
     first = marks[0]
-    last = _mark(state, since)
+    last = _mark(state.clock, state.session, state.running, since)
     window = last.capacity - first.capacity
     share = (last.missing - first.missing) / window if window > 0.0 else 0.0
     before = first.missing / first.capacity if first.capacity > 0.0 else 0.0
@@ -110,12 +111,11 @@ def _longest_wait(state: CampaignState) -> tuple[float, str]:
     )
 
 
-def _mark(state: CampaignState, since: float) -> Mark:
-    clock = state.clock
+def _mark(clock: Clock, session: Session, running: Mapping[int, Run], since: float) -> Mark:
     now = clock.last_time + since
-    capacity = clock.capacity_seconds + since * state.session.slots
-    under_way = sum(max(0.0, now - run.since) for run in state.running.values())
-    idle = sum(clock.idle.values()) + since * state.free
+    capacity = clock.capacity_seconds + since * session.slots
+    under_way = sum(max(0.0, now - run.since) for run in running.values())
+    idle = sum(clock.idle.values()) + since * max(0, session.slots - len(running))
     return Mark(now, capacity, max(0.0, capacity - clock.busy_seconds - under_way - idle))
 
 
@@ -152,12 +152,11 @@ def _other_last_step(state: CampaignState) -> str:
 
 def _unlike_ends(state: CampaignState) -> str:
     whole = state.trainings.whole
-    sign = state.rules.sign
+    goals = state.rules.goals
     newest = whole.newest_unlike
     if newest is None or whole.unlike < _LEAST_FINISHED or 2 * whole.unlike <= whole.count:
         return ""
-    reported = sign * newest.reported
-    returned = sign * newest.returned
+    reported, returned = goals.reward(newest.reported), goals.reward(newest.returned)  # as values again
     return (
         f"{whole.unlike} of {plural(whole.count, 'finished trial')} returned something unlike their "
         f"reports (trial {newest.trial}: last reported {reported:.6g}, returned {returned:.6g}): "

@@ -33,6 +33,7 @@ from bbkb.orchestrator.campaign.endings import Phase, StopReason
 from bbkb.orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.trainings.end_of_budget import Hopeless
+from bbkb.workers.messages import Trial
 
 MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB
 _BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
@@ -67,7 +68,8 @@ def _dispatch(state: CampaignState, now: float) -> commands.Command | None:
     room = min(_room(state), state.unspent)
     if not room or _is_hopeless(state) or state.results.existing.not_learned is not None:
         return None
-    waiting = (attempt for attempt in _queue(state) if attempt.not_before <= now)
+    waits = state.failures.paused
+    waiting = (trial for trial in _queue(state) if waits.get(trial.id, 0.0) <= now)
     ready = tuple(itertools.islice(waiting, room))
     return commands.Dispatch(ready) if ready else None
 
@@ -124,7 +126,7 @@ def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None
         return None
     room = _room(state)
     backlog = _backlog_size(state)
-    queued = sum(attempt.not_before <= now for attempt in state.backlog)
+    queued = len(state.backlog) - sum(time > now for time in state.failures.paused.values())
     if state.session.slots == 1:
         if state.running or queued:
             return None
@@ -159,7 +161,7 @@ def _wait(state: CampaignState, now: float) -> commands.Command | None:
         return overdue
     if state.running or state.computation or not state.backlog:
         return commands.Await()
-    later = [attempt.not_before for attempt in state.backlog if attempt.not_before > now]
+    later = [time for time in state.failures.paused.values() if time > now]
     return commands.Pause(min(later, default=now) - now)
 
 
@@ -235,16 +237,16 @@ def _trials_to_complete(state: CampaignState) -> tuple[int, ...]:
     return tuple(trial for trial in trials if trial in paused)[: max(0, free)]
 
 
-def _queue(state: CampaignState) -> Iterator[commands.QueuedAttempt]:
-    """Yield the queued attempts that may be dispatched.
+def _queue(state: CampaignState) -> Iterator[Trial]:
+    """Yield the queued trials that may be dispatched.
 
-    If the remaining budget is reserved, these are only the attempts of the reserved trials.
+    If the remaining budget is reserved, these are only the reserved trials.
     """
     trials = state.end_of_budget.trials
     if not trials:
         return iter(state.backlog)
     allowed = state.trainings.completing.union(trials)
-    return (attempt for attempt in state.backlog if attempt.trial in allowed)
+    return (trial for trial in state.backlog if trial.id in allowed)
 
 
 def _room(state: CampaignState) -> int:
@@ -301,8 +303,9 @@ def _is_refresh_due(state: CampaignState, further: int = 0) -> bool:
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
     rules = state.rules
     best = state.results.best
+    reward = rules.goals.reward
     session = state.session
-    if rules.target is not None and best is not None and rules.sign * best.value >= rules.sign * rules.target:
+    if rules.target is not None and best is not None and reward(best.value) >= reward(rules.target):
         return StopReason.TARGET_REACHED
     elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
     if rules.seconds is not None and elapsed >= rules.seconds:

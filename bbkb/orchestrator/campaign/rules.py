@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.immutable import no_items, with_items
 from bbkb.orchestrator.campaign.stop_when import StopWhen
 from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
 from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
@@ -37,7 +36,7 @@ _ONE_OBJECTIVE = CampaignGoals()  # the objective's value, maximized
 class AttemptFailures:
     """The failed attempts of an open trial, counted by kind."""
 
-    counts: Mapping[FailureKind, int] = field(default_factory=no_items)
+    counts: Mapping[FailureKind, int] = field(default_factory=dict)
 
     def of(self, kind: FailureKind) -> int:
         """Return the number of failed attempts of this kind."""
@@ -45,7 +44,7 @@ class AttemptFailures:
 
     def after(self, kind: FailureKind) -> "AttemptFailures":
         """Return a copy with one more failed attempt of this kind."""
-        return AttemptFailures(with_items(self.counts, {kind: self.of(kind) + 1}))
+        return AttemptFailures({**self.counts, kind: self.of(kind) + 1})
 
     @property
     def charged(self) -> int:

@@ -11,21 +11,20 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from bbkb.orchestrator.bandit.results import Observation
-from bbkb.orchestrator.campaign.attempts import Best, EndedAttempt, RunningAttempt
+from bbkb.orchestrator.campaign.attempts import Best, EndedAttempt, FinishedTrial, Run
 from bbkb.orchestrator.campaign.clock import Cause, Clock, Durations, Mark
-from bbkb.orchestrator.campaign.commands import FinishedTrial, QueuedAttempt
+from bbkb.orchestrator.campaign.draft import Queue, Section, section
 from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Recommendation
 from bbkb.orchestrator.campaign.failures import Causes
 from bbkb.orchestrator.campaign.front import Front
-from bbkb.orchestrator.campaign.immutable import ImmutableQueue, no_items
 from bbkb.orchestrator.campaign.learned import LearnedModel
 from bbkb.orchestrator.campaign.rules import AttemptFailures, Rules
 from bbkb.orchestrator.campaign.stop_when import Gains
 from bbkb.orchestrator.campaign.trainings.curves import Trainings
 from bbkb.orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
-from bbkb.orchestrator.campaign.trainings.hopes import Hopes
-from bbkb.workers.messages import Failure, FailureKind
+from bbkb.orchestrator.campaign.trainings.forecasts import Hopes
+from bbkb.workers.messages import FailureKind, Trial, TrialFailed
 
 ACTIVITIES: dict[Computed, str] = {
     "choosing": "choosing a batch",
@@ -35,8 +34,8 @@ ACTIVITIES: dict[Computed, str] = {
 _MOST_REMARKS = 10
 
 
-@dataclass(frozen=True)
-class Totals:
+@section
+class Totals(Section):
     """The number of trials by outcome, in all sessions. `chosen` includes open trials."""
 
     chosen: int = 0  # also the index of the next trial
@@ -50,8 +49,8 @@ class Totals:
         return self.succeeded + self.failed + self.stopped
 
 
-@dataclass(frozen=True)
-class Session:
+@section
+class Session(Section):
     """The newest session. Its counts begin at 0."""
 
     epoch: int = 0  # from 1; 0 before the first session
@@ -78,11 +77,11 @@ class Session:
     @property
     def is_open(self) -> bool:
         """Whether the session has begun and not recorded its end."""
-        return self.phase in (Phase.RUNNING, Phase.STOPPING)
+        return self.epoch > 0 and self.outcome is None
 
 
-@dataclass(frozen=True)
-class Batch:
+@section
+class Batch(Section):
     """The strategy's newest batch.
 
     At most one of `is_open` and `stalled` is set. If neither is, the batch is complete.
@@ -94,8 +93,8 @@ class Batch:
     stalled: str = ""  # the reason that the strategy chooses nothing until it learns a result
 
 
-@dataclass(frozen=True)
-class Refresh:
+@section
+class Refresh(Section):
     """The strategy's newest refresh. The defaults mean that there was none."""
 
     round: int = 0  # the number of refreshes so far
@@ -125,8 +124,8 @@ class Existing:
     best: Best | None = None
 
 
-@dataclass(frozen=True)
-class Results:
+@section
+class Results(Section):
     """The best values, of trials and of results known before the campaign."""
 
     # the best result of a trial that satisfies all constraints
@@ -136,14 +135,16 @@ class Results:
     existing: Existing = field(default_factory=Existing)
 
 
-@dataclass(frozen=True)
-class Failures:
+@section
+class Failures(Section):
     """Failures that affect further attempts."""
 
     # open trial → its failed attempts
-    by_trial: Mapping[int, AttemptFailures] = field(default_factory=no_items)
+    by_trial: Mapping[int, AttemptFailures] = field(default_factory=dict)
+    # queued trial → the earliest time of its next attempt, on the executor's clock
+    paused: Mapping[int, float] = field(default_factory=dict)
     # arm → number of workers that its attempts have lost in a row
-    workers_lost: Mapping[int, int] = field(default_factory=no_items)
+    workers_lost: Mapping[int, int] = field(default_factory=dict)
     quarantined: tuple[int, ...] = ()  # arms that have killed too many workers
 
     def of_trial(self, trial: int) -> AttemptFailures:
@@ -151,8 +152,8 @@ class Failures:
         return self.by_trial.get(trial) or AttemptFailures()
 
 
-@dataclass(frozen=True)
-class Notes:
+@section
+class Notes(Section):
     """Facts for display, which affect no decision."""
 
     recent: tuple[EndedAttempt, ...] = ()  # the newest last
@@ -175,9 +176,9 @@ class CampaignState:
     computation: Computation | None = None  # None if the strategy is not computing
     # Each open trial is in exactly one of `backlog` and `running`.
     # in the order of dispatch
-    backlog: Sequence[QueuedAttempt] = field(default_factory=ImmutableQueue)
-    running: Mapping[int, RunningAttempt] = field(default_factory=no_items)  # by trial
-    finished: Sequence[FinishedTrial] = field(default_factory=ImmutableQueue)  # ended, and not learned yet
+    backlog: Sequence[Trial] = field(default_factory=Queue)
+    running: Mapping[int, Run] = field(default_factory=dict)  # by trial
+    finished: Sequence[FinishedTrial] = field(default_factory=Queue)  # ended, and not learned yet
     failures: Failures = field(default_factory=Failures)
     # the trainings in steps
     trainings: Trainings = field(default_factory=Trainings)
@@ -205,7 +206,7 @@ class CampaignState:
         existing = self.results.existing.best
         if best is None or existing is None:
             return best or existing
-        return max(best, existing, key=lambda known: self.rules.sign * known.value)
+        return max(best, existing, key=lambda known: self.rules.goals.reward(known.value))
 
     @property
     def unspent(self) -> int:
@@ -226,7 +227,7 @@ class CampaignState:
     def hopes(self) -> Hopes:
         """The best result, which an unfinished trial has to improve."""
         best = self.results.best
-        return Hopes(self.rules.sign, None if best is None else self.rules.sign * best.value)
+        return Hopes(self.rules.sign, None if best is None else self.rules.goals.reward(best.value))
 
     @cached_property
     def end_of_budget(self) -> EndOfBudget:
@@ -246,7 +247,7 @@ class CampaignState:
             hopes=self.hopes,
             has_finished=self.totals.succeeded > 0,
         )
-        return end_of_budget(remaining, (attempt.trial for attempt in self.backlog))
+        return end_of_budget(remaining, (trial.id for trial in self.backlog))
 
     @property
     def steps_reliability(self) -> tuple[tuple[int, float], ...]:
@@ -259,9 +260,9 @@ class CampaignState:
     @property
     def pending(self) -> tuple[int, ...]:
         """Arms of trials that the strategy has not learned from, in the order of choice."""
-        arms = {trial: run.arm for trial, run in self.running.items()}
-        arms.update((assignment.trial, assignment.arm) for assignment in self.backlog)
-        arms.update((finished.trial, finished.observation.arm) for finished in self.finished)
+        arms = {trial: run.trial.arm for trial, run in self.running.items()}
+        arms.update((trial.id, trial.arm) for trial in self.backlog)
+        arms.update((ended.trial, ended.observation.arm) for ended in self.finished)
         return tuple(arms[trial] for trial in sorted(arms))
 
     @property
@@ -275,11 +276,10 @@ class CampaignState:
         one, or one from which an open trial starts; infinite if the trial will not be continued."""
         needed: dict[int, float] = {trial: step for trial, (step, _) in self.trainings.saved.items()}
         needed |= dict.fromkeys(needed.keys() & self.trainings.removed, math.inf)
-        queued = [attempt.starts_from for attempt in self.backlog]
-        for origin in (*queued, *(attempt.starts_from for attempt in self.running.values())):
-            if origin is not None:
-                trial, step = origin
-                needed[trial] = min(needed[trial], step)
+        for trial in (*self.backlog, *(run.trial for run in self.running.values())):
+            if trial.starts_from is not None:
+                origin, step = trial.starts_from
+                needed[origin] = min(needed[origin], step)
         return needed
 
     def memory_factor(self, trial: int) -> float:
@@ -295,7 +295,7 @@ class CampaignState:
         if existing is None:
             return ()
         pairs = zip(existing.arms, existing.values, strict=True)
-        return tuple(Observation(arm, self.rules.sign * value, is_existing=True) for arm, value in pairs)
+        return tuple(Observation(arm, self.rules.goals.reward(value), is_existing=True) for arm, value in pairs)
 
 
 def idle_cause(state: CampaignState) -> Cause:
@@ -321,13 +321,12 @@ def knows_remark(state: CampaignState, remark: str) -> bool:
 def is_running(state: CampaignState, trial: int, attempt: int) -> bool:
     """Return whether this attempt is running. An outcome of any other attempt is late or repeated."""
     run = state.running.get(trial)
-    return run is not None and run.attempt == attempt
+    return run is not None and run.trial.attempt == attempt
 
 
-def is_final(state: CampaignState, failure: Failure) -> bool:
+def ends_trial(state: CampaignState, failed: TrialFailed) -> bool:
     """Return whether this failure ends its trial: the rules allow no further attempt."""
-    attempt_failures = state.failures.of_trial(failure.trial).after(failure.kind)
-    arm = state.running[failure.trial].arm
-    lost_now = failure.kind is FailureKind.WORKER_LOST
-    workers_lost = state.failures.workers_lost.get(arm, 0) + lost_now
-    return not state.rules.retries.allow(failure.kind, attempt_failures, workers_lost)
+    counts = state.failures.of_trial(failed.trial).after(failed.failure)
+    arm = state.running[failed.trial].trial.arm
+    lost = state.failures.workers_lost.get(arm, 0) + (failed.failure is FailureKind.WORKER_LOST)
+    return not state.rules.retries.allow(failed.failure, counts, lost)

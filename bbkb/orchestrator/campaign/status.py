@@ -10,9 +10,8 @@ from bbkb.orchestrator.campaign.events import Recommendation
 from bbkb.orchestrator.campaign.failures import Causes
 from bbkb.orchestrator.campaign.goals import VALUE
 from bbkb.orchestrator.campaign.health import warnings
-from bbkb.orchestrator.campaign.same_fields import same_fields
 from bbkb.orchestrator.campaign.state import CampaignState, idle_cause
-from bbkb.orchestrator.campaign.trainings.reports import Forecast
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 
 _RUNNING_SHOWN = 8
 
@@ -249,11 +248,21 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
 def _best_status(state: CampaignState) -> BestStatus:
     best = state.best_known
     objective = state.rules.goals.objectives[0]
-    return BestStatus(
+    status = BestStatus(
         metric=objective.metric,
         direction=f"{objective.direction}d",
         recommended=state.refresh.recommended,
-        **({} if best is None else same_fields(best, BestStatus)),
+    )
+    if best is None:
+        return status
+    return replace(
+        status,
+        value=best.value,
+        trial=best.trial,
+        arm=best.arm,
+        parameters=best.parameters,
+        metrics=best.metrics,
+        origin=best.origin,
     )
 
 
@@ -324,7 +333,10 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
 def _longest_running(state: CampaignState, now: float) -> tuple[RunningTrial, ...]:
     shown = min(_RUNNING_SHOWN, state.session.slots)  # the newest wait in the executor
     longest = heapq.nsmallest(shown, state.running.items(), key=lambda item: (item[1].since, item[0]))
-    return tuple(RunningTrial(trial, run.attempt, max(0.0, now - run.since), run.parameters) for trial, run in longest)
+    return tuple(
+        RunningTrial(trial, run.trial.attempt, max(0.0, now - run.since), run.trial.parameters)
+        for trial, run in longest
+    )
 
 
 def _work_seconds(state: CampaignState, since: float) -> tuple[float, float]:

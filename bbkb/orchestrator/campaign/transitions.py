@@ -5,32 +5,41 @@ stored. After a crash the log is folded with `apply`, and the next command is th
 of a command returns as an event. Nothing here does I/O, reads a clock or computes a posterior.
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from bbkb.orchestrator.campaign import events, outcomes
-from bbkb.orchestrator.campaign.attempts import Best, RunningAttempt
-from bbkb.orchestrator.campaign.commands import QueuedAttempt
-from bbkb.orchestrator.campaign.immutable import ImmutableQueue, as_queue, replace, with_items
+from bbkb.orchestrator.bandit.results import Observation
+from bbkb.orchestrator.campaign import events
+from bbkb.orchestrator.campaign.attempts import Best, FinishedTrial, Run, ended_attempt
+from bbkb.orchestrator.campaign.clock import Clock, Durations
+from bbkb.orchestrator.campaign.draft import Queue, Section, without
+from bbkb.orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
+from bbkb.orchestrator.campaign.failures import with_failure
+from bbkb.orchestrator.campaign.health import marks_after
 from bbkb.orchestrator.campaign.learned import LearnedModel
-from bbkb.orchestrator.campaign.rules import LONGEST_PAUSE_SECONDS
+from bbkb.orchestrator.campaign.rules import LONGEST_PAUSE_SECONDS, WORKERS_AN_ARM_MAY_COST, Rules
 from bbkb.orchestrator.campaign.state import (
     Batch,
     CampaignState,
     Computation,
     Existing,
+    Failures,
     Notes,
     Refresh,
+    Results,
     Session,
+    Totals,
     idle_cause,
 )
+from bbkb.orchestrator.campaign.trainings.curves import Paused, Trainings
 from bbkb.orchestrator.errors import StoreError, UserError
 from bbkb.orchestrator.wording import moment
 from bbkb.workers.executor import traits_of
+from bbkb.workers.messages import FailureKind, Trial
 
 _LARGE_BATCH = 2  # a multiple of the number of workers; a small budget may be a single batch
+_RECENT_ATTEMPTS = 8  # kept for display
 
 
 def apply_recorded(state: CampaignState, event: events.Event) -> CampaignState:
@@ -56,118 +65,262 @@ def damage_error(event: events.Event, error: Exception) -> StoreError:
     )
 
 
+class Draft:
+    """The state during one event. A section that is read here is a copy, which may be changed;
+    unchanged parts are read from `before`."""
+
+    if TYPE_CHECKING:
+        rules: Rules
+        totals: Totals
+        session: Session
+        clock: Clock
+        durations: Durations
+        batch: Batch
+        refresh: Refresh
+        computation: Computation | None
+        backlog: Queue[Trial]
+        running: Mapping[int, Run]
+        finished: Queue[FinishedTrial]
+        failures: Failures
+        trainings: Trainings
+        results: Results
+        notes: Notes
+
+    def __init__(self, before: CampaignState) -> None:
+        self.before = before
+
+    def __getattr__(self, name: str) -> Any:
+        """Copy the section `name` when it is first read."""
+        value = self.before.__dict__[name]
+        if isinstance(value, Section):
+            value = value.draft()
+        elif name in ("backlog", "finished"):
+            value = Queue.of(value)
+        self.__dict__[name] = value
+        return value
+
+    def frozen(self) -> CampaignState:
+        """Return the state after the event."""
+        state = object.__new__(CampaignState)
+        fields = state.__dict__
+        changed = self.__dict__
+        fields.update(changed.pop("before").__dict__)
+        fields.pop("end_of_budget", None)  # a cached property
+        fields.update(changed)
+        for value in changed.values():
+            if isinstance(value, Section):
+                value.freeze()
+        return state
+
+
 def apply(state: CampaignState, event: events.Event) -> CampaignState:
     """Return the state after `event`. Every event of a valid log can be applied."""
-    return TRANSITIONS[type(event)](_pass_time(state, event), event)
+    draft = Draft(state)
+    _pass_time(draft, event)
+    match event:
+        case events.ReportsArrived():
+            rules = state.rules
+            running = state.running
+            arms = {each.trial: running[each.trial].trial.arm for each in event.reports if each.trial in running}
+            draft.trainings.report(event.reports, arms, rules.goals, rules.stopping, rules.steps is not None)
+        case TrialSucceeded() | TrialFailed() | TrialStopped():
+            _end_attempt(draft, event)
+        case events.TrialsDispatched():
+            _dispatch(draft, event)
+        case events.BatchChosen():
+            _choose(draft, event)
+        case events.ComputingBegan():
+            draft.computation = Computation(event.what, event.time)
+            if event.what == "refreshing":
+                draft.trainings.begin_refresh()
+        case events.ModelRefreshed():
+            _refresh(draft, event)
+        case events.CandidatesGrown():
+            draft.refresh.wants_growth = False
+            draft.computation = None
+        case events.TrialsContinued():
+            _continue(draft, event)
+        case events.CheckpointsRemoved():
+            draft.trainings.remove_checkpoints(event.trials, {ended.trial for ended in state.finished})
+        case events.TrialsReopened():
+            _reopen(draft, event)
+        case events.PlacesChanged():
+            draft.session.slots = event.slots
+        case events.StopRequested():
+            draft.session.stop_reason = event.reason
+        case events.SessionOpened():
+            _open_session(draft, event)
+        case events.SessionClosed():
+            draft.session.outcome = event.outcome
+            draft.session.close_reason = event.reason
+        case events.CampaignCreated():
+            draft.rules = event.rules  # the budget is known before the first session
+        case events.ExistingTaken():
+            _take_existing(draft, event)
+    return draft.frozen()
 
 
-def _pass_time(state: CampaignState, event: events.Event) -> CampaignState:
-    clock = state.clock
+def _pass_time(draft: Draft, event: events.Event) -> None:
+    state = draft.before
     session = state.session
     if isinstance(event, events.SessionOpened):
-        computing = 0.0 if traits_of(event.executor).one_at_a_time else None
-        clock = replace(clock, last_time=event.time, opened=event.time, computing_seconds=computing)
-        return replace(state, clock=clock)
-    if not session.is_open:
-        return replace(state, clock=replace(clock, last_time=event.time))
-    if event.time <= clock.last_time:
-        return state
-    cause = idle_cause(state)
-    is_computing = state.computation is not None
-    clock = clock.advance(event.time, session.slots, state.free, cause, is_computing)
-    return replace(state, clock=clock)
+        draft.clock.last_time = draft.clock.opened = event.time
+        draft.clock.computing_seconds = 0.0 if traits_of(event.executor).one_at_a_time else None
+    elif not session.is_open:
+        draft.clock.last_time = event.time
+    elif event.time > state.clock.last_time:
+        is_computing = state.computation is not None
+        draft.clock.advance(event.time, session.slots, state.free, idle_cause(state), is_computing)
 
 
-def _create(state: CampaignState, event: events.CampaignCreated) -> CampaignState:
-    return replace(state, rules=event.rules)  # the budget is known before the first session
+def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
+    """End an attempt, and its trial unless it is tried again."""
+    rules = draft.before.rules
+    goals = rules.goals
+    trial, dispatched = draft.running[event.trial]
+    arm = trial.arm
+    seconds = max(0.0, event.finished - event.started)
+    session = draft.session
+    draft.running = without(draft.running, [trial.id])
+    # Durations are measured from the arrival of an outcome, not from its end: they predict when the
+    # next free worker needs a trial.
+    before = session.last_outcome
+    draft.durations.end_attempt(None if before is None else max(0.0, event.time - before))
+    # the only worker was evaluating the previous attempt until then
+    waited_from = dispatched if before is None or session.slots != 1 else max(dispatched, before)
+    draft.clock.end_attempt(waited_from, event.started, event.finished)
+    draft.notes.recent = (*draft.notes.recent[1 - _RECENT_ATTEMPTS :], ended_attempt(event, trial.parameters))
+    session.last_outcome = event.time
+    session.marks = marks_after(draft.clock, session, draft.running)
+    if isinstance(event, TrialFailed):
+        draft.notes.failures = with_failure(draft.notes.failures, trial.id, event.failure, event.message)
+        failures = draft.failures
+        if event.failure is FailureKind.WORKER_LOST:
+            failures.workers_lost = {**failures.workers_lost, arm: failures.workers_lost.get(arm, 0) + 1}
+        if not event.is_final:
+            counted = failures.of_trial(trial.id).after(event.failure)
+            failures.by_trial = {**failures.by_trial, trial.id: counted}
+            if pause := counted.pause_seconds:
+                failures.paused = {**failures.paused, trial.id: event.time + pause}
+            draft.backlog = draft.backlog.with_first([trial.again])
+            return
+    else:
+        session.succeeded += 1
+        if arm in draft.before.failures.workers_lost:
+            draft.failures.workers_lost = without(draft.failures.workers_lost, [arm])
+
+    # the trial has ended
+    reports = () if isinstance(event, TrialFailed) else event.reports  # those that arrived with the outcome
+    if trial.id in draft.before.failures.by_trial:
+        draft.failures.by_trial = without(draft.failures.by_trial, [trial.id])
+    has_reported = bool(reports) or trial.id in draft.before.trainings.curves
+    if rules.steps is not None:
+        draft.trainings.steps.end(trial.id, reports)
+    match event:
+        case TrialSucceeded():
+            reward = goals.reward(event.value)
+            further = () if goals.is_single else goals.further(event.value, event.metrics)
+            ended = Observation(arm, reward, further)
+            draft.totals.succeeded += 1
+            draft.durations.succeed(seconds)
+            if has_reported:
+                draft.trainings.rungs.remove([trial.id])
+                draft.trainings.report(reports, {trial.id: arm}, goals)
+                draft.trainings.succeed(trial.id, reward, seconds)
+            _keep_result(draft, event, trial)
+            if event.remark:
+                draft.notes.remarks = (*draft.notes.remarks, event.remark)
+        case TrialStopped():
+            # the strategy learns the last value as that of a completed evaluation; it is never the best
+            ended = Observation(arm, None if event.value is None else goals.reward(event.value), is_stopped=True)
+            draft.totals.stopped += 1
+            continues = rules.training is not None and rules.training.continues and event.value is not None
+            trainings = draft.trainings
+            trainings.report(reports, {trial.id: arm}, goals, rules.stopping if continues else None)
+            if continues:
+                trainings.paused = {**trainings.paused, trial.id: Paused(trial, event.step)}
+            else:
+                trainings.rungs.remove([trial.id])
+        case TrialFailed():
+            ended = Observation(arm, None)
+            draft.totals.failed += 1
+            session.failed += 1
+            session.first_failure = session.first_failure or f"{event.failure}: {event.message}"
+            if has_reported:
+                draft.trainings.rungs.remove([trial.id])
+                draft.trainings.curves = without(draft.trainings.curves, [trial.id])
+            is_dangerous = failures.workers_lost.get(arm, 0) >= WORKERS_AN_ARM_MAY_COST
+            if is_dangerous and arm not in failures.quarantined:
+                failures.quarantined = (*failures.quarantined, arm)
+    draft.finished = draft.finished.with_last([FinishedTrial(trial.id, ended)])
 
 
-def _take_existing(state: CampaignState, event: events.ExistingTaken) -> CampaignState:
-    best = None
-    if event.values:
-        first = event.best(state.rules.sign)
-        arm = event.arms[first]
-        best = Best(None, arm, event.values[first], event.best_parameters, event.source)
-    existing = Existing(event, len(event.arms), len(event.left_out), best)
-    return replace(state, results=replace(state.results, existing=existing))
+def _keep_result(draft: Draft, event: TrialSucceeded, trial: Trial) -> None:
+    """Compare a result with the best one: the feasible result with the largest rewards. The rewards
+    of several objectives are compared in order, so the best result is on the front."""
+    rules = draft.before.rules
+    goals = rules.goals
+    results = draft.results
+    result = (event.value, event.metrics)
+    best = results.best
+    if goals.is_single:
+        is_better = best is None or goals.reward(event.value) > goals.reward(best.value)
+    else:
+        is_better = best is None or goals.order(*result) > goals.order(best.value, best.metrics)
+    if is_better and goals.is_feasible(*result):
+        metrics = {name: event.metrics[name] for name in goals.further_metrics}
+        results.best = Best(trial.id, trial.arm, event.value, trial.parameters, metrics=metrics)
+    if goals.is_single:
+        totals = draft.totals
+        reward = goals.reward(event.value)
+        results.gains = results.gains.after_result(reward, totals.succeeded, totals.ended, rules.stop_when)
+    else:
+        results.front = results.front.after(goals, trial.id, result, trial.parameters)
 
 
-def _open_session(state: CampaignState, event: events.SessionOpened) -> CampaignState:
-    """Open a session. The trials that were running are queued first, each with a new attempt.
-
-    Trials that a surviving worker holds continue. No retry waits longer than the longest pause,
-    even if the machine's clock was set back since the failure.
-    """
-    adopted = set(event.adopted)
-    still_running = {trial: run for trial, run in state.running.items() if trial in adopted}
-    lost = tuple(
-        QueuedAttempt(trial, run.arm, run.attempt + 1, parameters=run.parameters, starts_from=run.starts_from)
-        for trial, run in sorted(state.running.items())
-        if trial not in adopted
-    )
-    latest = event.time + LONGEST_PAUSE_SECONDS
-    waiting = [dataclasses.replace(queued, not_before=min(queued.not_before, latest)) for queued in state.backlog]
-    return replace(
-        state,
-        rules=event.rules,
-        session=Session(epoch=event.epoch, slots=event.slots, dispatched=len(still_running)),
-        backlog=ImmutableQueue((*lost, *waiting)),
-        running=MappingProxyType(still_running),
-        computation=None,
-        batch=replace(state.batch, stalled=""),
-    )
+def _dispatch(draft: Draft, event: events.TrialsDispatched) -> None:
+    sent = dict(event.attempts)
+    started: dict[int, Run] = {}
+    passed: list[Trial] = []  # they wait before a retry, and stay first in the queue
+    for trial in draft.backlog:
+        if len(started) == len(sent):
+            break
+        if trial.id in sent:
+            attempt = sent[trial.id]
+            started[trial.id] = Run(trial if trial.attempt == attempt else replace(trial, attempt=attempt), event.time)
+        else:
+            passed.append(trial)
+    draft.backlog = draft.backlog.without_first(len(started) + len(passed)).with_first(passed)
+    draft.running = {**draft.running, **started}
+    draft.session.dispatched += len(started)
+    if draft.before.failures.paused:
+        draft.failures.paused = without(draft.failures.paused, sent)
 
 
-def _change_slots(state: CampaignState, event: events.PlacesChanged) -> CampaignState:
-    return replace(state, session=replace(state.session, slots=event.slots))
-
-
-def _stop(state: CampaignState, event: events.StopRequested) -> CampaignState:
-    return replace(state, session=replace(state.session, stop_reason=event.reason))
-
-
-def _close(state: CampaignState, event: events.SessionClosed) -> CampaignState:
-    session = replace(state.session, outcome=event.outcome, close_reason=event.reason)
-    return replace(state, session=session)
-
-
-def _compute(state: CampaignState, event: events.ComputingBegan) -> CampaignState:
-    trainings = state.trainings
-    if event.what == "refreshing":
-        trainings = trainings.start_refresh()
-    return replace(state, computation=Computation(event.what, event.time), trainings=trainings)
-
-
-def _choose(state: CampaignState, event: events.BatchChosen) -> CampaignState:
+def _choose(draft: Draft, event: events.BatchChosen) -> None:
+    state = draft.before
+    rules = state.rules
     count = len(event.picks)
-    rule = state.rules.stop_when
-    gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, rule)
-    seconds = _computing_seconds(state, event)
-    trainings = state.trainings
-    attempts: list[QueuedAttempt] = []
-    for pick in event.picks:
-        queued = QueuedAttempt(
-            pick.trial, pick.arm, attempt=1, parameters=pick.parameters, starts_from=pick.starts_from
-        )
-        attempts.append(queued)
-        if pick.starts_from is not None:
-            trainings = trainings.after_start(
-                pick.trial, pick.arm, pick.starts_from[0], state.rules.stopping, state.rules.steps is not None
-            )
+    gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, rules.stop_when)
+    if gains is not state.results.gains:
+        draft.results.gains = gains
+    chosen = [
+        Trial(pick.trial, pick.arm, pick.parameters, starts_from=pick.starts_from) for pick in event.picks
+    ]  # fmt: skip
+    for trial in chosen:
+        if trial.starts_from is not None:
+            draft.trainings.start_from(trial, trial.starts_from, rules.stopping, rules.steps is not None)
     if event.gives_up:
-        trainings = trainings.after_removal(event.gives_up, {ended.trial for ended in state.finished})
-    return replace(
-        state,
-        totals=replace(state.totals, chosen=state.totals.chosen + count),
-        backlog=as_queue(state.backlog).with_last(attempts),
-        batch=_batch_after(state.batch, event),
-        computation=None,
-        durations=state.durations.after_choice(seconds, is_first=state.refresh.is_unused),
-        refresh=replace(state.refresh, is_unused=False),
-        results=replace(state.results, gains=gains),
-        trainings=trainings,
-        notes=_notes_after(state, event),
-    )
+        draft.trainings.remove_checkpoints(event.gives_up, {ended.trial for ended in state.finished})
+    draft.totals.chosen += count
+    draft.backlog = draft.backlog.with_last(chosen)
+    draft.batch = _batch_after(state.batch, event)
+    draft.durations.choose(_computing_seconds(state, event), is_first=state.refresh.is_unused)
+    draft.computation = None
+    if state.refresh.is_unused:
+        draft.refresh.is_unused = False
+    if (remark := _remark_on(state, event)) is not None:
+        draft.notes.remarks = (*draft.notes.remarks, remark)
 
 
 def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
@@ -180,97 +333,103 @@ def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
     return Batch(index, size, is_open=bool(event.limit) and not event.is_enqueued)
 
 
-def _notes_after(state: CampaignState, event: events.BatchChosen) -> Notes:
-    """Add a remark if a user's own strategy chose the whole budget before it learned any result."""
+def _remark_on(state: CampaignState, event: events.BatchChosen) -> str | None:
+    """Return a remark if a user's own strategy chose the whole budget before it learned any result."""
     if not state.rules.strategy.is_users_own or event.is_enqueued:
-        return state.notes
+        return None
     if state.totals.succeeded or state.results.existing.count:
-        return state.notes
+        return None
     count = len(event.picks)
     is_everything = state.totals.chosen + count >= state.rules.evaluations
     if not is_everything or count <= _LARGE_BATCH * state.session.slots:
-        return state.notes
-    remark = (
+        return None
+    return (
         f"the strategy chose all of the {count:,} trials before any result, so it learns nothing: "
         "`limit` of its ask is what is left of the budget, and it has to return a batch"
     )
-    return replace(state.notes, remarks=(*state.notes.remarks, remark))
 
 
-def _refresh(state: CampaignState, event: events.ModelRefreshed) -> CampaignState:
+def _refresh(draft: Draft, event: events.ModelRefreshed) -> None:
+    state = draft.before
     learned = set(event.trials)
-    return replace(
-        state,
-        refresh=Refresh(
-            round=event.round,
-            time=event.time,
-            dictionary_size=event.dictionary_size,
-            learned=LearnedModel.of(event.record),
-            recommended=event.recommended,
-            wants_growth=event.wants_growth,
-            is_unused=True,
-        ),
-        finished=ImmutableQueue(ended for ended in state.finished if ended.trial not in learned),
-        results=replace(state.results, existing=replace(state.results.existing, not_learned=None)),
-        batch=Batch(state.batch.number, state.batch.size),
-        computation=None,
-        durations=replace(state.durations, refreshing=_computing_seconds(state, event)),
-        trainings=state.trainings.after_refresh(event.trials, event.forecasts, state.saves_checkpoints),
+    draft.refresh = Refresh(
+        round=event.round,
+        time=event.time,
+        dictionary_size=event.dictionary_size,
+        learned=LearnedModel.of(event.record),
+        recommended=event.recommended,
+        wants_growth=event.wants_growth,
+        is_unused=True,
     )
+    draft.finished = Queue(ended for ended in state.finished if ended.trial not in learned)
+    if state.results.existing.not_learned is not None:
+        draft.results.existing = replace(state.results.existing, not_learned=None)
+    draft.batch = Batch(state.batch.number, state.batch.size)
+    draft.durations.refreshing = _computing_seconds(state, event)
+    draft.computation = None
+    draft.trainings.refresh(event.trials, event.forecasts, state.saves_checkpoints)
 
 
 def _computing_seconds(state: CampaignState, event: events.BatchChosen | events.ModelRefreshed) -> float:
     """Return the duration of the computation that ends with `event`; 0 if its start is unknown."""
-    if state.computation is None:
-        return 0.0
-    return max(0.0, event.time - state.computation.since)
+    return 0.0 if state.computation is None else max(0.0, event.time - state.computation.since)
 
 
-def _grow(state: CampaignState, _event: events.CandidatesGrown) -> CampaignState:
-    return replace(state, refresh=replace(state.refresh, wants_growth=False), computation=None)
+def _continue(draft: Draft, event: events.TrialsContinued) -> None:
+    """Queue the next attempts of stopped trials, which then no longer count as stopped."""
+    rules = draft.before.rules
+    trainings = draft.trainings
+    trials = set(event.trials)
+    paused = trainings.paused
+    # they have checkpoints of their own, so none starts from another trial's again
+    again = [
+        replace(paused[trial].trial, attempt=paused[trial].trial.attempt + 1, starts_from=None)
+        for trial in event.trials
+    ]
+    if rules.steps is not None and rules.has_checkpoints:
+        trainings.steps.reopen({trial: paused[trial].step for trial in sorted(trials)})
+    trainings.resume(sorted(trials), event.reason == "finish")
+    draft.backlog = draft.backlog.with_last(again)
+    draft.finished = Queue(ended for ended in draft.finished if ended.trial not in trials)
+    draft.totals.stopped -= len(trials)
 
 
-def _dispatch(state: CampaignState, event: events.TrialsDispatched) -> CampaignState:
-    sent = dict(event.attempts)
-    backlog = as_queue(state.backlog)
-    front: list[QueuedAttempt] = []
-    passed: list[QueuedAttempt] = []  # they wait before a retry, and stay first in the queue
-    for attempt in backlog:
-        if len(front) == len(sent):
-            break
-        (front if attempt.trial in sent else passed).append(attempt)
-    started = {
-        attempt.trial: RunningAttempt(
-            attempt.arm, sent[attempt.trial], event.time, attempt.parameters, attempt.starts_from
-        )
-        for attempt in front
-    }  # fmt: skip
-    session = state.session
-    return replace(
-        state,
-        backlog=backlog.without_first(len(front) + len(passed)).with_first(passed),
-        running=with_items(state.running, started),
-        session=replace(session, dispatched=session.dispatched + len(started)),
-    )
+def _reopen(draft: Draft, event: events.TrialsReopened) -> None:
+    """Queue failed trials again, and reset the count of lost workers of their arms."""
+    trials = {trial.id for trial in event.trials}
+    arms = {trial.arm for trial in event.trials}
+    if draft.before.rules.steps is not None:
+        pairs = zip(event.trials, event.steps, strict=True)
+        draft.trainings.steps.reopen({trial.id: step for trial, step in pairs})
+    draft.backlog = draft.backlog.with_first([trial.again for trial in event.trials])
+    draft.finished = Queue(ended for ended in draft.finished if ended.trial not in trials)
+    draft.totals.failed -= len(trials)
+    draft.failures.workers_lost = without(draft.failures.workers_lost, arms)
+    draft.failures.quarantined = tuple(arm for arm in draft.failures.quarantined if arm not in arms)
 
 
-TRANSITIONS: Mapping[type, Callable[[CampaignState, Any], CampaignState]] = {
-    events.CampaignCreated: _create,
-    events.ExistingTaken: _take_existing,
-    events.SessionOpened: _open_session,
-    events.PlacesChanged: _change_slots,
-    events.ComputingBegan: _compute,
-    events.BatchChosen: _choose,
-    events.TrialsDispatched: _dispatch,
-    events.TrialSucceeded: outcomes.after_success,
-    events.TrialFailed: outcomes.after_failure,
-    events.TrialStopped: outcomes.after_early_stop,
-    events.TrialsReopened: outcomes.after_reopening,
-    events.TrialsContinued: outcomes.after_continuing,
-    events.CheckpointsRemoved: outcomes.after_removal,
-    events.ReportsArrived: outcomes.after_reports,
-    events.ModelRefreshed: _refresh,
-    events.CandidatesGrown: _grow,
-    events.StopRequested: _stop,
-    events.SessionClosed: _close,
-}
+def _open_session(draft: Draft, event: events.SessionOpened) -> None:
+    """Open a session. The trials that were running are queued first, each with a new attempt.
+
+    Trials that a surviving worker holds continue. No retry waits longer than the longest pause,
+    even if the machine's clock was set back since the failure.
+    """
+    adopted = set(event.adopted)
+    running = draft.before.running
+    draft.rules = event.rules
+    draft.running = {trial: run for trial, run in running.items() if trial in adopted}
+    lost = [run.trial.again for trial, run in sorted(running.items()) if trial not in adopted]
+    draft.backlog = draft.backlog.with_first(lost)
+    draft.session = Session(epoch=event.epoch, slots=event.slots, dispatched=len(draft.running))
+    draft.computation = None
+    draft.batch.stalled = ""
+    latest = event.time + LONGEST_PAUSE_SECONDS
+    draft.failures.paused = {trial: min(time, latest) for trial, time in draft.failures.paused.items()}
+
+
+def _take_existing(draft: Draft, event: events.ExistingTaken) -> None:
+    best = None
+    if event.values:
+        first = event.best(draft.before.rules.sign)
+        best = Best(None, event.arms[first], event.values[first], event.best_parameters, event.source)
+    draft.results.existing = Existing(event, len(event.arms), len(event.left_out), best)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.same_fields import same_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +46,8 @@ class TrialResult:
 Trials: TypeAlias = tuple[TrialResult, ...]
 
 
-def trial_result(source: object, goals: CampaignGoals, /, **others: object) -> TrialResult:
-    """Return a trial with its fields from `source`, such as a row of the history or the last event of
-    an attempt, and with `others`. With several goals, its metrics begin with the first objective."""
-    known = {"value": None, "metrics": {}, **same_fields(source, TrialResult), **others}
-    has_first = known["value"] is not None and not goals.is_single
-    first = {goals.objectives[0].metric: known["value"]} if has_first else {}
-    return TrialResult(**{**known, "metrics": {**first, **known["metrics"]}})
+def metrics_with_first(goals: CampaignGoals, value: float | None, metrics: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the metrics of a `TrialResult`: with several goals, they begin with the first objective."""
+    if value is None or goals.is_single:
+        return metrics
+    return {goals.objectives[0].metric: value, **metrics}

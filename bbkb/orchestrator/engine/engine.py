@@ -34,7 +34,6 @@ from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CandidatesGrown,
     Computed,
-    ContinuedTrial,
     Event,
     ModelRefreshed,
     PickedTrial,
@@ -44,7 +43,7 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.rules import StrategyRules
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
-from bbkb.orchestrator.campaign.trainings.reports import Forecast, forecast_of
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, forecast_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.engine.pool import Appended, Pool
 from bbkb.orchestrator.errors import CampaignError
@@ -231,19 +230,7 @@ class Engine:
     ) -> TrialsContinued:
         """Return the event that queues the stopped trials of `picks` again."""
         paused = self.state.trainings.paused
-        trials = tuple(
-            ContinuedTrial(
-                trial=pick.trial,
-                arm=paused[pick.trial].arm,
-                attempt=paused[pick.trial].attempt,
-                parameters=paused[pick.trial].parameters,
-                mean=_number_or_none(pick.mean),
-                width=_number_or_none(pick.width),
-                variance=_number_or_none(pick.variance),
-            )
-            for pick in picks
-            if pick.trial in paused and pick.trial is not None
-        )
+        trials = tuple(pick.trial for pick in picks if pick.trial is not None and pick.trial in paused)
         return TrialsContinued(time=now, trials=trials, reason=reason)
 
     def _origin(self, pick: Pick) -> tuple[int, int] | None:

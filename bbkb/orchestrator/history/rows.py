@@ -1,6 +1,6 @@
 """The rows of a campaign's tables: trials, attempts and sessions."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, cast
@@ -26,14 +26,15 @@ class TrainingRow:
     has_restarted: bool = False  # whether the trial then reported its first step again
     has_no_checkpoint: bool = False  # whether its checkpoint was removed after the stop
 
-    def add(self, reports: Iterable[tuple[int, float]]) -> None:
-        """Add pairs of a step and its value. They replace the reports of an earlier attempt."""
-        for step, value in reports:
-            if self.continuations and len(self.reports) > 1 and step <= next(iter(self.reports)):
-                self.has_restarted = True
-            self.reports[step] = value
-            self.last_step = max(self.last_step, step)
-            self.metrics.pop(step, None)  # the metrics are from an earlier attempt
+    def add(self, step: int, value: float, metrics: Mapping[str, float]) -> None:
+        """Add a report. It replaces that of an earlier attempt."""
+        if self.continuations and len(self.reports) > 1 and step <= next(iter(self.reports)):
+            self.has_restarted = True
+        self.reports[step] = value
+        self.last_step = max(self.last_step, step)
+        self.metrics.pop(step, None)
+        if metrics:
+            self.metrics[step] = metrics
 
 
 # Shared by all trials without reports: a separate value would take an eighth of a row

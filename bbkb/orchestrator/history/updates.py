@@ -6,13 +6,13 @@ from typing import Any
 
 from bbkb.orchestrator.campaign import events
 from bbkb.orchestrator.campaign.endings import RunState
-from bbkb.orchestrator.campaign.same_fields import same_fields
 from bbkb.orchestrator.campaign.stops import stop_words
 from bbkb.orchestrator.campaign.transitions import damage_error
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.rows import RESULT_FIELDS, AttemptRow, SessionRow, TrialRow, TrialStatus
 from bbkb.orchestrator.history.tables import History
 from bbkb.orchestrator.settings.from_log import read_recorded
+from bbkb.workers.messages import Report
 
 
 def record(history: History, event: events.Event) -> None:
@@ -64,7 +64,7 @@ def _mark(history: History, trials: Iterable[int], status: TrialStatus) -> None:
 
 
 def _reopen(history: History, event: events.TrialsReopened) -> None:
-    _mark(history, (reopened.trial for reopened in event.trials), "queued")
+    _mark(history, (trial.id for trial in event.trials), "queued")
 
 
 def _choose(history: History, event: events.BatchChosen) -> None:
@@ -85,8 +85,8 @@ def _dispatch(history: History, event: events.TrialsDispatched) -> None:
 
 def _continue(history: History, event: events.TrialsContinued) -> None:
     """Queue stopped trials for their next attempts."""
-    for continued in event.trials:
-        row = history.trials[continued.trial]
+    for trial in event.trials:
+        row = history.trials[trial]
         row.status = "queued"
         for name in RESULT_FIELDS:
             setattr(row, name, None)
@@ -101,18 +101,15 @@ def _give_up(history: History, trials: Iterable[int]) -> None:
         history.trials[trial].own_training().has_no_checkpoint = True
 
 
-def _report(history: History, event: events.ReportsArrived) -> None:
-    for trial, _attempt, step, value in event.reports:
-        _add_reports(history, history.trials[trial], ((step, value),))
-    for trial, step, metrics in event.metrics:
-        history.trials[trial].own_training().metrics[step] = metrics
-
-
-def _add_reports(history: History, row: TrialRow, reports: Iterable[tuple[int, float]]) -> None:
-    before = row.training.last_step
-    row.own_training().add(reports)
-    history.trace.steps += row.training.last_step - before
-    history.reporting.setdefault(row.trial, row)
+def _add_reports(history: History, reports: Iterable[Report]) -> None:
+    first = history.goals.objectives[0].metric
+    for report in reports:
+        row = history.trials[report.trial]
+        before = row.training.last_step
+        metrics = dict(report.values)
+        row.own_training().add(report.step, metrics.pop(first), metrics)
+        history.trace.steps += row.training.last_step - before
+        history.reporting.setdefault(row.trial, row)
 
 
 def _succeed(history: History, event: events.TrialSucceeded) -> None:
@@ -142,16 +139,23 @@ def _fail(history: History, event: events.TrialFailed) -> None:
 def _end_attempt(history: History, event: events.AttemptEnded) -> TrialRow:
     """Add the ended attempt to the table and its fields to the trial's row. Return the row."""
     row = history.trials[event.trial]
-    for name, value in same_fields(event, TrialRow).items():
-        setattr(row, name, value)
-    row.worker = sys.intern(row.worker)
-    attempt = AttemptRow(**same_fields(event, AttemptRow) | {"worker": row.worker})
-    if isinstance(event, events.TrialStopped):
-        attempt = attempt._replace(stop=stop_words(event.cause)[0])
+    row.started = event.started
+    row.finished = event.finished
+    row.worker = sys.intern(event.worker)
+    attempt = AttemptRow(event.trial, event.attempt, event.started, event.finished, row.worker)
+    match event:
+        case events.TrialFailed():
+            attempt = attempt._replace(failure=event.failure.value, message=event.message)
+        case events.TrialStopped():
+            row.value = event.value
+            attempt = attempt._replace(stop=stop_words(event.cause)[0], value=event.value)
+            _add_reports(history, event.reports)  # those that arrived with the end
+        case events.TrialSucceeded():
+            row.value = event.value
+            row.metrics = event.metrics
+            attempt = attempt._replace(value=event.value)
+            _add_reports(history, event.reports)
     history.attempts.append(attempt)
-    if not isinstance(event, events.TrialFailed) and event.reports:  # those that arrived with the end
-        _add_reports(history, row, event.reports)
-        row.own_training().metrics.update(event.report_metrics)
     return row
 
 
@@ -175,7 +179,7 @@ _UPDATES: Mapping[type[events.Event], Callable[[History, Any], None]] = {
     events.TrialsDispatched: _dispatch,
     events.TrialsReopened: _reopen,
     events.TrialsContinued: _continue,
-    events.ReportsArrived: _report,
+    events.ReportsArrived: lambda history, event: _add_reports(history, event.reports),
     events.TrialSucceeded: _succeed,
     events.TrialStopped: _stop,
     events.TrialFailed: _fail,

@@ -254,7 +254,8 @@ def _running(history: History) -> list[AttemptRow]:
         return []
     now = history.sessions[-1].ended
     return [
-        AttemptRow(trial, run.attempt, min(run.since, now), now, "") for trial, run in history.campaign.running.items()
+        AttemptRow(number, trial.attempt, min(since, now), now, "")
+        for number, (trial, since) in history.campaign.running.items()
     ]
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from bbkb.orchestrator.campaign.closing import close_stopped
 from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.events import ReopenedTrial, SessionOpened, TrialsReopened
+from bbkb.orchestrator.campaign.events import SessionOpened, TrialsReopened
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.history.rows import TrialRow
 from bbkb.orchestrator.history.tables import History
 from bbkb.orchestrator.session.build import Parts, build
 from bbkb.orchestrator.session.rules import rules_of
@@ -27,7 +28,7 @@ from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import find_free, take
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.wording import plural
-from bbkb.workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind, Trial
 from bbkb.workers.output_files import last_trial
 
 EVERY_KIND = frozenset(FailureKind)
@@ -160,23 +161,11 @@ def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None
     return command, f"fix the cause and add --retry-failed, or {_MORE}" if is_failed else _MORE
 
 
-def failed_trials(
-    history: History, kinds: Collection[FailureKind] = EVERY_KIND
-) -> tuple[ReopenedTrial, ...]:  # fmt: skip
+def failed_trials(history: History, kinds: Collection[FailureKind] = EVERY_KIND) -> list[TrialRow]:
     """Return the trials whose last attempt failed with one of `kinds`, sorted by index."""
-    failed = (
-        ReopenedTrial(
-            trial=row.trial,
-            arm=row.arm,
-            attempt=row.attempts,
-            failure=row.error.partition(":")[0],
-            parameters=row.parameters,
-            step=max(1, row.training.last_step),
-        )
-        for row in history.trials
-        if row.status == "failed"
-    )
-    return tuple(trial for trial in failed if FailureKind(trial.failure) in kinds)
+    return [
+        row for row in history.trials if row.status == "failed" and FailureKind(row.error.partition(":")[0]) in kinds
+    ]
 
 
 def reopen(
@@ -195,7 +184,11 @@ def reopen(
         failed = failed_trials(history, kinds)
         state = history.campaign
         if failed:
-            reopened = TrialsReopened(time=state.clock.last_time, trials=failed)
+            reopened = TrialsReopened(
+                time=state.clock.last_time,
+                trials=tuple(Trial(row.trial, row.arm, row.parameters, row.attempts) for row in failed),
+                steps=tuple(max(1, row.training.last_step) for row in failed),
+            )
             writer.append([reopened])
             state = apply(state, reopened)
     return len(failed), state

@@ -1,21 +1,39 @@
-"""The interface of a session to the executor: attempts, intermediate values, outcomes."""
+"""The interface of a session to the executor: attempts, reports, outcomes."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 
 from bbkb.objectives.objective import Candidates
-from bbkb.orchestrator.campaign.commands import Dispatch, GiveUp, QueuedAttempt
-from bbkb.orchestrator.campaign.events import TrialsDispatched
-from bbkb.orchestrator.campaign.state import is_running
+from bbkb.orchestrator.campaign.attempts import place_between
+from bbkb.orchestrator.campaign.commands import Dispatch, GiveUp
+from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
+from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, knows_remark
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.engine.engine import TRIALS
-from bbkb.orchestrator.session.outcome_events import event_of
 from bbkb.orchestrator.session.outputs import with_output
 from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.recorder import Recorder
-from bbkb.orchestrator.session.reports import RecordedReports
 from bbkb.workers.executor import Executor
-from bbkb.workers.messages import Attempt, Failure, FailureKind, IntermediateValue, Outcome, Stopped
+from bbkb.workers.messages import (
+    Attempt,
+    FailureKind,
+    Outcome,
+    Report,
+    Trial,
+    TrialFailed,
+    TrialStopped,
+    TrialSucceeded,
+)
 from bbkb.workers.output_files import trial_folder
+
+
+@dataclass(slots=True)
+class _Recorded:
+    """The reports of a running attempt that are in the log."""
+
+    repeated: int  # the last step that the attempt repeats of those of earlier attempts
+    reports: set[tuple[int, float]] = field(default_factory=set)  # step and first number
 
 
 class Evaluations:
@@ -25,73 +43,135 @@ class Evaluations:
         self._problem = problem
         self._executor = executor
         self._recorder = recorder
-        self._reports = RecordedReports(problem.trial_folders is not None)
+        self._recorded: dict[tuple[int, int], _Recorded] = {}  # by trial and attempt
         # the attempts of running trials that were asked to stop
         self.stop_causes: dict[int, StopCause] = {}
 
+    @property
+    def _campaign(self) -> CampaignState:
+        return self._recorder.campaign
+
     def begin(self) -> None:
-        """Start to receive intermediate values."""
-        self._reports.begin(self._recorder.campaign)
+        """Start to receive reports. Attempts that have been running since an earlier session do not
+        repeat theirs."""
+        for trial, run in self._campaign.running.items():
+            self._recorded[trial, run.trial.attempt] = _Recorded(self._campaign.trainings.step(trial))
         self._executor.listen(self._take_reports)
 
     def dispatch(self, command: Dispatch, candidates: Candidates) -> None:
         """Record the attempts, commit, and submit them to the executor."""
-        attempts = tuple((queued.trial, queued.attempt) for queued in command.assignments)
+        attempts = tuple((trial.id, trial.attempt) for trial in command.trials)
         self._recorder.record(TrialsDispatched(time=self._executor.now(), attempts=attempts))
         self.commit()
-        self._executor.submit([self._attempt(queued, candidates) for queued in command.assignments])
+        self._executor.submit([self._attempt(trial, candidates) for trial in command.trials])
 
-    def _attempt(self, queued: QueuedAttempt, candidates: Candidates) -> Attempt:
+    def _attempt(self, trial: Trial, candidates: Candidates) -> Attempt:
         """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
         attempt gives the same value."""
         problem = self._problem
-        state = self._recorder.campaign
-        trial = queued.trial
-        parameters = candidates.parameters(queued.arm)
+        state = self._campaign
+        parameters = candidates.parameters(trial.arm)
         return Attempt(
-            trial=trial,
-            arm=queued.arm,
+            trial=trial.id,
+            arm=trial.arm,
             parameters=parameters,
-            seed=int(self._recorder.engine.rng(TRIALS, trial).integers(2**31)),
-            attempt=queued.attempt,
-            memory_factor=state.memory_factor(trial),
-            folder=None if problem.trial_folders is None else trial_folder(problem.trial_folders, trial),
+            seed=int(self._recorder.engine.rng(TRIALS, trial.id).integers(2**31)),
+            attempt=trial.attempt,
+            memory_factor=state.memory_factor(trial.id),
+            folder=None if problem.trial_folders is None else trial_folder(problem.trial_folders, trial.id),
             share=None if problem.resources is None else problem.resources.workers.share_of(parameters),
             trials=problem.outputs,
-            step_limit=step_limit(state, trial),
+            step_limit=step_limit(state, trial.id),
             can_be_stopped=state.rules.stopping is not None,
-            recorded_step=state.trainings.step(trial),
+            recorded_step=state.trainings.step(trial.id),
             saves_checkpoint=state.saves_checkpoints,
-            starts_from=queued.starts_from,
+            starts_from=trial.starts_from,
         )
 
     def receive(self, timeout: float) -> None:
         """Record the outcomes that arrive within `timeout` seconds. Late and duplicate outcomes are
         ignored."""
         for outcome in self._executor.next_outcomes(timeout):
-            if is_running(self._recorder.campaign, outcome.trial, outcome.attempt):
-                self._record(with_output(outcome, self._problem.outputs))
+            if is_running(self._campaign, outcome.trial, outcome.attempt):
+                self.record(with_output(outcome, self._problem.outputs))
 
-    def _record(self, outcome: Outcome) -> None:
-        campaign = self._recorder.campaign
-        cause = self.stop_causes.pop(outcome.trial, "")
-        # the worker ended the attempt at its step limit
-        if isinstance(outcome, Stopped) and not cause:
-            cause = cause_at_limit(campaign, outcome.trial) or ""
-        self._recorder.record(event_of(outcome, campaign, self._reports, self._executor.now(), cause))
+    def record(self, outcome: Outcome) -> None:
+        """Record an outcome that the campaign expects. The event is the outcome with its time, without
+        what the log has already."""
+        campaign = self._campaign
+        now = self._executor.now()
+        since = campaign.running[outcome.trial].since
+        started, finished = place_between(outcome.started, outcome.finished, since, now)
+        outcome = replace(outcome, time=now, started=started, finished=finished, output="")
+        cause = self.stop_causes.pop(outcome.trial, None)
+        recorded = self._recorded.pop((outcome.trial, outcome.attempt), None)
+        match outcome:
+            # the objective may have modified the worker process, which makes its check unreliable
+            case TrialSucceeded() if not isfinite(outcome.value):
+                outcome = TrialFailed(
+                    trial=outcome.trial,
+                    attempt=outcome.attempt,
+                    failure=FailureKind.INVALID_VALUE,
+                    message=f"value must be a finite number, got {outcome.value}",
+                    started=started,
+                    finished=finished,
+                    worker=outcome.worker,
+                    time=now,
+                )
+            case TrialSucceeded():
+                remark = "" if knows_remark(campaign, outcome.remark) else outcome.remark
+                outcome = replace(outcome, reports=self._missing(outcome.reports, recorded), remark=remark)
+            case TrialStopped():
+                # without a cause, the worker ended the attempt at its step limit
+                why = cause or cause_at_limit(campaign, outcome.trial) or ""
+                outcome = replace(outcome, reports=self._missing(outcome.reports, recorded), cause=str(why))
+            case TrialFailed():
+                outcome = replace(outcome, is_final=ends_trial(campaign, outcome))
+        self._recorder.record(outcome)
 
-    def _take_reports(self, values: Sequence[IntermediateValue]) -> frozenset[int]:
-        """Record the intermediate values of running attempts; return the trials to stop early."""
-        campaign = self._recorder.campaign
-        current = [value for value in values if is_running(campaign, value.trial, value.attempt)]
-        new = self._reports.new(current, campaign.trainings)
+    def _take_reports(self, reports: Sequence[Report]) -> frozenset[int]:
+        """Record the reports of running attempts; return the trials to stop early."""
+        campaign = self._campaign
+        current = [each for each in reports if is_running(campaign, each.trial, each.attempt)]
+        new: list[Report] = []
+        for report in current:
+            identity = report.trial, report.attempt
+            recorded = self._recorded.get(identity)
+            if recorded is None:
+                recorded = self._recorded[identity] = _Recorded(self._repeated_by(report))
+            if report.step > recorded.repeated:
+                recorded.reports.add(_identity(report))
+                new.append(report)
         if new:
-            self._recorder.record(self._reports.take(new, self._executor.now()))
-        campaign = self._recorder.campaign
-        causes = {trial: stop_cause(campaign, trial) for trial in {value.trial for value in current}}
-        stopped = {trial: cause for trial, cause in causes.items() if cause is not None}
-        self.stop_causes.update(stopped)
-        return frozenset(stopped)
+            self._recorder.record(ReportsArrived(time=self._executor.now(), reports=tuple(new)))
+        stopped = frozenset[int]()
+        for trial in {report.trial for report in current}:
+            if (cause := stop_cause(self._campaign, trial)) is not None:
+                self.stop_causes[trial] = cause
+                stopped |= {trial}
+        return stopped
+
+    def _missing(self, reports: Sequence[Report], recorded: _Recorded | None) -> tuple[Report, ...]:
+        """Return an outcome's reports that are not yet in the log: their messages were lost or
+        delayed."""
+        if not reports:
+            return ()
+        recorded = recorded or _Recorded(self._repeated_by(reports[0]))
+        return tuple(
+            report
+            for report in reports
+            if report.step > recorded.repeated and _identity(report) not in recorded.reports
+        )
+
+    def _repeated_by(self, first: Report) -> int:
+        """Return the last step that an earlier attempt has already reported.
+
+        An attempt that continues from a checkpoint repeats steps; its `first` report shows whether
+        it continues. The reports of a restarted training are recorded again.
+        """
+        curve = self._campaign.trainings.curves.get(first.trial)
+        has_checkpoints = self._problem.trial_folders is not None
+        return curve.step if has_checkpoints and curve is not None and curve.is_continued_at(first.step) else 0
 
     def give_up(self, command: GiveUp) -> None:
         """Record these attempts as timed out and cancel them.
@@ -101,19 +181,17 @@ class Evaluations:
         """
         now = self._executor.now()
         for trial in command.trials:
-            run = self._recorder.campaign.running[trial]
-            # so that the outcome belongs to this attempt and not to the next one
-            self.stop_causes.pop(trial, None)
-            failure = Failure(
+            run = self._campaign.running[trial]
+            failure = TrialFailed(
                 trial=trial,
-                attempt=run.attempt,
-                kind=FailureKind.TIMEOUT,
+                attempt=run.trial.attempt,
+                failure=FailureKind.TIMEOUT,
                 message=command.reason,
                 started=min(run.since, now),
                 finished=now,
                 worker="",
             )
-            self._recorder.record(event_of(failure, self._recorder.campaign, self._reports, now))
+            self.record(failure)
         self.commit()
         self._executor.cancel(command.trials)
 
@@ -122,3 +200,7 @@ class Evaluations:
         ended_attempts = self._recorder.commit()
         if ended_attempts:
             self._executor.acknowledge(ended_attempts)
+
+
+def _identity(report: Report) -> tuple[int, float]:
+    return report.step, next(iter(report.values.values()))

@@ -74,7 +74,7 @@ def _text(event: events.Event) -> str:
         case events.CandidatesGrown():
             return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
         case events.TrialsContinued():
-            trials = noun_and_numbers("trial", [again.trial for again in event.trials])
+            trials = noun_and_numbers("trial", list(event.trials))
             return f"continued {trials}: {_CONTINUED[event.reason]}"
         case events.CheckpointsRemoved():
             return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"

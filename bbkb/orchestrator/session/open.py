@@ -207,7 +207,7 @@ def _opening(engine: Engine, executor: Executor, writer: Writer, settings: Setti
     """Return the session's first event, with the trials that workers still hold from an earlier
     session, or whose process died with it."""
     campaign = engine.state
-    running = {trial: attempt.attempt for trial, attempt in campaign.running.items()}
+    running = {trial: run.trial.attempt for trial, run in campaign.running.items()}
     is_cancelled = settings.workers.traits.one_at_a_time and not campaign.session.is_open  # not by their own fault
     adopted = executor.adopt({} if is_cancelled else running)
     return SessionOpened(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.store.runs import Run
-from bbkb.workers.messages import Failure, Outcome
+from bbkb.workers.messages import Outcome, TrialFailed
 from bbkb.workers.output_files import (
     SENT_BYTES,
     OutputFile,
@@ -88,7 +88,7 @@ def _with_output(outcome: Outcome, trials: Path) -> Outcome:
     if outcome.output:
         with contextlib.closing(OutputFile(trials, outcome.trial, outcome.attempt)) as file:
             file.write(outcome.output.encode())
-    if not isinstance(outcome, Failure):
+    if not isinstance(outcome, TrialFailed):
         return outcome
     move_output(trials, outcome.trial, outcome.attempt)  # its process may have been killed
     output = read_end(output_file(trials, outcome.trial, outcome.attempt), SENT_BYTES)

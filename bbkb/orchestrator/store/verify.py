@@ -24,8 +24,8 @@ class Findings:
     problems: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        running = [f"trial {trial} (attempt {run.attempt})" for trial, run in self.state.running.items()]
-        waiting = [f"trial {queued.trial} (attempt {queued.attempt})" for queued in self.state.backlog]
+        running = [f"trial {trial} (attempt {run.trial.attempt})" for trial, run in self.state.running.items()]
+        waiting = [f"trial {queued.id} (attempt {queued.attempt})" for queued in self.state.backlog]
         return "\n".join((
             f"checked: {plural(self.events, 'event')} in {plural(self.state.session.epoch, 'session')}",
             *(f"problem: {problem}" for problem in self.problems),

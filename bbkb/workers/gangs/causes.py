@@ -13,7 +13,7 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
-from bbkb.workers.messages import Failure, FailureKind
+from bbkb.workers.messages import FailureKind, TrialFailed
 from bbkb.workers.on_ray.failures import kind_of
 
 # the kinds of failures that cause others, the most informative first
@@ -30,10 +30,10 @@ _LOST = (
 )
 
 
-def cause_of(failures: Sequence[Failure]) -> Failure:
+def cause_of(failures: Sequence[TrialFailed]) -> TrialFailed:
     """Return the failure that caused the others: a lost machine or process, else the first."""
     in_order = sorted(failures, key=lambda failure: failure.finished)
-    losses = [failure for kind in _LOSSES for failure in in_order if failure.kind is kind]
+    losses = [failure for kind in _LOSSES for failure in in_order if failure.failure is kind]
     return (losses or in_order)[0]
 
 

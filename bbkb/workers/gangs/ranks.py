@@ -28,7 +28,16 @@ from bbkb.workers.evaluate import evaluate, with_saved_checkpoint, worker_name
 from bbkb.workers.gangs.causes import cause_of
 from bbkb.workers.gangs.groups import GroupCrew
 from bbkb.workers.limits import HARD_END_SECONDS, handling
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Share, Stopped, Success
+from bbkb.workers.messages import (
+    Attempt,
+    FailureKind,
+    Limits,
+    Outcome,
+    Share,
+    TrialFailed,
+    TrialStopped,
+    TrialSucceeded,
+)
 from bbkb.workers.on_ray.crews import Crew, refuse_trainers
 from bbkb.workers.on_ray.failures import describe_error, kind_of
 from bbkb.workers.on_ray.ledger import NAMESPACE
@@ -141,7 +150,7 @@ class _Others:
     addresses: Sequence[str]
     running: dict[Any, int]
     request: _EndRequest
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[TrialFailed] = field(default_factory=list)
     end_requested: float | None = None
 
     def collect(self, seconds: float) -> None:
@@ -156,10 +165,10 @@ class _Others:
             except RayError as error:
                 self._note_loss(rank, error)
                 continue
-            if isinstance(outcome, Failure) and self.end_requested is None:
+            if isinstance(outcome, TrialFailed) and self.end_requested is None:
                 # none of our requests has ended it
-                is_killed = outcome.kind is FailureKind.CANCELLED
-                kind = FailureKind.WORKER_LOST if is_killed else outcome.kind
+                is_killed = outcome.failure is FailureKind.CANCELLED
+                kind = FailureKind.WORKER_LOST if is_killed else outcome.failure
                 message = "its process got SIGTERM" if is_killed else outcome.message
                 self.note(rank, kind, message, outcome.finished)
 
@@ -257,9 +266,9 @@ class RankCrew(GroupCrew):
         stopped: the others may have failed because their connections to it ended. Otherwise the
         attempt fails, with the cause of all failures.
         """
-        if isinstance(outcome, Stopped) or (isinstance(outcome, Success) and not others.failures):
+        if isinstance(outcome, TrialStopped) or (isinstance(outcome, TrialSucceeded) and not others.failures):
             # after a success the others are about to end too
-            patience = END_SECONDS if isinstance(outcome, Success) else 0.0
+            patience = END_SECONDS if isinstance(outcome, TrialSucceeded) else 0.0
             self._end_helpers(others, patience, END_SECONDS)
             return outcome
         patience = 0.0 if others.failures else CAUSE_SECONDS  # another failure may be the cause
@@ -267,7 +276,7 @@ class RankCrew(GroupCrew):
         for rank in others.running.values():  # their processes neither ended nor could be killed
             others.note(rank, FailureKind.NODE_LOST, "its machine does not respond", time.time())
         failures = [*others.failures]
-        if isinstance(outcome, Failure) and outcome.kind is not FailureKind.CANCELLED:
+        if isinstance(outcome, TrialFailed) and outcome.failure is not FailureKind.CANCELLED:
             failures.append(outcome)
         if not failures:  # SIGTERM came from outside
             message = "its process got SIGTERM"

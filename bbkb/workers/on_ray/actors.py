@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 import ray
 
 from bbkb.objectives.objective import HasPreparation
-from bbkb.workers.messages import Attempt, Failure, Outcome, Share, Stopped, Success
+from bbkb.workers.messages import Attempt, Outcome, Share, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.workers.on_ray.ledger import NAMESPACE, Entry, HeldAttempt, Ledger
 from bbkb.workers.on_ray.objective import Box, Reference
 from bbkb.workers.on_ray.packing import Need
@@ -198,7 +198,7 @@ class WorkerPool:
         held: dict[str, tuple[tuple[int, int], float]] = {}  # by worker: the attempt and its start
         for key in attempts.items():
             entry = self._ledger.read(*key)
-            if isinstance(entry, Success | Failure | Stopped):
+            if isinstance(entry, TrialSucceeded | TrialFailed | TrialStopped):
                 finished.append(entry)
                 self._entries[key] = None
             elif isinstance(entry, HeldAttempt) and entry.started >= held.get(entry.worker, (key, 0.0))[1]:

@@ -6,7 +6,7 @@ own, which take seconds to start, so attempts become tasks only if many short on
 
 from collections import deque
 
-from bbkb.workers.messages import Outcome, Success
+from bbkb.workers.messages import Outcome, TrialSucceeded
 from bbkb.workers.on_ray.places import Kind
 
 SHORT_SECONDS = 0.1  # attempts become tasks if the mean duration falls below this
@@ -39,7 +39,7 @@ class Durations:
 
     def learn(self, outcome: Outcome, response_seconds: float) -> None:
         """Record a success that arrived `response_seconds` after its submission."""
-        if not isinstance(outcome, Success):
+        if not isinstance(outcome, TrialSucceeded):
             return
         self.longest_response_seconds = max(self.longest_response_seconds, response_seconds)
         self._successes += 1

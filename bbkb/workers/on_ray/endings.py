@@ -22,7 +22,7 @@ from ray.exceptions import ActorUnavailableError, RayError
 
 from bbkb.workers.evaluate import is_out_of_descriptors
 from bbkb.workers.limits import grace_seconds, missed_deadline
-from bbkb.workers.messages import Failure, FailureKind, Outcome
+from bbkb.workers.messages import FailureKind, Outcome, TrialFailed
 from bbkb.workers.on_ray.failures import describe_error, is_process_death, kind_of, text_of
 from bbkb.workers.on_ray.in_flight import Loss, Result, RunningAttempt
 from bbkb.workers.on_ray.ledger import HeldAttempt, RefusedAttempt
@@ -124,7 +124,7 @@ class Endings:
         """Return whether the worker may evaluate another attempt."""
         if is_out_of_descriptors(outcome) or self._ends_streak(attempt, outcome):
             return False
-        return self._placement.crew.is_reusable or not isinstance(outcome, Failure)
+        return self._placement.crew.is_reusable or not isinstance(outcome, TrialFailed)
 
     def _ends_streak(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
         """Return whether the worker has failed so many times in a row that it seems damaged."""

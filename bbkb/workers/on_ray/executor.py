@@ -3,7 +3,7 @@ this process.
 
 Ray's own retries are off: only the campaign counts attempts. The outcome is created on the worker
 (`bbkb.workers.evaluate`), so no exception of an objective has to be pickled. An exception that Ray
-itself raises means that the worker, its node or the connection failed, and becomes a `Failure`.
+itself raises means that the worker, its node or the connection failed, and becomes a `TrialFailed`.
 
 The work is divided among five objects: `Admission` has the queue for the capacity of the cluster,
 `InFlight` the attempts that were passed to Ray, `Endings` interprets results, `Watch` finds
@@ -20,7 +20,7 @@ import ray
 from bbkb.objectives.objective import Objective
 from bbkb.workers.clock import SteadyClock
 from bbkb.workers.executor import ExecutorError, TakeReports
-from bbkb.workers.messages import Attempt, FailureKind, Outcome, Stopped, cancellation
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialStopped, cancellation
 from bbkb.workers.on_ray.actors import IDLE_SECONDS
 from bbkb.workers.on_ray.admission import Admission
 from bbkb.workers.on_ray.allocation import Allocation, allocate
@@ -228,7 +228,7 @@ class RayExecutor:
     def _end_attempt(self, reference: Reference, outcome: Outcome) -> None:
         """Record the outcome of an attempt, and start the next one."""
         self._outcomes.append(outcome)
-        if isinstance(outcome, Stopped):
+        if isinstance(outcome, TrialStopped):
             self._reports.forget_stop(outcome.trial, outcome.attempt)
         del self._in_flight[reference]
         self._start()

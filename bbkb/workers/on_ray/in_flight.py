@@ -8,7 +8,7 @@ from typing import TypeAlias
 import ray
 from ray.exceptions import RayError
 
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Outcome
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialFailed
 from bbkb.workers.on_ray.actors import WorkerPool
 from bbkb.workers.on_ray.failures import fetch
 from bbkb.workers.on_ray.objective import Reference
@@ -52,11 +52,19 @@ class RunningAttempt:
         """Return the seconds since the attempt was submitted to Ray."""
         return time.monotonic() - self.submitted
 
-    def failure(self, kind: FailureKind, message: str) -> Failure:
+    def failure(self, kind: FailureKind, message: str) -> TrialFailed:
         """Return a failure on behalf of the worker."""
         now = time.time()
         started = min(now, self.started)
-        return Failure(self.trial, self.attempt, kind, message, started, now, self.worker)
+        return TrialFailed(
+            trial=self.trial,
+            attempt=self.attempt,
+            failure=kind,
+            message=message,
+            started=started,
+            finished=now,
+            worker=self.worker,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from ray.experimental.internal_kv import (
 )
 
 from bbkb.workers.executor import TakeReports
-from bbkb.workers.messages import IntermediateValue, Reported
+from bbkb.workers.messages import Report
 from bbkb.workers.on_ray.ledger import NAMESPACE
 
 BUFFERED = 200
@@ -75,7 +75,7 @@ class ReportSender:
         self._prefix = f"{campaign}\nreports\n{trial}\n{attempt}\n"
         self._stop_key = _stop_key(campaign, trial, attempt)
         self._budget = _WaitBudget() if waits else None
-        self._unsent: deque[Reported] = deque(maxlen=BUFFERED)
+        self._unsent: deque[Report] = deque(maxlen=BUFFERED)
         self._reported = 0  # number of reports
         self._answered = 0  # the number of reports with a response from the coordinator
         self._next_entry = 0.0  # monotonic clock
@@ -84,13 +84,13 @@ class ReportSender:
         self._changed = threading.Condition()  # guards the attributes that both threads write
         self._thread: threading.Thread | None = None
 
-    def __call__(self, reported: Reported | None) -> bool:
+    def __call__(self, report: Report | None) -> bool:
         """Queue a report, or nothing if `report` is None. Return whether the campaign stops the
         trial."""
-        if reported is None:
+        if report is None:
             return self._is_stopped
         with self._changed:
-            self._unsent.append(reported)
+            self._unsent.append(report)
             self._reported += 1
             if self._thread is None:
                 self._thread = threading.Thread(target=self._send, name="bbkb reports", daemon=True)
@@ -140,7 +140,7 @@ class ReportSender:
                 print(message, file=sys.stderr, flush=True)
                 self._next_entry = time.monotonic() + POLL_SECONDS
 
-    def _deliver(self, reports: tuple[Reported, ...], number: int) -> None:
+    def _deliver(self, reports: tuple[Report, ...], number: int) -> None:
         """Write an entry, and wait until the coordinator has responded or the attempt has ended."""
         sent = time.monotonic()
         pause = _FIRST_POLL_SECONDS
@@ -191,7 +191,7 @@ class ReportReceiver:
         in_flight = attempts()
         self.answer((trial, in_flight[trial]) for trial in stopped if trial in in_flight)
 
-    def take(self) -> list[IntermediateValue]:
+    def take(self) -> list[Report]:
         """Return the values that have arrived since the last poll. Must be followed by `answer`.
 
         Returns nothing if it is too early for the next poll.
@@ -201,12 +201,11 @@ class ReportReceiver:
         self._began = time.monotonic()
         prefix = f"{self._campaign}\nreports\n"
         self._taken = _internal_kv_list(prefix, namespace=NAMESPACE)
-        values: list[IntermediateValue] = []
+        values: list[Report] = []
         for key in sorted(self._taken, key=_numbers):
             stored = _internal_kv_get(key, namespace=NAMESPACE)
-            trial, attempt, _ = _numbers(key)
-            reports: tuple[Reported, ...] = () if stored is None else pickle.loads(stored)
-            values += [IntermediateValue(trial, attempt, reported) for reported in reports]
+            reports: tuple[Report, ...] = () if stored is None else pickle.loads(stored)
+            values += reports
         if values:
             self._last_entry = self._began
         else:

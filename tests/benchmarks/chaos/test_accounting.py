@@ -16,6 +16,7 @@ from bbkb.orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.workers.messages import FailureKind
 from benchmarks.chaos.accounting import SEVERAL, Account, Kill, Victim, account
 from benchmarks.chaos.campaign import Plan
 from benchmarks.chaos.objective import Execution, duration
@@ -38,8 +39,8 @@ def success(it: Execution, attempt: int = 1, time: float | None = None) -> Trial
 
 def failed_trial(trial: int, kind: str = "worker lost", attempt: int = 1) -> TrialFailed:
     return TrialFailed(
-        time=11.5, trial=trial, attempt=attempt, failure=kind, message="", is_final=False, started=10.0, finished=11.5,
-        worker="",
+        time=11.5, trial=trial, attempt=attempt, failure=FailureKind(kind), message="", is_final=False, started=10.0,
+        finished=11.5, worker="",
     )  # fmt: skip
 
 

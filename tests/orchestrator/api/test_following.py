@@ -1,22 +1,21 @@
 """`bbkb.orchestrator.api.following`: results are delivered once, with the parameters of their trials."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from bbkb.orchestrator.api.following import Delivery
-from bbkb.orchestrator.campaign.events import ContinuedTrial, Event, TrialsContinued, TrialStopped
+from bbkb.orchestrator.campaign.events import Event, TrialsContinued, TrialStopped
 from bbkb.orchestrator.campaign.trial_result import TrialResult
 from bbkb.orchestrator.store.runs import Run
-from tests.orchestrator.campaign.short_logs import batch, dispatch, session, success
+from tests.orchestrator.campaign.short_logs import batch, dispatch, opening, session, success
+from tests.reported import reported
 
 OPENED = session(slots=1)
-WITH_TRAININGS = replace(
-    OPENED,
-    settings={**OPENED.settings, "early_stopping": {"rule": "model", "after": 1, "finish": 0, "continues": "anew"}},
+WITH_TRAININGS = opening(
+    {**OPENED.settings, "early_stopping": {"rule": "model", "after": 1, "finish": 0, "continues": "anew"}}, slots=1
 )
 STOPPED = TrialStopped(
-    time=1.0, trial=0, attempt=1, value=0.5, step=3, reports=((3, 0.5),), started=0.0, finished=1.0, worker="w"
+    time=1.0, trial=0, attempt=1, value=0.5, step=3, reports=(reported(3, 0.5),), started=0.0, finished=1.0, worker="w"
 )
 
 
@@ -36,10 +35,9 @@ def delivered(
 
 
 def test_trial_stopped_and_continued_is_delivered_at_both_ends(tmp_path: Path) -> None:
-    continued = ContinuedTrial(trial=0, arm=5, attempt=1, parameters={})
     events = (
         STOPPED,
-        TrialsContinued(time=2.0, trials=(continued,), reason="finish"),
+        TrialsContinued(time=2.0, trials=(0,), reason="finish"),
         dispatch((0, 2), time=2.0),
         success(0, attempt=2, time=3.0),
     )

@@ -15,9 +15,10 @@ from bbkb.orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from bbkb.orchestrator.campaign.state import CampaignState, is_final
+from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.state import ends_trial as state_ends_trial
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.workers.messages import Failure, FailureKind
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.plain_rules import plain_rules
 
 
@@ -75,17 +76,14 @@ def success(trial: int, value: float = 1.0, attempt: int = 1, time: float = 1.0)
 
 def failure(trial: int, kind: FailureKind, is_final_: bool, attempt: int = 1, time: float = 1.0) -> TrialFailed:
     return TrialFailed(
-        time=time, trial=trial, attempt=attempt, failure=kind.value, message="why", is_final=is_final_,
+        time=time, trial=trial, attempt=attempt, failure=kind, message="why", is_final=is_final_,
         started=0.0, finished=time, worker="w",
     )  # fmt: skip
 
 
 def ends_trial(state: CampaignState, trial: int, kind: FailureKind, attempt: int = 1, time: float = 1.0) -> bool:
     """Whether no further attempt would follow such a failure."""
-    return is_final(
-        state,
-        Failure(trial=trial, attempt=attempt, kind=kind, message="why", started=0.0, finished=time, worker="w"),
-    )
+    return state_ends_trial(state, failure(trial, kind, True, attempt, time))
 
 
 def fail(state: CampaignState, trial: int, kind: FailureKind, attempt: int = 1, time: float = 1.0) -> CampaignState:

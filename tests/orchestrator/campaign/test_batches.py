@@ -5,14 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.campaign.attempts import FinishedTrial
 from bbkb.orchestrator.campaign.commands import (
     Ask,
     Await,
     Begin,
     Close,
     Dispatch,
-    FinishedTrial,
-    QueuedAttempt,
     Tell,
 )
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
@@ -21,7 +20,7 @@ from bbkb.orchestrator.campaign.policy import MOST_PICKS, decide
 from bbkb.orchestrator.campaign.rules import Rules
 from bbkb.orchestrator.campaign.state import CampaignState, Session, Totals
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind, Trial
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -58,7 +57,7 @@ def test_enqueued_trials_are_learned_before_the_first_batch() -> None:
 def test_next_trial_of_the_batch_takes_a_freed_slot() -> None:
     state = fold(session(slots=2), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)))
     assert decide(state, now=0.0) == Await()
-    assert decide(apply(state, success(1)), now=1.0) == Dispatch((QueuedAttempt(2, 7, 1),))
+    assert decide(apply(state, success(1)), now=1.0) == Dispatch((Trial(2, 7, {}, 1),))
 
 
 def test_strategy_learns_after_the_whole_batch() -> None:
@@ -110,7 +109,7 @@ def test_existing_data_are_learned_by_the_next_session_after_an_early_stop() -> 
 @settings(max_examples=30, deadline=None)
 @given(queued=st.integers(1, 6), evaluations=st.integers(0, 6))
 def test_lowered_budget_limits_dispatching(queued: int, evaluations: int) -> None:
-    backlog = tuple(QueuedAttempt(trial, arm=trial, attempt=1) for trial in range(queued))
+    backlog = tuple(Trial(trial, trial, {}, 1) for trial in range(queued))
     state = CampaignState(
         rules=Rules(evaluations=evaluations),
         session=Session(epoch=1, slots=6),
@@ -118,5 +117,5 @@ def test_lowered_budget_limits_dispatching(queued: int, evaluations: int) -> Non
         backlog=backlog,
     )
     command = decide(state, now=0.0)
-    sent = len(command.assignments) if isinstance(command, Dispatch) else 0
+    sent = len(command.trials) if isinstance(command, Dispatch) else 0
     assert sent == min(queued, evaluations)

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bbkb.orchestrator.campaign.commands import Await, Close, Dispatch, QueuedAttempt, Stop, Tell
+from bbkb.orchestrator.campaign.commands import Await, Close, Dispatch, Stop, Tell
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, StopRequested
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind, Trial
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, refresh, session, success
 
 
@@ -71,7 +71,7 @@ def test_interrupted_batch_is_not_learned_before_a_resume() -> None:
     assert decide(fold(*events), now=1.0) == Close(SessionOutcome.INTERRUPTED, reason)
     closed = SessionClosed(time=1.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
     state = fold(*events, closed, session(slots=1, epoch=2, time=5.0))
-    assert decide(state, now=5.0) == Dispatch((QueuedAttempt(1, 6, 1),))
+    assert decide(state, now=5.0) == Dispatch((Trial(1, 6, {}, 1),))
 
 
 def test_failing_campaign_stops_with_the_first_cause() -> None:

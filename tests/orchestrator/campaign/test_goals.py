@@ -40,7 +40,8 @@ def test_result_becomes_rewards_and_margins() -> None:
     goals = CampaignGoals.of(SETTINGS)
     metrics = {"latency": 7.0, "memory": 3.0}
     assert goals.values(0.75, metrics) == (0.75, 7.0)
-    assert goals.rewards((0.75, 7.0)) == (0.75, -7.0)
+    assert goals.rewards({"accuracy": 0.75, "latency": 7.0, "other": 1.0}) == {"accuracy": 0.75, "latency": -7.0}
+    assert goals.rewards({"latency": 7.0}) == {"latency": -7.0}
     assert goals.further(0.75, metrics) == (-7.0, 1.0, 0.25)
     assert goals.is_feasible(0.75, metrics)
     assert not goals.is_feasible(0.25, metrics)

@@ -5,11 +5,13 @@ from dataclasses import replace
 import pytest
 
 from bbkb.orchestrator.bandit.strategy import Observation
-from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, FinishedTrial, QueuedAttempt, Tell
+from bbkb.orchestrator.campaign.attempts import FinishedTrial
+from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Tell
 from bbkb.orchestrator.campaign.events import ComputingBegan, Event
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.status import idle_seconds
 from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.workers.messages import Trial
 from tests.orchestrator.campaign.short_logs import asynchronous, batch, dispatch, fold, refresh, session, success
 
 
@@ -53,7 +55,7 @@ def test_refresh_without_a_share_is_due_after_each_result() -> None:
 def test_backlog_supplies_workers_while_the_strategy_computes() -> None:
     state = asynchronous(batch(0, [5, 6, 7], limit=3), dispatch((0, 1), (1, 1)), success(0))
     state = apply(state, ComputingBegan(time=1.0, what="refreshing"))
-    assert decide(state, now=1.0) == Dispatch((QueuedAttempt(2, 7, 1),))
+    assert decide(state, now=1.0) == Dispatch((Trial(2, 7, {}, 1),))
     assert decide(apply(state, dispatch((2, 1))), now=1.0) == Await()
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, GiveUp, Pause, QueuedAttempt
+from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, GiveUp, Pause
 from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.rules import (
@@ -14,7 +14,7 @@ from bbkb.orchestrator.campaign.rules import (
     RetryRules,
 )
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.workers.messages import FailureKind
+from bbkb.workers.messages import FailureKind, Trial
 from tests.orchestrator.campaign.short_logs import (
     batch,
     dispatch,
@@ -40,7 +40,7 @@ def attempts_of(kind: FailureKind, retries: int | None) -> int:
 
 def test_retry_is_first_in_the_queue_with_the_next_attempt_number() -> None:
     state = fold(session(slots=1), batch(0, [5, 6]), dispatch((0, 1)), failure(0, FailureKind.ERROR, False))
-    assert decide(state, now=1.0) == Dispatch((QueuedAttempt(0, 5, 2),))
+    assert decide(state, now=1.0) == Dispatch((Trial(0, 5, {}, 2),))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_retries_are_bounded_and_paused_for_every_kind_of_failure(kind: FailureK
         assert isinstance(command, Dispatch)
         attempts += 1
         assert attempts <= 20
-        (assignment,) = command.assignments
+        (assignment,) = command.trials
         state = apply(state, dispatch((0, assignment.attempt), time=now))
         state = fail(state, 0, kind, assignment.attempt, time=now)
     assert now >= sum(min(60.0, 2.0**n) for n in range(attempts - 2))
@@ -102,7 +102,7 @@ def test_free_worker_does_not_wait_for_a_paused_retry() -> None:
         state = apply(state, dispatch((0, attempt)))
         state = apply(state, failure(0, FailureKind.ERROR, False, attempt))
     assert decide(state, now=1.0) == Ask(pending=(5,), limit=1)
-    assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 3, not_before=2.0),))
+    assert decide(state, now=2.0) == Dispatch((Trial(0, 5, {}, 3),))
 
 
 def test_paused_retry_does_not_wait_for_a_clock_that_was_set_back() -> None:
@@ -118,7 +118,7 @@ def test_arm_that_kills_workers_is_quarantined_across_its_trials() -> None:
     state = fold(session(slots=3), batch(0, [5, 5, 5]), dispatch((0, 1), (1, 1), (2, 1)))
     for trial in (0, 1):
         state = fail(state, trial, FailureKind.WORKER_LOST)
-        assert trial in {queued.trial for queued in state.backlog}
+        assert trial in {queued.id for queued in state.backlog}
     lost = fail(state, 2, FailureKind.WORKER_LOST)
     assert (lost.totals.failed, lost.failures.quarantined) == (1, (5,))
     state = apply(apply(state, success(2)), dispatch((1, 2)))  # it can be evaluated after all

@@ -5,13 +5,13 @@ import functools
 from collections.abc import Sized
 from dataclasses import replace
 
-from bbkb.orchestrator.campaign.commands import Dispatch, QueuedAttempt
+from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.endings import StopReason
 from bbkb.orchestrator.campaign.events import Event, PlacesChanged, StopRequested
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState, is_running
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.workers.messages import Success
+from bbkb.workers.messages import Trial
 from tests.orchestrator.campaign.short_logs import (
     asynchronous,
     batch,
@@ -25,7 +25,7 @@ from tests.orchestrator.campaign.short_logs import (
 
 def test_late_or_duplicate_result_is_not_expected() -> None:
     state = fold(session(slots=1), batch(0, [5]), dispatch((0, 2)))
-    late, current = (Success(0, attempt, 1.0, 0.0, 1.0, "w") for attempt in (1, 2))
+    late, current = (success(0, attempt=attempt) for attempt in (1, 2))
     assert not is_running(state, late.trial, late.attempt)
     assert is_running(state, current.trial, current.attempt)
     assert not is_running(apply(state, success(0, attempt=2)), current.trial, current.attempt)
@@ -33,7 +33,7 @@ def test_late_or_duplicate_result_is_not_expected() -> None:
 
 def test_running_trials_are_retried_first_after_a_crash() -> None:
     state = fold(session(slots=2), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)), success(1), session(slots=3, epoch=2))
-    assert decide(state, now=2.0) == Dispatch((QueuedAttempt(0, 5, 2), QueuedAttempt(2, 7, 1)))
+    assert decide(state, now=2.0) == Dispatch((Trial(0, 5, {}, 2), Trial(2, 7, {}, 1)))
 
 
 def test_state_keeps_no_entry_of_a_trial_that_was_learned() -> None:
@@ -51,7 +51,7 @@ def test_state_keeps_no_entry_of_a_trial_that_was_learned() -> None:
 def test_adopted_trial_continues_under_its_attempt() -> None:
     state = asynchronous(batch(0, [5, 6], limit=2), dispatch((0, 1), (1, 1)))
     again = apply(state, replace(session(slots=2, epoch=2, strategy={"mode": "async"}), adopted=(1,)))
-    assert decide(again, now=0.0) == Dispatch((QueuedAttempt(0, 5, 2),))
+    assert decide(again, now=0.0) == Dispatch((Trial(0, 5, {}, 2),))
     assert is_running(again, 1, 1)
 
 

@@ -19,11 +19,12 @@ from bbkb.orchestrator.campaign.stops import (
     stop_cause,
     turn_of_stopped_trials,
 )
-from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, fold_from, opening, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
+from tests.reported import reported
 
 PAUSES = (4, 7, 13, 26)
 LAST = 51
@@ -37,7 +38,7 @@ def test_first_training_ends_at_the_report_nearest_to_its_steps(steps: tuple[int
     rule = opened(1000, first_trials=4, first_steps=5, last_step=100)
     state = fold(rule, batch(0, [7]), dispatch((0, 1)))
     for step in steps:
-        state = fold_from(state, ReportsArrived(time=1.0, reports=(StepReport(0, 1, step, 0.5),)))
+        state = fold_from(state, ReportsArrived(time=1.0, reports=(reported(step, 0.5, 0, 1),)))
         if stop_cause(state, 0) is not None:
             break
     assert (stop_cause(state, 0), state.trainings.curves[0].step) == (StopCause.FIRST_TRAINING, ends_at)
@@ -89,7 +90,7 @@ def test_one_trial_does_not_pause_until_the_last_step_is_known() -> None:
 
 def test_trial_is_not_paused_twice_at_a_step_reported_with_its_end() -> None:
     state = fold(opened(1000), batch(0, [10]), dispatch((0, 1)), reports(0, 0.9, 4))
-    ended = replace(stop(0, 0.9, 5), reports=((5, 0.9),))
+    ended = replace(stop(0, 0.9, 5), reports=(reported(5, 0.9),))
     events = (continued(0), dispatch((0, 2)))
     state = fold_from(state, ended, *events, reports(0, 0.9, 6, attempt=2, first=6))
     assert stop_cause(state, 0) is None

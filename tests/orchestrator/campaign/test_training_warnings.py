@@ -10,8 +10,9 @@ from bbkb.orchestrator.campaign.events import Event, ReportsArrived
 from bbkb.orchestrator.campaign.health import warnings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
-from bbkb.orchestrator.campaign.trainings.reports import StepReport
+from bbkb.workers.messages import Report
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, settings_of, success
+from tests.reported import reported
 
 MODEL = {"rule": "model", "after": 3, "finish": 2, "continues": False, "last_step": 4}
 RISING = (0.1, 0.5, 0.7, 0.8)
@@ -30,7 +31,7 @@ def trained(*trials: tuple[Sequence[float], float], rule: dict[str, Any] | None 
         dispatch(*((trial, 1) for trial in range(len(trials)))),
     ]
     for trial, (values, result) in enumerate(trials):
-        reports = tuple(StepReport(trial, 1, step, value) for step, value in enumerate(values, 1))
+        reports = tuple(reported(step, value, trial, 1) for step, value in enumerate(values, 1))
         events += [ReportsArrived(time=1.0, reports=reports)] if reports else []
         events.append(success(trial, result))
     return fold(*events)
@@ -89,7 +90,7 @@ def test_unlike_results_are_named_if_most_trials_have_them(result: float) -> Non
     assert f"(trial 2: last reported 0.8, returned {result:g})" in text
 
 
-@pytest.mark.parametrize("metrics", [(), ((3, 1, {"size": 2.0}),)])
+@pytest.mark.parametrize("metrics", [{}, {"size": 2.0}])
 def test_compared_metric_that_is_not_reported_is_named(metrics: Any) -> None:
     objectives = [{"metric": "accuracy"}, {"metric": "size", "direction": "minimize"}]
     rule = {"rule": "median", "after": 1, "metric": "size"}
@@ -99,7 +100,9 @@ def test_compared_metric_that_is_not_reported_is_named(metrics: Any) -> None:
         batch(0, [10, 11, 12, 13]),
         dispatch(*((trial, 1) for trial in range(4))),
         *(
-            ReportsArrived(time=1.0, reports=(StepReport(trial, 1, 1, 0.5),), metrics=metrics if trial == 3 else ())
+            ReportsArrived(
+                time=1.0, reports=(Report(trial, 1, 1, {"accuracy": 0.5, **(metrics if trial == 3 else {})}),)
+            )
             for trial in range(4)
         ),
         *(replace(success(trial, 0.5), metrics={"size": 2.0}) for trial in range(3)),

@@ -1,9 +1,11 @@
 """Any course of a campaign: random batches, orders of return, failures, crashes and adoptions."""
 
+import pickle
 import random
-from dataclasses import replace
-from typing import Any, Literal, get_args
+from dataclasses import FrozenInstanceError, replace
+from typing import Any, Literal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,7 +13,7 @@ from bbkb.orchestrator.campaign.commands import Ask, Await, Close, Command, Disp
 from bbkb.orchestrator.campaign.events import BatchChosen, ComputingBegan, Event, ModelRefreshed, StopRequested
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.transitions import TRANSITIONS, apply
+from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import batch, dispatch, ends_trial, failure, fold, refresh, session, success
 
@@ -67,11 +69,7 @@ class Course:
                 size = self._random.randint(0 if command.pending else 1, min(command.limit, 6))
                 self._compute("choosing", batch(self.state.totals.chosen, [0] * size, limit=command.limit))
             case Dispatch():
-                self._record(
-                    dispatch(
-                        *((assignment.trial, assignment.attempt) for assignment in command.assignments), time=self._now
-                    )
-                )
+                self._record(dispatch(*((trial.id, trial.attempt) for trial in command.trials), time=self._now))
             case Tell():
                 trials = (finished.trial for finished in command.finished)
                 round_ = self.state.refresh.round + 1
@@ -89,14 +87,14 @@ class Course:
         if not self.state.running:
             return
         trial = self._random.choice(sorted(self.state.running))
-        attempt = self.state.running[trial].attempt
+        attempt = self.state.running[trial].trial.attempt
         kind = self._random.choice([None, None, None, *FailureKind])
         if kind is None:
             self._record(success(trial, attempt=attempt, time=self._now))
         else:
             is_final = ends_trial(self.state, trial, kind, attempt, self._now)
             self._record(failure(trial, kind, is_final, attempt, self._now))
-        if trial not in self.state.running and all(queued.trial != trial for queued in self.state.backlog):
+        if trial not in self.state.running and all(queued.id != trial for queued in self.state.backlog):
             self.over.append(trial)
 
 
@@ -117,5 +115,14 @@ def test_random_campaign_keeps_its_budget_and_ends_every_trial_once(
     assert fold(*course.log) == course.state
 
 
-def test_transitions_cover_every_kind_of_event() -> None:
-    assert set(TRANSITIONS) == set(get_args(Event))
+def test_state_is_frozen_after_an_event_and_earlier_states_do_not_change() -> None:
+    before = fold(session(slots=1), batch(0, [5]), dispatch((0, 1)))
+    copy = pickle.loads(pickle.dumps(before))
+    after = before
+    for event in (success(0), batch(1, [6]), dispatch((1, 1))):
+        after = apply(after, event)
+    assert (after.totals.succeeded, before.totals.succeeded) == (1, 0)
+    assert before == copy
+    for frozen in (before.totals, after.session, after.trainings.steps):
+        with pytest.raises(FrozenInstanceError):
+            setattr(frozen, "failed", 1)  # noqa: B010

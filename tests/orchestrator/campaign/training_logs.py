@@ -3,7 +3,6 @@
 from typing import Any
 
 from bbkb.orchestrator.campaign.events import (
-    ContinuedTrial,
     Event,
     ModelRefreshed,
     ReportsArrived,
@@ -12,8 +11,9 @@ from bbkb.orchestrator.campaign.events import (
     TrialStopped,
 )
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, refresh, settings_of
+from tests.reported import reported
 
 END = 10
 
@@ -29,7 +29,7 @@ def opened(steps: int | None, evaluations: int = 50, **changes: object) -> Sessi
 
 def reports(trial: int, value: float, until: int, attempt: int = 1, first: int = 1) -> ReportsArrived:
     steps = range(first, until + 1)
-    values = tuple(StepReport(trial, attempt, step, value) for step in steps)
+    values = tuple(reported(step, value, trial, attempt) for step in steps)
     return ReportsArrived(time=1.0, reports=values)
 
 
@@ -55,8 +55,7 @@ def paused(*values: float, **rule: Any) -> CampaignState:
 
 def continued(*trials: int, reason: Any = "promising") -> TrialsContinued:
     """The first attempts of these trials are continued."""
-    again = [ContinuedTrial(trial=one, arm=10 + one, attempt=1, parameters={}) for one in trials]
-    return TrialsContinued(time=2.0, trials=tuple(again), reason=reason)
+    return TrialsContinued(time=2.0, trials=trials, reason=reason)
 
 
 def refreshed(*forecasts: Forecast) -> ModelRefreshed:

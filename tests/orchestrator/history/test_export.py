@@ -30,6 +30,7 @@ from bbkb.orchestrator.history import export as exporting
 from bbkb.orchestrator.history.columns import FIRST, LAST
 from bbkb.orchestrator.history.export import Format, Table, trial_columns
 from bbkb.orchestrator.history.fold import History, fold
+from bbkb.workers.messages import FailureKind
 from tests.histories import history_of
 from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.orchestrator.campaign.short_logs import created, dispatch, opening
@@ -57,8 +58,7 @@ def one_trial(parameters: dict[str, Any], outcome: TrialSucceeded | TrialFailed 
 
 def failed_trial(message: str) -> TrialFailed:
     return TrialFailed(
-        time=3.0, trial=0, attempt=1, failure="error", message=message, is_final=True, started=1.0, finished=3.0,
-        worker="w",
+        time=3.0, trial=0, attempt=1, failure=FailureKind.ERROR, message=message, started=1.0, finished=3.0, worker="w"
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import (
     CampaignCreated,
-    ContinuedTrial,
     Event,
     ReportsArrived,
     SessionClosed,
@@ -23,7 +22,6 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
-from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import ConfigError, StoreError
 from bbkb.orchestrator.history.facts import as_plain, facts
@@ -34,6 +32,7 @@ from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
 from tests.orchestrator.campaign.training_logs import stop
 from tests.orchestrator.synthetic_log import SyntheticLog
+from tests.reported import reported
 
 LOGS = st.builds(
     SyntheticLog,
@@ -216,12 +215,11 @@ def test_fold_does_not_report_bad_settings_or_full_memory_as_damage(
 
 def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> None:
     def has_restarted_at(step: int) -> bool:
-        again = ContinuedTrial(trial=0, arm=5, attempt=1, parameters={})
         events = (
             *SyntheticLog(trials=0).events()[:2], batch(0, [5]), dispatch((0, 1)),
-            ReportsArrived(time=1.0, reports=(StepReport(0, 1, 2, 0.5), StepReport(0, 1, 3, 0.5))),
-            TrialsContinued(time=2.0, trials=(again,), reason="finish"), dispatch((0, 2)),
-            ReportsArrived(time=3.0, reports=(StepReport(0, 2, step, 0.5),)),
+            ReportsArrived(time=1.0, reports=(reported(2, 0.5, 0, 1), reported(3, 0.5, 0, 1))),
+            TrialsContinued(time=2.0, trials=(0,), reason="finish"), dispatch((0, 2)),
+            ReportsArrived(time=3.0, reports=(reported(step, 0.5, 0, 2),)),
         )  # fmt: skip
         return fold_after_snapshot([*events]).trials[0].training.has_restarted
 

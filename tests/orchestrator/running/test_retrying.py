@@ -125,7 +125,7 @@ def test_reopened_trial_runs_after_the_death_of_the_process(run: Run) -> None:
     count, state = reopen(run, load(run.settings_file))
     assert (count, state.totals.failed, len(state.backlog)) == (6, 0, 6)
     assert verify_run(run).problems == []
-    assert failed_trials(fold(run.events())) == ()
+    assert failed_trials(fold(run.events())) == []
     bbkb("resume", str(run.folder))
     assert fold(run.events()).status().trials.succeeded == 10
 
@@ -147,7 +147,7 @@ def test_trial_that_fails_in_the_retry_is_failed_again(run: Run) -> None:
     events = run.events()
     history = fold(events)
     assert history.status().trials.failed == 6
-    assert {trial.attempt for trial in failed_trials(history)} == {2}
+    assert {row.attempts for row in failed_trials(history)} == {2}
     assert len(failed_trials(history, {FailureKind.ERROR})) == 4
     ended = [event for event in events if isinstance(event, TrialFailed | TrialSucceeded)]
     assert len(ended) == 4 + 2 * 6

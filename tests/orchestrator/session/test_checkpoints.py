@@ -65,7 +65,7 @@ def test_checkpoints_are_kept_of_the_most_promising_stopped_trials_also_after_a_
         if isinstance(event, CheckpointsRemoved):
             later.update(event.trials)
         if isinstance(event, TrialsContinued):
-            assert not later & {trial.trial for trial in event.trials}
+            assert not later & set(event.trials)
     rows = {row["trial"]: row for row in result.rows() if row["status"] != "queued"}
     for trial, row in rows.items():
         files = {path.name for path in (result.folder / "trials" / f"{trial:06d}").iterdir()}
@@ -106,7 +106,7 @@ def test_continued_trial_that_restarts_is_named_in_a_warning(tmp_path: Path) -> 
     assert continued
     shown = CliRunner().invoke(app, ["status", str(result.folder)]).output
     assert "restarted at the first step: the checkpoint" in " ".join(shown.split())
-    trial = continued[0].trials[0].trial
+    trial = continued[0].trials[0]
     described = CliRunner().invoke(app, ["status", str(result.folder), "--trial", str(trial)]).output
     assert "it restarted at the first step when it was continued" in " ".join(described.split())
 

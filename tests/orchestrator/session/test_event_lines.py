@@ -10,9 +10,10 @@ from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.rules import Rules
 from bbkb.orchestrator.campaign.stops import StopCause
 from bbkb.orchestrator.session.event_lines import log_event
+from bbkb.workers.messages import FailureKind
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}
-FAILED = events.TrialFailed(**ENDED, failure="timeout", message="no result", is_final=False)
+FAILED = events.TrialFailed(**ENDED, failure=FailureKind.TIMEOUT, message="no result", is_final=False)
 STOPPED = events.TrialStopped(**ENDED, value=None, step=12)
 PAUSED = events.TrialStopped(**ENDED, value=0.5, step=7, cause=StopCause.PAUSE)
 ENDS = [
@@ -21,7 +22,7 @@ ENDS = [
     (STOPPED, "INFO", "stopped early after 4 s on host:7, at step 12"),
     (PAUSED, "INFO", "paused after 4 s on host:7, at step 7: the strategy chooses which trials continue"),
 ]
-AGAIN = events.ContinuedTrial(trial=25, arm=4, attempt=1, parameters={})
+AGAIN = 25
 OPENED = events.SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1))
 CHOSEN = events.BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4)
 COMPLETED = events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish")

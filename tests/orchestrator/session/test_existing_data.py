@@ -31,6 +31,7 @@ from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store import runs
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import dispatch, opening
 from tests.present import present
 
@@ -211,7 +212,7 @@ def evaluations(settings: dict[str, Any]) -> list[Event]:
         BatchChosen(time=0.0, round=0, picks=picks, reason="limit", seconds=0.0),
         dispatch((0, 1), (1, 1), (2, 1)),
         TrialSucceeded(trial=2, value=0.75, **common),
-        TrialFailed(trial=1, failure="error", message="", is_final=True, **common),
+        TrialFailed(trial=1, failure=FailureKind.ERROR, message="", is_final=True, **common),
         TrialSucceeded(trial=0, value=0.25, **common),
     ]
 

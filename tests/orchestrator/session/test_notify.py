@@ -19,6 +19,7 @@ from bbkb.orchestrator.session import notify
 from bbkb.orchestrator.session.notify import notifications
 from bbkb.orchestrator.settings.sections import NotifySettings
 from bbkb.orchestrator.store.runs import Run
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.quick import tune_here
 
 CLOSED = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budget spent")
@@ -26,7 +27,7 @@ CLOSED = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budget
 
 def failed_trial(failure: str = "error") -> TrialFailed:
     attempt: dict[str, Any] = {"trial": 3, "attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w"}
-    return TrialFailed(time=1.0, failure=failure, message="no data", is_final=True, **attempt)
+    return TrialFailed(time=1.0, failure=FailureKind(failure), message="no data", is_final=True, **attempt)
 
 
 def successful_trial() -> TrialSucceeded:

@@ -8,11 +8,19 @@ import pytest
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs, with_output
 from bbkb.orchestrator.store.runs import Run
-from bbkb.workers.messages import Failure, FailureKind, Success
+from bbkb.workers.messages import FailureKind, TrialFailed, TrialSucceeded
 from bbkb.workers.output_files import HEADER_BYTES, OutputFile, output_file, read_end
 from tests.present import of_type, present
 
-FAILURE = Failure(3, 1, FailureKind.ERROR, "ValueError: no\nTraceback …", started=0.0, finished=1.0, worker="w")
+FAILURE = TrialFailed(
+    trial=3,
+    attempt=1,
+    failure=FailureKind.ERROR,
+    message="ValueError: no\nTraceback …",
+    started=0.0,
+    finished=1.0,
+    worker="w",
+)
 
 
 def print_into(trials: Path, text: bytes) -> None:
@@ -23,7 +31,7 @@ def print_into(trials: Path, text: bytes) -> None:
 
 def test_failure_quotes_the_end_of_its_output(tmp_path: Path) -> None:
     print_into(tmp_path, b"epoch 1\nloss nan\n")
-    completed = of_type(Failure, with_output(FAILURE, tmp_path))
+    completed = of_type(TrialFailed, with_output(FAILURE, tmp_path))
     assert completed.message == "ValueError: no\nTraceback …\nits output ends:\nepoch 1\nloss nan"
 
 
@@ -39,7 +47,9 @@ def test_failure_without_output_is_unchanged(tmp_path: Path) -> None:
 
 
 def test_output_that_came_with_the_outcome_is_saved_in_the_runs_folder(tmp_path: Path) -> None:
-    success = Success(3, 2, 0.5, 0.0, 1.0, "elsewhere", output="epoch 1\n")
+    success = TrialSucceeded(
+        trial=3, attempt=2, value=0.5, started=0.0, finished=1.0, worker="elsewhere", output="epoch 1\n"
+    )
     assert with_output(success, tmp_path) == success
     assert read_end(output_file(tmp_path, 3, 2), 100) == b"epoch 1\n"
 
@@ -47,8 +57,8 @@ def test_output_that_came_with_the_outcome_is_saved_in_the_runs_folder(tmp_path:
 def test_message_of_a_lost_worker_quotes_its_output(tmp_path: Path) -> None:
     trials = present(prepare_outputs(Run(tmp_path, "sqlite://", "demo")))
     OutputFile(trials, 3, 1).write(b"Segmentation fault\n")  # its process does not close it
-    lost = replace(FAILURE, kind=FailureKind.WORKER_LOST, message="its process died")
-    completed = of_type(Failure, with_output(lost, trials))
+    lost = replace(FAILURE, failure=FailureKind.WORKER_LOST, message="its process died")
+    completed = of_type(TrialFailed, with_output(lost, trials))
     assert completed.message.endswith("its output ends:\nSegmentation fault")
     assert output_file(trials, 3, 1).stat().st_size == HEADER_BYTES + len("Segmentation fault\n")
 

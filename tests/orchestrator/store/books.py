@@ -149,16 +149,16 @@ class Books:
         verb = "continued" if is_continued else "reopened"
         expected = (True, False, is_continued)  # whether it has ended, has succeeded, is stopped
         for again in event.trials:
-            trial = self.trials.get(again.trial)
+            number = again if isinstance(again, int) else again.id
+            trial = self.trials.get(number)
             if trial is None or (trial.has_ended, trial.has_succeeded, trial.is_stopped) != expected:
                 before = "been stopped" if is_continued else "failed"
-                yield f"trial {again.trial} was {verb}, and had not {before}"
+                yield f"trial {number} was {verb}, and had not {before}"
                 continue
-            if (again.arm, again.attempt) != (trial.arm, trial.attempt):
-                attempt = f"arm {again.arm}, attempt {again.attempt}"
-                yield f"trial {again.trial} was {verb} as {attempt}; it is another"
+            if not isinstance(again, int) and (again.arm, again.attempt) != (trial.arm, trial.attempt):
+                yield f"trial {number} was {verb} as arm {again.arm}, attempt {again.attempt}; it is another"
             if is_continued and trial.has_no_checkpoint:
-                yield f"trial {again.trial} was continued after its checkpoint was removed"
+                yield f"trial {number} was continued after its checkpoint was removed"
             trial.state = "waiting"
             trial.is_stopped = False
 
@@ -217,7 +217,7 @@ def _counts_of(state: CampaignState) -> Mapping[str, object]:
         "succeeded": state.totals.succeeded,
         "failed": state.totals.failed,
         "stopped early": state.totals.stopped,
-        "running": {trial: run.attempt for trial, run in state.running.items()},
-        "waiting": {assignment.trial for assignment in state.backlog},
+        "running": {trial: run.trial.attempt for trial, run in state.running.items()},
+        "waiting": {trial.id for trial in state.backlog},
         "not yet in the model": {finished.trial for finished in state.finished},
     }

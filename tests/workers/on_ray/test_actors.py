@@ -18,7 +18,7 @@ from ray.exceptions import ActorUnavailableError
 from ray.experimental.internal_kv import _internal_kv_list
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray import actors as ray_actors
 from bbkb.workers.on_ray import durations, in_flight
 from bbkb.workers.on_ray import executor as ray_executor
@@ -84,7 +84,7 @@ def lines(file: Path) -> list[str]:
 
 
 def value_of(outcome: Outcome) -> float:
-    assert isinstance(outcome, Success), outcome
+    assert isinstance(outcome, TrialSucceeded), outcome
     return outcome.value
 
 
@@ -202,8 +202,8 @@ def test_adopted_attempt_can_be_cancelled(make: Make, tmp_path: Path) -> None:
     assert second.adopt({3: 1}) == {3}
     second.cancel([3])
     (outcome,) = second.next_outcomes(0)
-    assert isinstance(outcome, Failure)
-    assert (outcome.trial, outcome.attempt, outcome.kind) == (3, 1, FailureKind.CANCELLED)
+    assert isinstance(outcome, TrialFailed)
+    assert (outcome.trial, outcome.attempt, outcome.failure) == (3, 1, FailureKind.CANCELLED)
 
 
 def test_adopted_worker_that_dies_is_lost(make: Make, tmp_path: Path) -> None:
@@ -211,8 +211,8 @@ def test_adopted_worker_that_dies_is_lost(make: Make, tmp_path: Path) -> None:
     second = make()
     assert second.adopt({3: 1}) == {3}
     os.kill(int(lines(note)[0]), signal.SIGKILL)
-    outcome = of_type(Failure, drain(second)[3])
-    assert outcome.kind is FailureKind.WORKER_LOST
+    outcome = of_type(TrialFailed, drain(second)[3])
+    assert outcome.failure is FailureKind.WORKER_LOST
 
 
 def test_loss_names_the_process_that_ended_earlier_attempts(make: Make, tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_loss_names_the_process_that_ended_earlier_attempts(make: Make, tmp_path
     assert wait_until(lambda: bool(lines(note)))
     os.kill(int(lines(note)[0]), signal.SIGKILL)
     lost = drain(executor)[1]
-    assert isinstance(lost, Failure)
+    assert isinstance(lost, TrialFailed)
     assert lost.worker == before.worker
 
 
@@ -263,8 +263,8 @@ def test_attempt_that_never_reached_its_worker_is_not_the_evaluations_fault(
     Ledger(request.node.name).write(9, 1, HeldAttempt(workers()[0], "a node", time.time()))
     second = make(slots=1)
     assert second.adopt({9: 1}) == {9}
-    outcome = of_type(Failure, drain(second)[9])
-    assert (outcome.attempt, outcome.kind) == (1, FailureKind.NODE_LOST)
+    outcome = of_type(TrialFailed, drain(second)[9])
+    assert (outcome.attempt, outcome.failure) == (1, FailureKind.NODE_LOST)
 
 
 def test_workers_are_used_again_and_ended_when_idle(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +308,7 @@ def test_attempt_requests_and_uses_the_memory_of_its_share(make: Make, kind: Kin
     for factor in (1.0, 4.0, 1.0):
         executor.submit([attempt(0, memory_factor=factor)])
         (outcome,) = drain(executor).values()
-        assert isinstance(outcome, Success), outcome
+        assert isinstance(outcome, TrialSucceeded), outcome
         bounds.append(outcome.metrics["bound"])
     assert 2**29 < bounds[1] - bounds[0] < 2**30
     assert abs(bounds[2] - bounds[0]) < 2**27

@@ -11,7 +11,7 @@ import ray
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, Success
+from bbkb.workers.messages import Attempt, TrialSucceeded
 from bbkb.workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.ledger import NAMESPACE
@@ -69,7 +69,7 @@ def test_workers_that_were_started_first_prepare_the_objective_and_then_evaluate
         executor.submit([Attempt(0, 0, {}, seed=0), Attempt(1, 1, {}, seed=0)])
         outcomes = [outcome for _ in range(2) for outcome in executor.next_outcomes(None)]
         assert workers() == before == ["bbkb allocation worker 1", "bbkb allocation worker 2"]
-        evaluated = {str(int(outcome.value)) for outcome in outcomes if isinstance(outcome, Success)}
+        evaluated = {str(int(outcome.value)) for outcome in outcomes if isinstance(outcome, TrialSucceeded)}
         assert evaluated == {note.name for note in tmp_path.iterdir()}
         assert len(outcomes) == len(evaluated) == 2
     finally:

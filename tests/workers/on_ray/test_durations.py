@@ -2,12 +2,12 @@
 
 import pytest
 
-from bbkb.workers.messages import Success
+from bbkb.workers.messages import TrialSucceeded
 from bbkb.workers.on_ray.durations import MANY, MEASURED, Durations
 
 
-def success(seconds: float) -> Success:
-    return Success(trial=0, attempt=0, started=0.0, finished=seconds, worker="w", value=1.0)
+def success(seconds: float) -> TrialSucceeded:
+    return TrialSucceeded(trial=0, attempt=0, started=0.0, finished=seconds, worker="w", value=1.0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from ray import cloudpickle
 from ray.exceptions import WorkerCrashedError
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, Failure, FailureKind
+from bbkb.workers.messages import Attempt, FailureKind, TrialFailed
 from bbkb.workers.on_ray.endings import Again, Ended, Endings
 from bbkb.workers.on_ray.in_flight import RunningAttempt
 from bbkb.workers.on_ray.objective import put_objective
@@ -38,8 +38,8 @@ def test_task_whose_process_dies_just_after_a_kill_is_queued_again_once(monkeypa
         attempt = RunningAttempt(trial=trial, attempt=1, runner=tasks, request=requests[trial])
         ending = endings.of(references[trial], attempt, WorkerCrashedError())
         if isinstance(ending, Ended):
-            assert isinstance(ending.outcome, Failure)
-            assert ending.outcome.kind is FailureKind.WORKER_LOST
+            assert isinstance(ending.outcome, TrialFailed)
+            assert ending.outcome.failure is FailureKind.WORKER_LOST
             return True
         assert ending is Again.QUEUE
         return False

@@ -19,7 +19,7 @@ from ray import cloudpickle
 from bbkb.objectives.objective import Evaluation, Objective, Parameters, Report
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.limits import grace_seconds
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Outcome, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray import sharing, watch
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Capacity, Placement
@@ -104,7 +104,7 @@ class SlowToPrepare:
 def test_time_out_does_not_count_the_preparation_of_a_process(make: Make) -> None:
     executor = make(SlowToPrepare(), Limits(timeout_seconds=0.5))
     executor.submit([attempt(number) for number in range(3)])
-    assert all(isinstance(outcome, Success) for outcome in drain(executor).values())
+    assert all(isinstance(outcome, TrialSucceeded) for outcome in drain(executor).values())
 
 
 @ray.remote(num_cpus=4)
@@ -115,8 +115,8 @@ def occupy(announcement: str, release: str) -> None:
         time.sleep(0.02)
 
 
-def failure_of(outcome: Outcome) -> Failure:
-    assert isinstance(outcome, Failure), outcome
+def failure_of(outcome: Outcome) -> TrialFailed:
+    assert isinstance(outcome, TrialFailed), outcome
     return outcome
 
 
@@ -129,7 +129,7 @@ def test_task_that_dies_after_a_long_wait_for_its_process_has_not_timed_out(make
     executor.submit([attempt(0, action="die")])
     time.sleep(limit + grace_seconds(limit) + 0.5)  # at this age a task that had started would have been ended
     (tmp_path / "release").touch()
-    assert failure_of(drain(executor)[0]).kind is FailureKind.WORKER_LOST
+    assert failure_of(drain(executor)[0]).failure is FailureKind.WORKER_LOST
     ray.get(occupant)
 
 
@@ -138,7 +138,7 @@ def test_worker_killed_during_an_evaluation_is_lost_without_blame_on_the_evaluat
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid"))])
     os.kill(pid_in(tmp_path / "pid"), signal.SIGKILL)
     (outcome,) = executor.next_outcomes(200)
-    assert failure_of(outcome).kind is FailureKind.WORKER_LOST
+    assert failure_of(outcome).failure is FailureKind.WORKER_LOST
 
 
 def test_cancelling_ends_the_workers_process(make: Make, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_cancelling_ends_the_workers_process(make: Make, tmp_path: Path) -> None
     pid = pid_in(tmp_path / "pid")
     executor.cancel([0])
     (outcome,) = executor.next_outcomes(0)
-    assert failure_of(outcome).kind is FailureKind.CANCELLED
+    assert failure_of(outcome).failure is FailureKind.CANCELLED
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the worker lives on")
 
 
@@ -164,10 +164,10 @@ def test_silent_attempt_is_given_up_when_its_lease_expires(
         outcome = failure_of(executor.next_outcomes(200)[0])
         is_task = "task" in request.node.name  # the start of an evaluation in an actor is known
         kind = FailureKind.NODE_LOST if is_task else FailureKind.TIMEOUT
-        assert (outcome.trial, outcome.kind) == (0, kind)
+        assert (outcome.trial, outcome.failure) == (0, kind)
         assert ("it has not answered for 6 s" if is_task else "timeout_seconds = 5") in outcome.message
         monkeypatch.setattr(watch, "START_UP_SECONDS", 200.0)  # the next one's process may take long to start
-        assert isinstance(drain(executor)[1], Success)
+        assert isinstance(drain(executor)[1], TrialSucceeded)
     finally:
         if Path(f"/proc/{pid}").exists():
             os.kill(pid, signal.SIGKILL)
@@ -185,7 +185,7 @@ def test_objectives_arrays_are_read_from_the_object_store_without_a_copy(make: M
     executor = make(HoldsArray())
     executor.submit([Attempt(0, 0, {}, seed=12345)])
     outcome = drain(executor)[0]
-    assert isinstance(outcome, Success)
+    assert isinstance(outcome, TrialSucceeded)
     assert outcome.value == 12345.0
     assert outcome.metrics == {"is_own_copy": 0.0}
 
@@ -206,7 +206,7 @@ class CountsItsUnpicklings:
 def test_worker_unpickles_the_objective_once(make: Make) -> None:
     executor = make(CountsItsUnpicklings(), slots=1)
     executor.submit([attempt(i) for i in range(4)])
-    outcomes = [outcome for outcome in drain(executor).values() if isinstance(outcome, Success)]
+    outcomes = [outcome for outcome in drain(executor).values() if isinstance(outcome, TrialSucceeded)]
     assert len(outcomes) == 4
     assert {outcome.value for outcome in outcomes} == {1.0}
 
@@ -223,7 +223,7 @@ def test_objective_that_cannot_be_unpickled_on_the_worker_is_an_error(make: Make
     executor = make(UnpicklesNowhere())
     executor.submit([attempt(0)])
     failure = failure_of(drain(executor)[0])
-    assert failure.kind is FailureKind.ERROR
+    assert failure.failure is FailureKind.ERROR
     assert "not here" in failure.message
     assert "\x1b" not in failure.message
 

@@ -15,7 +15,7 @@ import ray
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, Failure, FailureKind, Limits, Success
+from bbkb.workers.messages import Attempt, FailureKind, Limits, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray import processes, watch
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Placement
@@ -89,10 +89,10 @@ def test_stopped_worker_is_a_timeout_and_gives_its_cpus_back(make: Make, tmp_pat
     # not SIGTSTP: the kernel stops no process whose group has lost its terminal's session
     executor.submit([attempt(0, note, signal=signal.SIGSTOP), attempt(1, note)])
     outcomes = drain(executor)
-    failure = of_type(Failure, outcomes[0])
-    assert failure.kind is FailureKind.TIMEOUT
+    failure = of_type(TrialFailed, outcomes[0])
+    assert failure.failure is FailureKind.TIMEOUT
     assert "timeout_seconds = 1" in failure.message
-    assert isinstance(outcomes[1], Success)
+    assert isinstance(outcomes[1], TrialSucceeded)
     wait_until(lambda: not is_alive(pids(note)[0]))
 
 
@@ -106,12 +106,12 @@ def test_worker_stopped_before_its_attempt_begins_is_replaced(
     wait_until(note.exists)
     monkeypatch.setattr(watch, "BEGIN_SECONDS", 1.0)
     (failure,) = executor.next_outcomes(SECONDS)
-    assert isinstance(failure, Failure)
-    assert failure.kind is FailureKind.WORKER_LOST
+    assert isinstance(failure, TrialFailed)
+    assert failure.failure is FailureKind.WORKER_LOST
     assert "not begun" in failure.message
     monkeypatch.undo()
     executor.submit([attempt(1, tmp_path / "note")])
-    assert isinstance(drain(executor)[1], Success)
+    assert isinstance(drain(executor)[1], TrialSucceeded)
     wait_until(lambda: not is_alive(pids(note)[0]))
 
 
@@ -141,7 +141,7 @@ def test_attempt_that_waits_for_its_worker_is_not_late_and_is_in_the_log(
     wait_until(lambda: second.next_outcomes(0.1) or "waited for a worker" in caplog.text)
     assert "the first of trial 1" in caplog.text
     first.close()
-    assert isinstance(drain(second)[1], Success)
+    assert isinstance(drain(second)[1], TrialSucceeded)
 
 
 @ray.remote(num_cpus=0)

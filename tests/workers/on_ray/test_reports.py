@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import ray
 
-from bbkb.workers.messages import IntermediateValue, Reported
+from bbkb.workers.messages import Report
 from bbkb.workers.on_ray import reports
 from bbkb.workers.on_ray.reports import BUFFERED, ReportReceiver, ReportSender
+from tests.reported import reported
 
 
 class Store:
@@ -72,7 +73,7 @@ class Coordinator:
     """Takes reports in a thread, and stops each trial at its report of the step `limit`."""
 
     def __init__(self, limit: int) -> None:
-        self.values: list[IntermediateValue] = []
+        self.values: list[Report] = []
         self._limit = limit
         self._over = threading.Event()
         self._receiver = ReportReceiver("c")
@@ -91,9 +92,7 @@ class Coordinator:
         while not self._over.wait(self._receiver.patience_seconds):
             if values := self._receiver.take():
                 self.values += values
-                self._receiver.answer(
-                    (value.trial, value.attempt) for value in values if value.reported.step >= self._limit
-                )
+                self._receiver.answer((value.trial, value.attempt) for value in values if value.step >= self._limit)
 
 
 @contextlib.contextmanager
@@ -105,16 +104,16 @@ def sender(trial: int = 1, attempt: int = 1, *, waits: bool) -> Iterator[ReportS
 @pytest.mark.usefixtures("patient", "store")
 def test_trial_that_waits_is_stopped_at_the_report_that_decides() -> None:
     with Coordinator(limit=4) as coordinator, sender(waits=True) as first, sender(trial=2, waits=True) as second:
-        assert [first(Reported(step, 0.5 * step)) for step in range(1, 5)] == [False, False, False, True]
-        assert [second(Reported(step, 0.0)) for step in range(3, 5)] == [False, True]
-    of_first = [(value.reported.step, value.reported.value) for value in coordinator.values if value.trial == 1]
+        assert [first(reported(step, 0.5 * step, 1)) for step in range(1, 5)] == [False, False, False, True]
+        assert [second(reported(step, 0.0, 2)) for step in range(3, 5)] == [False, True]
+    of_first = [(value.step, value.values["value"]) for value in coordinator.values if value.trial == 1]
     assert of_first == [(1, 0.5), (2, 1.0), (3, 1.5), (4, 2.0)]
 
 
 @pytest.mark.usefixtures("patient", "store")
 def test_trial_that_does_not_wait_is_stopped_at_a_later_report() -> None:
     with Coordinator(limit=1), sender(waits=False) as report:
-        while not report(Reported(1, 0.0)):
+        while not report(reported(1, 0.0)):
             time.sleep(0.001)
 
 
@@ -131,7 +130,7 @@ def test_trial_waits_once_for_a_coordinator_that_does_not_answer(store: Store, m
 
     monkeypatch.setattr(threading.Condition, "wait_for", count)
     with sender(waits=True) as report:
-        assert not any(report(Reported(step, 0.0)) for step in range(100))
+        assert not any(report(reported(step, 0.0)) for step in range(100))
     assert waits == 1
 
 
@@ -139,42 +138,44 @@ def test_trial_waits_for_a_share_of_its_time(store: Store, monkeypatch: pytest.M
     monkeypatch.setattr(reports, "WAIT_SHARE", 0.0)
     monkeypatch.setattr(reports, "WAIT_SECONDS", 60.0)
     with sender(waits=True) as report:  # would not return
-        report(Reported(1, 0.0))
-        report(Reported(2, 0.0))
+        report(reported(1, 0.0))
+        report(reported(2, 0.0))
 
 
 def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
     count = 200_000
     with sender(waits=True) as report:
         for step in range(count):
-            report(Reported(step, 0.0))
+            report(reported(step, 0.0))
     assert store.most <= 2
     assert store.written <= 2
     assert all(len(pickle.loads(entry)) <= BUFFERED for entry in store.entries.values())
     values = ReportReceiver("c").take()
-    assert values[-1] == IntermediateValue(1, 1, Reported(count - 1, 0.0))
-    assert [value.reported.step for value in values] == sorted(value.reported.step for value in values)
+    assert values[-1] == reported(count - 1, 0.0, 1, 1)
+    assert [value.step for value in values] == sorted(value.step for value in values)
 
 
 def test_coordinator_answers_only_the_entries_that_it_took(store: Store) -> None:
     receiver = ReportReceiver("c")
     receiver.is_awaited = True
-    store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
-    assert [report.reported.step for report in receiver.take()] == [1]
-    store.put("c\nreports\n1\n1\n2", pickle.dumps((Reported(2, 0.6),)), overwrite=True, namespace="")  # meanwhile
+    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), overwrite=True, namespace="")
+    assert [report.step for report in receiver.take()] == [1]
+    store.put("c\nreports\n1\n1\n2", pickle.dumps((reported(2, 0.6, 1),)), overwrite=True, namespace="")  # meanwhile
     receiver.answer([])
     time.sleep(receiver.patience_seconds)
-    assert [report.reported.step for report in receiver.take()] == [2]
+    assert [report.step for report in receiver.take()] == [2]
 
 
 def test_entries_of_an_attempt_come_in_the_order_reported(store: Store) -> None:
     for number in (9, 10, 100):
-        store.put(f"c\nreports\n1\n1\n{number}", pickle.dumps((Reported(number, 0.0),)), overwrite=True, namespace="")
-    assert [report.reported.step for report in ReportReceiver("c").take()] == [9, 10, 100]
+        store.put(
+            f"c\nreports\n1\n1\n{number}", pickle.dumps((reported(number, 0.0, 1),)), overwrite=True, namespace=""
+        )
+    assert [report.step for report in ReportReceiver("c").take()] == [9, 10, 100]
 
 
 def test_unanswered_reports_reach_the_next_session(store: Store) -> None:
-    store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), overwrite=True, namespace="")
     assert ReportReceiver("c").take() == ReportReceiver("c").take() != []
 
 
@@ -182,7 +183,7 @@ def test_unanswered_reports_reach_the_next_session(store: Store) -> None:
 def test_evaluation_continues_if_the_store_is_unreachable(store: Store, capfd: pytest.CaptureFixture[str]) -> None:
     store.is_away = True
     with sender(waits=False) as report:
-        assert not report(Reported(1, 0.0))
+        assert not report(reported(1, 0.0))
     assert "intermediate values could not be sent" in capfd.readouterr().err
 
 
@@ -191,7 +192,7 @@ def test_coordinator_polls_more_often_if_workers_wait(store: Store) -> None:
     for is_awaited in (False, True):
         receiver = ReportReceiver("c")
         receiver.is_awaited = is_awaited
-        store.put("c\nreports\n1\n1\n1", pickle.dumps((Reported(1, 0.5),)), overwrite=True, namespace="")
+        store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), overwrite=True, namespace="")
         receiver.take()
         receiver.answer([])
         patience[is_awaited] = receiver.patience_seconds

@@ -12,7 +12,7 @@ from ray import cloudpickle
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
-from bbkb.workers.messages import Attempt, Share, Success
+from bbkb.workers.messages import Attempt, Share, TrialSucceeded
 from bbkb.workers.on_ray import sharing
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Placement
@@ -108,8 +108,8 @@ def test_trials_get_the_gpus_that_they_request(ray_cluster: str, kind: str) -> N
     executor.submit([Attempt(i, i, {}, 0, share=Share(cpus=1, gpus=gpus)) for i, gpus in enumerate(amounts)])
     values: dict[int, float] = {}
     while batch := executor.next_outcomes(None):
-        assert all(isinstance(outcome, Success) for outcome in batch), batch
-        values.update((outcome.trial, outcome.value) for outcome in batch if isinstance(outcome, Success))
+        assert all(isinstance(outcome, TrialSucceeded) for outcome in batch), batch
+        values.update((outcome.trial, outcome.value) for outcome in batch if isinstance(outcome, TrialSucceeded))
     executor.close()
     assert [values[i] for i in range(len(amounts))] == amounts
 

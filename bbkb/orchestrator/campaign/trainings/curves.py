@@ -3,14 +3,15 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from types import MappingProxyType
+from typing import ClassVar, NamedTuple
 
 from bbkb.orchestrator.bandit.results import TrialCurve
-from bbkb.orchestrator.campaign.immutable import no_items, replace, with_items, without
-from bbkb.orchestrator.campaign.trainings.hopes import Hopes
-from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepRewards
+from bbkb.orchestrator.campaign.draft import Section, section, without
+from bbkb.orchestrator.campaign.goals import CampaignGoals
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, Hopes
 from bbkb.orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
 from bbkb.orchestrator.campaign.trainings.steps import Steps
+from bbkb.workers.messages import Report, Trial
 
 # A returned value differs in kind from a report if it is more than twice or less than half as
 # large. The same quantity on other rows, or with averaged weights, differs by less. A loss instead
@@ -18,14 +19,11 @@ from bbkb.orchestrator.campaign.trainings.steps import Steps
 _UNLIKE_SHARE = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class PausedTrial:
+class Paused(NamedTuple):
     """A trial that was stopped and can be continued."""
 
-    arm: int
-    attempt: int  # its last attempt
+    trial: Trial  # with its last attempt
     step: int  # the step at which it was stopped
-    parameters: Mapping[str, object] = field(default_factory=dict)  # for display
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +76,18 @@ class WholeTrainings:
         )
 
 
-@dataclass(frozen=True)
-class Trainings:
+@section
+class Trainings(Section):
     """The facts about all trainings of a campaign or of an optimizer."""
 
+    parts: ClassVar[tuple[str, ...]] = ("rungs", "steps")
+
     # the curves of trials that are running, are paused, or ended after the newest refresh
-    curves: Mapping[int, TrialCurve] = field(default_factory=no_items)
+    curves: Mapping[int, TrialCurve] = field(default_factory=dict)
     # stopped trials that can be continued
-    paused: Mapping[int, PausedTrial] = field(default_factory=no_items)
+    paused: Mapping[int, Paused] = field(default_factory=dict)
     # the forecasts of running and paused trials, from the newest refresh
-    forecasts: Mapping[int, Forecast] = field(default_factory=no_items)
+    forecasts: Mapping[int, Forecast] = field(default_factory=dict)
     # the curves that the current or newest refresh learns
     learned_curves: tuple[TrialCurve, ...] = ()
     learned_paused: tuple[int, ...] = ()  # the trials that were paused when it began, ascending
@@ -101,121 +101,91 @@ class Trainings:
     rungs: Rungs = field(default_factory=Rungs)
     steps: Steps = field(default_factory=Steps)
     # trial → step and reward of its newest learned pause, whose checkpoint was saved
-    saved: Mapping[int, tuple[int, float]] = field(default_factory=no_items)
+    saved: Mapping[int, tuple[int, float]] = field(default_factory=dict)
 
-    def after_reports(self, reports: Iterable[StepRewards], arms: Mapping[int, int]) -> "Trainings":
-        """Return a copy with the reported values, in the order of their arrival, in the curves. They
-        are of running trials, whose arms are in `arms`; others are ignored."""
-        changed: dict[int, TrialCurve] = {}
-        without_checkpoint: set[int] = set()
-        furthest_step = self.furthest_step
+    def report(
+        self,
+        reports: Sequence[Report],
+        arms: Mapping[int, int],
+        goals: CampaignGoals,
+        rule: StoppingRule | None = None,
+        counts_steps: bool = False,
+    ) -> None:
+        """Add reports of running trials, whose arms are in `arms`, in the order of their arrival: to
+        the curves, to the rungs of `rule`, and to the steps if `counts_steps`."""
+        first = goals.objectives[0].metric
+        curves = dict(self.curves)
         for report in reports:
-            trial = report.trial
-            step = report.step
+            trial, step = report.trial, report.step
             if trial not in arms:
                 continue
-            before = changed.get(trial) or self.curves.get(trial) or TrialCurve(trial, arms[trial])
-            changed[trial] = before.after(step, report.reward)
-            furthest_step = max(furthest_step, step)
+            rewards = goals.rewards(report.values)
+            before = curves.get(trial) or TrialCurve(trial, arms[trial])
+            curves[trial] = before.after(step, rewards.get(first, math.nan))
+            self.furthest_step = max(self.furthest_step, step)
             if trial in self.continued and before.steps and not before.is_continued_at(step):
-                without_checkpoint.add(trial)
-        if not changed:
-            return self
-        return replace(
-            self,
-            curves=with_items(self.curves, changed),
-            furthest_step=furthest_step,
-            without_checkpoint=self.without_checkpoint | without_checkpoint,
-        )
+                self.without_checkpoint |= {trial}
+            if rule is not None and (compared := rewards.get(rule.metric or first)) is not None:
+                self.rungs.report(rule, trial, step, compared)
+        self.curves = curves
+        if counts_steps:
+            self.steps.report(reports)
 
-    def at_rungs(self, rule: StoppingRule | None, reports: Iterable[StepRewards]) -> "Trainings":
-        """Return a copy with the values at the rungs of `rule`."""
-        if rule is None:
-            return self
-        rungs = self.rungs
-        for report in reports:
-            if report.compared is not None:
-                rungs = rungs.after(rule, report.trial, report.step, report.compared)
-        return self if rungs is self.rungs else replace(self, rungs=rungs)
-
-    def after_success(self, trial: int, reward: float, seconds: float) -> "Trainings":
-        """Return a copy after `trial` finished with this reward, after an attempt of `seconds`.
-        Nothing changes for a trial that has never reported."""
+    def succeed(self, trial: int, reward: float, seconds: float) -> None:
+        """Finish `trial` with this reward, after an attempt of `seconds`. Nothing changes for a trial
+        that has never reported."""
         curve = self.curves.get(trial)
-        if curve is None:
-            return self
-        single = None if trial in self.continued else seconds
-        return replace(
-            self,
-            curves=with_items(self.curves, {trial: curve.end(reward)}),
-            whole=self.whole.after(curve, reward, single),
-        )
+        if curve is not None:
+            self.whole = self.whole.after(curve, reward, None if trial in self.continued else seconds)
+            self.curves = {**self.curves, trial: curve.end(reward)}
 
-    def after_continuing(self, trials: Sequence[int], is_completing: bool) -> "Trainings":
-        """Return a copy after these paused trials were queued again. `is_completing`: with the last
-        part of the budget."""
-        return replace(
-            self,
-            paused=without(self.paused, *trials),
-            continued=self.continued.union(trials),
-            completing=self.completing.union(trials if is_completing else ()),
-            rungs=self.rungs.after_continuing(trials),
-        )
+    def resume(self, trials: Sequence[int], is_completing: bool) -> None:
+        """Queue these paused trials again. `is_completing`: with the last part of the budget."""
+        self.paused = without(self.paused, trials)
+        self.continued = self.continued.union(trials)
+        self.completing = self.completing.union(trials if is_completing else ())
+        self.rungs.excuse(trials)
 
-    def after_start(
-        self, trial: int, arm: int, origin: int, rule: StoppingRule | None, counts_steps: bool
-    ) -> "Trainings":  # fmt: skip
-        """Return a copy with a new trial that starts from the saved checkpoint of the trial `origin`,
-        as if it had reported the value there and paused (at the rungs of `rule`)."""
-        step, reward = self.saved[origin]
-        reports = [StepRewards(trial, step, reward, reward)]
-        reported = self.after_reports(reports, {trial: arm}).at_rungs(rule, reports)
-        continued = reported.after_continuing([trial], is_completing=False)
-        return replace(
-            continued,
-            steps=self.steps.after_continuing({trial: step}) if counts_steps else self.steps,
-        )
+    def start_from(
+        self, trial: Trial, origin: tuple[int, int], rule: StoppingRule | None, counts_steps: bool
+    ) -> None:  # fmt: skip
+        """Add a new trial that starts from the saved checkpoint of `origin`, a trial and a step, as if
+        it had reported the value there and paused (at the rungs of `rule`)."""
+        step, reward = self.saved[origin[0]]
+        self.curves = {**self.curves, trial.id: TrialCurve(trial.id, trial.arm).after(step, reward)}
+        self.furthest_step = max(self.furthest_step, step)
+        if rule is not None:
+            self.rungs.report(rule, trial.id, step, reward)
+        self.resume([trial.id], is_completing=False)
+        if counts_steps:
+            self.steps.reopen({trial.id: step})
 
-    def after_removal(self, trials: Sequence[int], unlearned: Set[int]) -> "Trainings":
-        """Return a copy after the checkpoints of these stopped trials were removed. The curves of
-        `unlearned` trials are kept for the next refresh."""
-        rungs = self.rungs
-        for trial in trials:
-            rungs = rungs.without(trial)
-        return replace(
-            self,
-            paused=without(self.paused, *trials),
-            curves=without(self.curves, *(set(trials) - unlearned)),
-            forecasts=without(self.forecasts, *trials),
-            removed=self.removed.union(trials),
-            rungs=rungs,
-        )
+    def remove_checkpoints(self, trials: Sequence[int], unlearned: Set[int]) -> None:
+        """End these stopped trials for good. The curves of `unlearned` trials are kept for the next
+        refresh."""
+        self.rungs.remove(trials)
+        self.paused = without(self.paused, trials)
+        self.curves = without(self.curves, set(trials) - unlearned)
+        self.forecasts = without(self.forecasts, trials)
+        self.removed = self.removed.union(trials)
 
-    def after_failure(self, trial: int) -> "Trainings":
-        """Return a copy after the final failure of `trial`."""
-        return replace(self, curves=without(self.curves, trial)) if trial in self.curves else self
+    def begin_refresh(self) -> None:
+        """Store the curves which the starting refresh will learn."""
+        self.learned_curves = tuple(self.curves.values())
+        self.learned_paused = tuple(sorted(self.paused))
 
-    def start_refresh(self) -> "Trainings":
-        """Return a copy that stores the curves which the starting refresh will learn."""
-        curves = tuple(self.curves.values())
-        return replace(self, learned_curves=curves, learned_paused=tuple(sorted(self.paused)))
-
-    def after_refresh(self, trials: Sequence[int], forecasts: Iterable[Forecast], saves: bool = False) -> "Trainings":
-        """Return a copy after a refresh has learned these ended trials and made these forecasts.
-
-        `saves`: whether each pause has saved a checkpoint from which other trials may start.
+    def refresh(self, trials: Sequence[int], forecasts: Iterable[Forecast], saves: bool = False) -> None:
+        """Take the results of a refresh, which has learned these ended trials and made these
+        forecasts. `saves`: whether each pause has saved a checkpoint from which other trials may start.
         """
-        pauses = (trial for trial in trials if trial in self.paused and self.step(trial))
-        saved = {trial: (self.paused[trial].step, self.curves[trial].rewards[-1]) for trial in pauses}
+        if saves:
+            pauses = (trial for trial in trials if trial in self.paused and self.step(trial))
+            newest = {trial: (self.paused[trial].step, self.curves[trial].rewards[-1]) for trial in pauses}
+            self.saved = {**self.saved, **newest}
         continued = self.continued.intersection(trials, self.curves)
         unfinished = {trial for trial in continued if not self.curves[trial].is_finished}
-        ended = set(trials) - self.paused.keys() - unfinished
-        return replace(
-            self,
-            curves=without(self.curves, *ended),
-            forecasts=MappingProxyType({forecast.trial: forecast for forecast in forecasts}),
-            saved=with_items(self.saved, saved) if saves and saved else self.saved,
-        )
+        self.curves = without(self.curves, set(trials) - self.paused.keys() - unfinished)
+        self.forecasts = {forecast.trial: forecast for forecast in forecasts}
 
     @property
     def learns_removal(self) -> bool:

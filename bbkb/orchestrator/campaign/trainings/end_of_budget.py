@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from bbkb.orchestrator.campaign.trainings.curves import Trainings
-from bbkb.orchestrator.campaign.trainings.hopes import Hopes
+from bbkb.orchestrator.campaign.trainings.forecasts import Hopes
 from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
 
 LARGEST_SHARE = 1 / 3  # the part of a budget of steps reserved for completing the best trials

@@ -21,10 +21,10 @@ With several objectives or constraints, the trials are compared by one metric th
 import bisect
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Self
 
-from bbkb.orchestrator.campaign.immutable import no_items, with_items, without
+from bbkb.orchestrator.campaign.draft import Section, section, without
 
 _MEDIAN_GROWTH = 1.25
 _MEDIAN_LEAST = 5
@@ -92,52 +92,45 @@ class StoppingRule:
         return math.ceil(self.first_step * self.growth**following * (1.0 - 1e-9))
 
 
-@dataclass(frozen=True, slots=True)
-class Rungs:
+@section
+class Rungs(Section):
     """The rewards of all trials at each rung, ascending, and the last rung of each open trial."""
 
-    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=no_items)
+    rewards: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     # trial → index of its last rung, and its reward there
-    last_rungs: Mapping[int, tuple[int, float]] = field(default_factory=no_items)
+    last_rungs: Mapping[int, tuple[int, float]] = field(default_factory=dict)
     # trial → its best reward so far
-    best: Mapping[int, float] = field(default_factory=no_items)
+    best: Mapping[int, float] = field(default_factory=dict)
 
-    def after(self, rule: StoppingRule, trial: int, step: int, reward: float) -> "Rungs":
-        """Return a copy with this report of `trial`, which counts only once at a rung.
-
-        A reward of NaN is the worst one.
-        """
+    def report(self, rule: StoppingRule, trial: int, step: int, reward: float) -> None:
+        """Add a report of `trial`, which counts only once at a rung. A reward of NaN is the worst
+        one."""
+        known = self.best.get(trial)
+        best = -math.inf if known is None else known
+        if not math.isnan(reward):
+            best = max(best, reward)
+        if best != known:
+            self.best = {**self.best, trial: best}
         rung = rule.rung(step)
-        before = self.best.get(trial, -math.inf)
-        reward = before if math.isnan(reward) else max(before, reward)
-        with_best = self
-        if reward != self.best.get(trial):
-            with_best = replace(self, best=with_items(self.best, {trial: reward}))
         if rung is None or (trial in self.last_rungs and self.last_rungs[trial][0] >= rung):
-            return with_best
+            return
         there = self.rewards.get(rung, ())
-        index = bisect.bisect_left(there, reward)
-        return replace(
-            with_best,
-            rewards=with_items(self.rewards, {rung: (*there[:index], reward, *there[index:])}),
-            last_rungs=with_items(self.last_rungs, {trial: (rung, reward)}),
-        )
+        index = bisect.bisect_left(there, best)
+        self.rewards = {**self.rewards, rung: (*there[:index], best, *there[index:])}
+        self.last_rungs = {**self.last_rungs, trial: (rung, best)}
 
-    def after_continuing(self, trials: Iterable[int]) -> "Rungs":
-        """Return a copy in which these stopped trials continue to the rung after their last one."""
+    def excuse(self, trials: Iterable[int]) -> None:
+        """Let these stopped trials continue to the rung after their last one."""
         known = [trial for trial in trials if trial in self.last_rungs]
         excused = {trial: (self.last_rungs[trial][0], _EXCUSED) for trial in known}
-        return replace(self, last_rungs=with_items(self.last_rungs, excused))
+        self.last_rungs = {**self.last_rungs, **excused}
 
-    def without(self, trial: int) -> "Rungs":
-        """Return a copy without the ended `trial`; its rewards at the rungs are kept."""
-        if trial not in self.best:
-            return self
-        return replace(
-            self,
-            last_rungs=without(self.last_rungs, trial),
-            best=without(self.best, trial),
-        )
+    def remove(self, trials: Iterable[int]) -> None:
+        """Remove ended trials; their rewards at the rungs are kept."""
+        ended = [trial for trial in trials if trial in self.best]
+        if ended:
+            self.last_rungs = without(self.last_rungs, ended)
+            self.best = without(self.best, ended)
 
     def stops(self, rule: StoppingRule, trial: int) -> bool:
         """Return whether `trial` should be stopped at its last rung."""

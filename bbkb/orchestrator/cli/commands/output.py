@@ -74,7 +74,7 @@ def _state(run: runs.Run) -> CampaignState:
 
 def _is_open(state: CampaignState, trial: int) -> bool:
     """Return whether a trial is queued or running."""
-    return trial in state.running or any(queued.trial == trial for queued in state.backlog)
+    return trial in state.running or any(queued.id == trial for queued in state.backlog)
 
 
 class _GrowingFile:

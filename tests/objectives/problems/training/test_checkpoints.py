@@ -17,7 +17,7 @@ from bbkb.objectives.problems.cells import CONVOLUTION, POOLING
 from bbkb.objectives.problems.training.cnn import ConvolutionalNetwork
 from bbkb.objectives.problems.training.nas_cell import CELL, CellNetwork
 from bbkb.objectives.problems.training.softmax import SoftmaxRegression
-from bbkb.workers.messages import Reported
+from bbkb.workers import messages
 from bbkb.workers.reporting import Reports
 
 EPOCHS = 5
@@ -78,7 +78,7 @@ def timeless(evaluation: Evaluation) -> Evaluation:
     return replace(evaluation, metrics={k: v for k, v in evaluation.metrics.items() if k != "seconds"})
 
 
-def pause(evaluate: Callable[[Report], Evaluation], folder: Path, step: int) -> tuple[Reported, ...]:
+def pause(evaluate: Callable[[Report], Evaluation], folder: Path, step: int) -> tuple[messages.Report, ...]:
     reports = Reports(folder=folder, step_limit=step)
     with pytest.raises(EvaluationStopped):
         evaluate(reports)
@@ -130,7 +130,7 @@ def test_training_without_a_folder_saves_nothing_and_gives_the_same_value(
     assert plain[-1][1] == last, "the validation accuracy is reported after each epoch"
     kept = Reports(folder=tmp_path / "trial")
     assert [evaluate(kept)] * 2 == evaluations
-    assert [(reported.step, reported.value) for reported in kept.points()] == plain
+    assert [(reported.step, reported.values["value"]) for reported in kept.points()] == plain
 
 
 def test_seed_changes_the_training_and_a_copy_on_a_worker_gives_the_same_value(

@@ -11,11 +11,12 @@ from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
 from bbkb.orchestrator.campaign.trainings.end_of_budget import Enough
-from bbkb.orchestrator.campaign.trainings.reports import Forecast, StepReport
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop
 from tests.present import of_type
+from tests.reported import reported
 
 
 def reserved(state: CampaignState) -> tuple[int, ...] | None:
@@ -157,8 +158,8 @@ def test_spent_budget_stops_all_but_completing_trials() -> None:
 
 def test_steps_before_the_next_reports_are_not_available() -> None:
     """Trainings report at the steps 2, 4 and 10 only."""
-    sparse = [StepReport(0, 1, step, 0.1) for step in (2, 4, END)]
-    sparse += [StepReport(1, 1, 4, 0.9), StepReport(2, 1, 4, 0.5)]
+    sparse = [reported(step, 0.1, 0, 1) for step in (2, 4, END)]
+    sparse += [reported(4, 0.9, 1, 1), reported(4, 0.5, 2, 1)]
     begun: list[Event] = [
         batch(0, [10, 11, 12]),
         dispatch((0, 1), (1, 1), (2, 1)),
@@ -175,7 +176,7 @@ def test_queued_trials_wait_while_the_budget_is_reserved_for_others() -> None:
     assert decide(state, 2.0) == Finish((2,))
     state = fold_from(state, continued(2, reason="finish"))
     sent = of_type(Dispatch, decide(state, 2.0))
-    assert [assignment.trial for assignment in sent.assignments] == [2]
+    assert [trial.id for trial in sent.trials] == [2]
     assert isinstance(decide(fold_from(state, dispatch((2, 2))), 2.0), Await)
 
 
@@ -183,7 +184,7 @@ def test_completing_trial_overtakes_the_queue() -> None:
     state = fold_from(paused(0.9, steps=10), batch(1, [20, 21, 22]))
     assert decide(state, 2.0) == Finish((0,))
     sent = of_type(Dispatch, decide(fold_from(state, continued(0, reason="finish")), 2.0))
-    assert [assignment.trial for assignment in sent.assignments] == [0]
+    assert [trial.id for trial in sent.trials] == [0]
 
 
 def test_best_trial_is_retried_after_its_worker_is_lost() -> None:
@@ -192,12 +193,12 @@ def test_best_trial_is_retried_after_its_worker_is_lost() -> None:
         stop(0, 0.1, 4), stop(1, 0.5, 4), reports(2, 0.9, 9, first=5),
     )  # fmt: skip
     sent = of_type(Dispatch, decide(fail(state, 2, FailureKind.WORKER_LOST), 100.0))
-    assert [assignment.trial for assignment in sent.assignments] == [2]
+    assert [trial.id for trial in sent.trials] == [2]
 
 
 def test_queued_trials_start_while_the_budget_is_not_reserved() -> None:
     sent = of_type(Dispatch, decide(fold_from(paused(0.1, 0.5, 0.9, steps=100), batch(3, [20, 21])), 2.0))
-    assert [assignment.trial for assignment in sent.assignments] == [3, 4]
+    assert [trial.id for trial in sent.trials] == [3, 4]
 
 
 def test_forecasts_decide_which_trial_is_completed() -> None:

@@ -3,8 +3,7 @@
 import pytest
 
 from bbkb.orchestrator.bandit.strategy import TrialForecast
-from bbkb.orchestrator.campaign.trainings.hopes import Hopes
-from bbkb.orchestrator.campaign.trainings.reports import Forecast, forecast_of
+from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, Hopes, forecast_of
 
 
 def forecast(reward: float, sign: float) -> Forecast:

@@ -25,20 +25,22 @@ def test_rung_begins_at_its_step(first_step: int, reduction: float) -> None:
 
 def rungs_after_step_1(rewards: list[float]) -> Rungs:
     """Trial i reported rewards[i] at step 1."""
-    rungs = Rungs()
+    rungs = Rungs().draft()
     for trial, reward in enumerate(rewards):
-        rungs = rungs.after(ASHA, trial, 1, reward)
+        rungs.report(ASHA, trial, 1, reward)
     return rungs
 
 
 def test_rung_counts_a_trial_once() -> None:
     rungs = rungs_after_step_1([0.1, 0.2, 0.3])
-    again = rungs.after(ASHA, 0, 2, 0.9)
+    again = rungs.draft()
+    again.report(ASHA, 0, 2, 0.9)
     assert (again.rewards, again.last_rungs) == (rungs.rewards, rungs.last_rungs)
 
 
 def test_rungs_keep_the_reports_of_an_ended_trial() -> None:
-    rungs = rungs_after_step_1([0.1, 0.2, 0.9]).without(2)
+    rungs = rungs_after_step_1([0.1, 0.2, 0.9])
+    rungs.remove([2])
     assert rungs.stops(ASHA, 0)
     assert not rungs.stops(ASHA, 2)
 
@@ -49,9 +51,9 @@ REWARDS = st.integers(-3, 3).map(float) | st.floats(-1e6, 1e6) | st.just(math.na
 @given(st.lists(REWARDS, min_size=1, max_size=60), st.sampled_from([2.0, 3.0, 4.0]))
 def test_asha_continues_the_best_share_and_all_of_few(rewards: list[float], reduction: float) -> None:
     """The oracle sorts the rewards. Equal trials continue together; NaN is the worst reward."""
-    rule, rungs = StoppingRule.asha(reduction, 1), Rungs()
+    rule, rungs = StoppingRule.asha(reduction, 1), Rungs().draft()
     for trial, reward in enumerate(rewards):
-        rungs = rungs.after(rule, trial, 1, reward)
+        rungs.report(rule, trial, 1, reward)
     known = [-math.inf if math.isnan(reward) else reward for reward in rewards]
     threshold = sorted(known)[-max(1, int(len(known) / reduction + 1e-9))]
     is_few = len(known) < rule.least
@@ -60,9 +62,9 @@ def test_asha_continues_the_best_share_and_all_of_few(rewards: list[float], redu
 
 
 def test_median_rule_stops_the_worse_half() -> None:
-    rule, rungs = StoppingRule.median(3), Rungs()
+    rule, rungs = StoppingRule.median(3), Rungs().draft()
     for trial in range(8):
-        rungs = rungs.after(rule, trial, 3, float(trial))
+        rungs.report(rule, trial, 3, float(trial))
     assert [trial for trial in range(8) if rungs.stops(rule, trial)] == [0, 1, 2, 3]
     assert rule.rung(2) is None
 
@@ -100,16 +102,16 @@ def test_next_rung_begins_at_the_smallest_step_that_reaches_it(after: int, last_
 
 @given(st.lists(st.floats(-1e6, 1e6) | st.just(math.nan), min_size=1, max_size=9))
 def test_pauses_stop_every_trial_once_at_each_rung(rewards: list[float]) -> None:
-    rule, rungs = StoppingRule.pauses(3, 52), Rungs()
+    rule, rungs = StoppingRule.pauses(3, 52), Rungs().draft()
     for trial, reward in enumerate(rewards):
-        rungs = rungs.after(rule, trial, 3, reward)
+        rungs.report(rule, trial, 3, reward)
         assert not rungs.stops(rule, trial)
         for at, between in ((4, 6), (7, 12), (13, 25), (26, 51)):
-            rungs = rungs.after(rule, trial, at, reward)
+            rungs.report(rule, trial, at, reward)
             assert rungs.stops(rule, trial)
-            rungs = rungs.after_continuing([trial])
+            rungs.excuse([trial])
             assert not rungs.stops(rule, trial)
-            rungs = rungs.after(rule, trial, between, reward)
+            rungs.report(rule, trial, between, reward)
             assert not rungs.stops(rule, trial)
 
 
@@ -117,15 +119,15 @@ def test_asha_keeps_a_good_trial_after_one_bad_step() -> None:
     """Trial 0 was the best of all at step 1 and has a bad third step, which is the next rung."""
     rungs = rungs_after_step_1([0.9, 0.5, 0.4, 0.3, 0.2, 0.1])
     for trial, reward in enumerate([0.1, 0.6, 0.5, 0.4, 0.3, 0.2]):
-        rungs = rungs.after(ASHA, trial, 3, reward)
+        rungs.report(ASHA, trial, 3, reward)
     assert [trial for trial in range(6) if not rungs.stops(ASHA, trial)] == [0, 1]
 
 
 @given(st.lists(st.floats(-1, 1) | st.just(math.nan), min_size=1, max_size=9))
 def test_rung_has_the_best_report_of_a_trial(rewards: list[float]) -> None:
-    rungs = Rungs()
+    rungs = Rungs().draft()
     for step, reward in enumerate(rewards, start=1):
-        rungs = rungs.after(ASHA, 0, step, reward)
+        rungs.report(ASHA, 0, step, reward)
     for number, step in enumerate((1, 3, 9)):
         if step <= len(rewards):
             seen = [reward for reward in rewards[:step] if not math.isnan(reward)]
@@ -133,7 +135,10 @@ def test_rung_has_the_best_report_of_a_trial(rewards: list[float]) -> None:
 
 
 def test_rungs_forget_the_standing_of_an_ended_trial() -> None:
-    rungs = Rungs().after(ASHA, 0, 0, 0.5).after(ASHA, 1, 1, 0.5).without(0).without(1)
+    rungs = Rungs().draft()
+    rungs.report(ASHA, 0, 0, 0.5)
+    rungs.report(ASHA, 1, 1, 0.5)
+    rungs.remove([0, 1])
     assert (dict(rungs.last_rungs), dict(rungs.best)) == ({}, {})
 
 

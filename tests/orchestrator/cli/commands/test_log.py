@@ -11,13 +11,13 @@ import pytest
 
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event, ReportsArrived
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.reports import StepReport
 from bbkb.orchestrator.cli.commands import status
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.lease import Identity
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore
 from tests.orchestrator.campaign.short_logs import batch, created, dispatch, session, settings_of
+from tests.reported import reported
 
 HOUR = 3600.0
 Bbkb = Callable[..., subprocess.CompletedProcess[str]]
@@ -79,7 +79,7 @@ def test_status_of_a_session_that_closes_meanwhile_is_not_killed(
 def test_trial_status_prints_the_first_and_last_of_many_reports(bbkb: Bbkb, tmp_path: Path) -> None:
     store = make_run(tmp_path / "c", time.time())
     writer = store.claim("c", "somebody", "{}")
-    reports = tuple(StepReport(0, 1, step, step / 2) for step in range(1, 61))
+    reports = tuple(reported(step, step / 2, 0, 1) for step in range(1, 61))
     writer.append([ReportsArrived(time=time.time(), reports=reports)])
     lines = bbkb(tmp_path, "status", "c", "--trial", "0").stdout.splitlines()
     steps = [line for line in lines if line.startswith("  step") or "more" in line]

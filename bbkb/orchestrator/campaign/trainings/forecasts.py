@@ -1,8 +1,25 @@
-"""Whether unfinished trials may still become the best, by the forecasts of their ends."""
+"""The forecasts of unfinished trials, and whether these may still become the best."""
 
 from dataclasses import dataclass
 
-from bbkb.orchestrator.campaign.trainings.reports import Forecast
+from bbkb.orchestrator.bandit.strategy import TrialForecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The model's forecast of the final value of an unfinished trial, on the user's scale."""
+
+    trial: int
+    mean: float  # the expected value
+    # two standard deviations of the model's score below it (above it if values are minimized)
+    low: float
+    high: float  # two standard deviations of the score above it
+
+
+def forecast_of(expected: TrialForecast, sign: float) -> Forecast:
+    """Return a strategy's forecast on the user's scale."""
+    mean, low, high = (sign * reward for reward in (expected.mean, expected.low, expected.high))
+    return Forecast(trial=expected.trial, mean=mean, low=low, high=high)
 
 
 @dataclass(frozen=True, slots=True)
