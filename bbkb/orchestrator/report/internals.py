@@ -55,7 +55,9 @@ def sizes(history: History) -> Figure | None:
             counting_axis(counted, len(counts)),
             axis(name, rangemode="tozero"),
             height=300,
-            yaxis2=axis("dictionary", rangemode="tozero", overlaying="y", side="right", showgrid=False),
+            yaxis2=axis(
+                "dictionary", rangemode="tozero", overlaying="y", side="right", showgrid=False, tickmode="auto"
+            ),
             showlegend=True,
         ),
         is_wide=True,
