@@ -72,7 +72,7 @@ def test_page_shows_hostile_text_as_text_compares_and_opens_a_trial(page: "Page"
             page.get_by_role("checkbox", name=f"compare {name}").check()
         page.locator("#compare").click()
         page.wait_for_selector("#best-maximized .main-svg")
-        assert HOSTILE in page.locator("#differences thead").inner_text()
+        assert HOSTILE in (page.locator("#differences thead").text_content() or "")
         page.locator("#home").click()
         page.get_by_role("link", name=HOSTILE, exact=True).click()
         page.wait_for_selector("#parameters .main-svg")
