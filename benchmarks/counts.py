@@ -13,7 +13,7 @@ from benchmarks.hops import STORIES, stories
 
 _CODE = {".py", ".html", ".css", ".js", ".jinja", ".j2"}
 _PRIVATE_RAY = re.compile(r"\bray\._[a-z]\w+|\b_raylet\b|\b_internal_kv\w*|\._internal\b")
-_OPEN_SECTIONS = ("space", "strategy", "model")  # their keys are parameters and options
+_OPEN_SECTIONS = ("space", "strategy", "model", "options")  # their keys are parameters and options
 # functions and files of each story
 _STORY_GOALS = {"start": (300, 60), "result": (350, 60), "report": (25, 10)}
 
@@ -78,7 +78,8 @@ def private_ray(of: Iterable[Path]) -> list[str]:
 
 
 def settings_keys(schema: Mapping[str, Any]) -> set[str]:
-    """Return the dotted keys of a campaign file's JSON Schema, without parameters and options of strategies."""
+    """Return the dotted keys of a campaign file's JSON Schema, without sections, parameters and options
+    of strategies and objectives."""
     found: set[str] = set()
 
     def visit(part: Any, prefix: str) -> None:
@@ -96,7 +97,7 @@ def settings_keys(schema: Mapping[str, Any]) -> set[str]:
                 visit(part.get(name, []), prefix)
 
     visit(schema, "")
-    return found
+    return {key for key in found if not any(other.startswith(f"{key}.") for other in found)}
 
 
 def table() -> Iterator[tuple[str, int, int | None]]:

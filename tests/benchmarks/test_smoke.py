@@ -136,4 +136,4 @@ def test_counts_finds_rooms_arrows_and_keys(tmp_path: Path, monkeypatch: pytest.
         "$defs": {"Log": {"properties": {"level": {}}}},
         "properties": {"log": {"anyOf": [{"$ref": "#/$defs/Log"}]}},
     }
-    assert counts.settings_keys(schema) == {"log", "log.level"}
+    assert counts.settings_keys(schema) == {"log.level"}
