@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 GALLERY = REPOSITORY / "docs" / "gallery"
 WORK = Path("/tmp/gallery")  # short, because reports show the paths of their campaign
 PLOTLY = GALLERY / "plotly.min.js"
-RECORDED = ("*.html", "*.png", "index.md", "output.txt")
+RECORDED = ("*.html", "*.png", "*.svg", "index.md", "output.txt")
 LANGUAGES = {".c": "c", ".py": "py", ".sh": "sh", ".yaml": "yaml"}
 Entry = dict[str, Any]
 
