@@ -11,7 +11,7 @@ from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions, curve_kernel
 from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
 from bbkb.orchestrator.bandit.sparse.state import SparseState
-from bbkb.orchestrator.bandit.strategy import TrialForecast
+from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick, TrialForecast, Wait
 
 FORECAST_WIDTH = 2.0  # the half-width of the band, in standard deviations
 # the variance of a final score due to the unseen part of all curves, per unit of t
@@ -124,6 +124,12 @@ class PausedTrials:
         self._best = next(self._left, None)
         return best
 
+    def rest(self) -> Iterator[PausedCandidate]:
+        """Yield the stopped trials that are left, by descending bound."""
+        while (best := self._best) is not None:
+            self._best = next(self._left, None)
+            yield best
+
 
 def _descending(predictions: TrialPredictions, bounds: Floats, excluded: Set[int]) -> Iterator[PausedCandidate]:
     """Yield the trials whose arms are not `excluded`, by descending bound and, for equal bounds,
@@ -139,3 +145,31 @@ def competing_trials(state: SparseState, pending: Sequence[int], deviations: flo
     curves = state.curve_state
     is_open = len(curves.paused) and curves.compete != Turn.NEW_FIRST
     return PausedTrials(state, pending, deviations) if is_open else None
+
+
+def without_new_arms(
+    state: SparseState, pending: Sequence[int], limit: int, deviations: float
+) -> Decision | None:  # fmt: skip
+    """Return the choice if no arm may begin a new trial; None if one may."""
+    if len(state.blocked_arms(pending)) < len(state.model.arms):
+        return None
+    return _continued(state, pending, limit, deviations)
+
+
+def _continued(state: SparseState, pending: Sequence[int], limit: int, deviations: float) -> Decision:
+    """Continue the most promising stopped trials, at most `limit`, those without a prediction last. Without
+    stopped trials, there is nothing to choose."""
+    ordered = [(each.trial, each.arm) for each in PausedTrials(state, pending, deviations).rest()]
+    known = state.curve_state.known.by_trial
+    excluded = {trial for trial, _ in ordered}
+    for trial in state.curve_state.paused.tolist():
+        curve = known.get(trial)
+        if curve is not None and trial not in excluded and not curve.has_diverged:
+            ordered.append((trial, curve.arm))
+    taken = {*pending, *state.set_aside.tolist()}
+    picks = [Pick(arm, trial=trial) for trial, arm in ordered if arm not in taken]
+    if picks:
+        return Choose(tuple(picks[:limit]), "limit" if len(picks) >= limit else "no further candidate is left")
+    if not state.repeats:
+        return Wait("every arm was chosen once, and none may be evaluated twice")
+    return Wait("every candidate that is left is being trained")

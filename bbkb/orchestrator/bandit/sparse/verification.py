@@ -34,6 +34,7 @@ from bbkb.orchestrator.bandit.model.fitting import local_noise
 from bbkb.orchestrator.bandit.model.outputs import Scale, is_outlier, mean_rewards
 from bbkb.orchestrator.bandit.sparse.calibrated import CHECKED_FROM, NEGLIGIBLE_NOISE, Belief, is_noisy
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, curve_kernel, predict
+from bbkb.orchestrator.bandit.sparse.forecasts import without_new_arms
 from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left, sparse_belief
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, Pick
 
@@ -314,9 +315,11 @@ def next_pull(
     `width`: the pick's width, a factor on σ of the 1/λ scale, NaN if none. Raises ValueError if
     `limit` is below 1.
     """
-    wait = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
-    if wait:
-        return wait
+    refused: Decision | None = sequential_refusal(state, pending, limit) or no_arm_left(state, pending)
+    if isinstance(state, SparseState) and len(state.curve_state.paused) and not pending:
+        refused = without_new_arms(state, pending, limit, WIDTH)
+    if refused is not None:
+        return refused
     start = state.remaining_start()
     if start:
         return Choose((Pick(start[0]),), "warm start")

@@ -20,9 +20,10 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.checks import refusal
 from bbkb.orchestrator.bandit.options import MostPending
 from bbkb.orchestrator.bandit.scheduling import PendingOptions
-from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left
+from bbkb.orchestrator.bandit.sparse.forecasts import without_new_arms
+from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
-from bbkb.orchestrator.bandit.sparse.verification import next_arm
+from bbkb.orchestrator.bandit.sparse.verification import WIDTH, next_arm
 from bbkb.orchestrator.bandit.start.beginning import begin_state
 from bbkb.orchestrator.bandit.strategy import Decision, Observation, Pick, Record
 
@@ -79,9 +80,9 @@ class AsyncTS(PendingOptions, SparseStrategy[AsyncTSState]):
     def ask(self, state: AsyncTSState, pending: Sequence[int], limit: int) -> Decision:
         """Return one draw for each pick, at most as many as `limit` and `batch_size` allow. The
         first draws are from the prior."""
-        wait = refusal(state, limit) or no_arm_left(state, pending)
-        if wait:
-            return wait
+        refused = refusal(state, limit) or without_new_arms(state, pending, limit, WIDTH)
+        if refused is not None:
+            return refused
         pick = partial(self._pick, state, self.width_at(state))
         return self.choose(pending, limit, state.picks_left, pick)
 

@@ -29,11 +29,11 @@ from bbkb.orchestrator.bandit.growing import AROUND, Growth, is_growth_due
 from bbkb.orchestrator.bandit.recent import Recent
 from bbkb.orchestrator.bandit.scheduling import DriftOptions
 from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance
-from bbkb.orchestrator.bandit.sparse.forecasts import competing_trials
+from bbkb.orchestrator.bandit.sparse.forecasts import competing_trials, without_new_arms
 from bbkb.orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from bbkb.orchestrator.bandit.sparse.picking import Picking
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
-from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left
+from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.bandit.sparse.strategy import SparseStrategy
 from bbkb.orchestrator.bandit.sparse.termination import (
     AnyBatch,
@@ -45,7 +45,7 @@ from bbkb.orchestrator.bandit.sparse.termination import (
     RatioDrift,
     Termination,
 )
-from bbkb.orchestrator.bandit.sparse.verification import OpenArms
+from bbkb.orchestrator.bandit.sparse.verification import WIDTH, OpenArms
 from bbkb.orchestrator.bandit.start.beginning import AnyArms, begin_state
 from bbkb.orchestrator.bandit.start.warm_start import (
     ONE_PULL,
@@ -119,7 +119,7 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
 
     def ask(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """Return the arms of the warm start, then a batch of at most `limit`, given `pending`."""
-        refused = refusal(state, limit) or no_arm_left(state, pending)
+        refused = refusal(state, limit)
         if refused is not None:
             return refused
         start = next_start(state, pending, limit, never_waits=self.never_waits)
@@ -133,6 +133,9 @@ class BBKB(DriftOptions, SparseStrategy[SparseState]):
 
     def _batch(self, state: SparseState, pending: Sequence[int], limit: int) -> Decision:
         """Return at most `limit` picks, by the first picker with an arm (`choosing.PICKERS`)."""
+        continued = without_new_arms(state, pending, limit, WIDTH if isinstance(self.width, str) else self.width)
+        if continued is not None:
+            return continued
         count = state.picks_left(pending, limit)
         workspace = self._workspace(state, pending)
         if workspace.is_spent:

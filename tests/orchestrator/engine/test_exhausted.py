@@ -1,0 +1,82 @@
+"""A space with fewer configurations than evaluations: every strategy that may be given an early-stopping
+rule repeats, continues stopped trials, or ends."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from bbkb import Optimizer, Range, tune
+from bbkb.orchestrator.history.fold import fold
+from bbkb.orchestrator.store.runs import open_run
+
+MODEL: Mapping[str, Any] = {"rule": "model", "last_step": 4}
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "none": {},
+    "model": {"early_stopping": MODEL},
+    "model, anew": {"early_stopping": {**MODEL, "continues": "anew"}},
+    "median": {"early_stopping": {"rule": "median", "after": 1}},
+    "asha": {"early_stopping": {"rule": "asha", "reduction": 2, "first_step": 1}},
+}
+LEARN_CURVES = ("bbkb", "bkb", "async_ts")
+OTHERS = ("gp_bucb", "gp_ucb", "expected_improvement", "compressed_ucb", "epsilon_greedy")
+CASES = [
+    (name, rule)
+    for name in (*LEARN_CURVES, *OTHERS)
+    for rule in RULES
+    if name in LEARN_CURVES or not rule.startswith("model")
+]
+EVALUATIONS = 12
+
+
+def quality(b: Any, step: int = 4) -> float:
+    return float(-((b - 3) ** 2) - 1 / step)
+
+
+def train(b: int, report: Any) -> float:
+    for step in range(1, 5):
+        report(quality(b, step), step)
+    return quality(b)
+
+
+def run(strategy: str, rule: str, levels: int, deterministic: bool) -> Any:
+    return tune(
+        train, {"b": Range(1, levels, integer=True)}, direction="maximize", evaluations=EVALUATIONS, seed=25,
+        executor="inline", progress=False,
+        settings={"strategy": {"name": strategy}, "objective": {"deterministic": deterministic}, **RULES[rule]},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("strategy", "rule"), CASES)
+@pytest.mark.parametrize("levels", [2, 5])
+def test_budget_that_outlasts_a_finite_space_is_spent_on_repeats(strategy: str, rule: str, levels: int) -> None:
+    result = run(strategy, rule, levels, deterministic=False)
+    assert len(result.trials) == EVALUATIONS
+    assert result.best.parameters == {"b": min(3, levels)}
+
+
+@pytest.mark.parametrize(("strategy", "rule"), CASES)
+def test_exhausted_deterministic_space_ends_the_campaign(strategy: str, rule: str) -> None:
+    result = run(strategy, rule, 5, deterministic=True)
+    configurations = [trial.parameters["b"] for trial in result.trials]
+    assert sorted(configurations) == [1, 2, 3, 4, 5]
+    assert result.best.parameters == {"b": 3}
+    reason = fold(open_run(result.folder).events()).campaign.session.close_reason
+    assert reason == "every arm was chosen once, and none may be evaluated twice"
+
+
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_optimizer_continues_stopped_trainings_when_no_other_is_left(checkpoints: bool) -> None:
+    space = {"b": Range(1, 2, integer=True)}
+    optimizer = Optimizer(space, "maximize", seed=25, steps=4, checkpoints=checkpoints)
+    ended = 0
+    for _ in range(10):
+        (trial,) = optimizer.ask()
+        for step in range((trial.last_step if checkpoints else 0) + 1, 5):
+            if not trial.report(quality(trial["b"], step), step):
+                break
+        else:
+            trial.tell(quality(trial["b"]))
+            ended += 1
+    assert ended > 5
+    assert optimizer.best.parameters == {"b": 2}
