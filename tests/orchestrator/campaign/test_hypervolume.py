@@ -35,6 +35,14 @@ def test_hypervolume_of_whole_points_is_the_number_of_unit_cells_below_them(poin
     assert hypervolume(points, [0.0] * size) == pytest.approx(below)
 
 
+def test_hypervolume_of_many_objectives_is_estimated_and_always_equal() -> None:
+    boxes = np.where(np.eye(6) > 0, 1.0, 0.9)  # each is longer along another axis
+    exact = 0.9**6 + 6 * 0.1 * 0.9**5
+    estimates = {hypervolume(boxes.tolist(), [0.0] * 6) for _ in range(3)}
+    assert len(estimates) == 1
+    assert estimates.pop() == pytest.approx(exact, rel=0.02)
+
+
 def test_hypervolume_shifts_with_the_reference() -> None:
     assert hypervolume([(3.0, 2.0), (2.0, 4.0)], (1.0, 1.0)) == pytest.approx(2 * 1 + 1 * 2)
     assert hypervolume([(3.0, 1.0)], (1.0, 1.0)) == 0.0
