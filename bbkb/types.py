@@ -1,9 +1,9 @@
 """Types that occur only in signatures, for annotations in your code.
 
-    from bbkb.types import CampaignSections, Status
+    from bbkb.types import Status
 
-These are the types of `bbkb`, the sections of `CampaignSections`, the parts of `Status`, and the
-types of `bbkb.strategy`.
+These are the types of `bbkb`, the parts of `Status`, and the types of `bbkb.strategy`. The sections
+of a campaign file are in `bbkb.settings`.
 """
 
 from bbkb.objectives.conditions import Comparison
@@ -40,35 +40,11 @@ from bbkb.orchestrator.campaign.status import (
 )
 from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.campaign.trial_result import Trials
-from bbkb.orchestrator.settings.typed_sections import (
-    AshaSection,
-    BudgetSection,
-    CampaignSections,
-    CandidateSection,
-    ComputingSection,
-    ConstraintSection,
-    DataSection,
-    FromParameterSection,
-    LogSection,
-    MedianSection,
-    ModelStoppingSection,
-    NotifySection,
-    ObjectiveMetricSection,
-    ObjectiveSection,
-    SimulationSection,
-    StopWhenSection,
-    WorkerSection,
-)
 
 __all__ = [  # noqa: RUF022 (in the order of the docstring)
-    "Calibrated", "CampaignSections", "Candidates", "Comparison", "Constant", "Direction",
+    "Calibrated", "Candidates", "Comparison", "Constant", "Direction",
     "EarlyStopping", "Executor", "Parameter", "Posterior", "Recommendation", "SearchSpace",
     "Space", "Status", "StrategyChoice", "Trials",
-    # sections
-    "AshaSection", "BudgetSection", "CandidateSection", "ComputingSection", "ConstraintSection",
-    "DataSection", "FromParameterSection", "LogSection", "MedianSection", "ModelStoppingSection",
-    "NotifySection", "ObjectiveMetricSection", "ObjectiveSection", "SimulationSection",
-    "StopWhenSection", "WorkerSection",
     # parts of a status
     "BestStatus", "BudgetStatus", "EndedAttempt", "Forecast", "GoalsStatus", "ModelStatus",
     "RunningTrial", "TrialsStatus", "WorkersStatus",

@@ -12,21 +12,21 @@ from typing import get_args
 import numpy as np
 import pytest
 import yaml
-from pydantic import BaseModel
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from bbkb import Result
 from bbkb import load as load_run
+from bbkb.orchestrator.annotations import Section, annotations_of
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Observation
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.cli.main import load as load_command
 from bbkb.orchestrator.session.executors import MAKE
 from bbkb.orchestrator.settings.loading import load
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.workers.executor import TRAITS, ExecutorName
 from tests.histories import history_of
 from tests.processes import REPOSITORY, run_python
@@ -171,7 +171,7 @@ def test_guides_model_predicts_its_picks_and_counts_pending_ones(
 @pytest.mark.parametrize("text", snippets("yaml"))
 def test_campaign_files_of_the_documentation_are_valid(text: str, tmp_path: Path) -> None:
     written = yaml.safe_load(text)
-    unknown = set(written) - {*Settings.model_fields, "model"}
+    unknown = set(written) - {*annotations_of(Settings), "model"}
     assert not unknown, "a YAML block is a campaign file or some sections of one"
     file = tmp_path / "campaign.yaml"
     own_space = {"name", "objective", "space", "candidates"} & set(written) >= {"objective", "candidates"}
@@ -282,13 +282,13 @@ def test_guide_names_every_key_of_the_campaign_file() -> None:
     assert [key for key in keys if f"`{key}`" not in page] == []
 
 
-def keys_of(section: type[BaseModel]) -> list[tuple[str, ...]]:
+def keys_of(section: type) -> list[tuple[str, ...]]:
     """Yield the keys of a section. The keys of a subsection replace it, unless the page describes
     only the subsection as a whole."""
     keys: list[tuple[str, ...]] = []
-    for name, field in section.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel) and name != "simulation":
+    for name, annotation in annotations_of(section).items():
+        kind = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+        if isinstance(kind, type) and issubclass(kind, Section) and name != "simulation":
             keys += [(name, *key) for key in keys_of(kind)]
         else:
             keys.append((name,))

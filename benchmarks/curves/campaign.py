@@ -18,16 +18,15 @@ from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Space
 from bbkb.orchestrator.campaign.events import ModelRefreshed, SessionOpened
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.session.problem import replay
-from bbkb.orchestrator.session.rules import rules_of
 from bbkb.orchestrator.session.training import with_training
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers import messages
@@ -261,7 +260,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
     run = create_run(settings, parts)
     store = EventStore(run.place)
     try:
-        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
+        writer = take(store, run.name, settings=json.dumps(plain(settings)))
         created, later_events = run.stream(store)
         engine = replay(parts.problem, chain((created,), later_events))
         opened = SessionOpened(
@@ -269,8 +268,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
             epoch=writer.epoch,
             executor="simulated",
             slots=executor.slots,
-            settings=settings.resolved(),
-            rules=rules_of(settings, executor.slots),
+            settings=settings,
         )
         closed = Driver(parts.problem, engine, writer, executor).run(opened)
         log = run.events()

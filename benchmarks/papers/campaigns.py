@@ -23,6 +23,7 @@ from rich.text import Text
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.events import Event, SessionClosed
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.errors import CampaignError, RunError, UserError
 from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.session.build import build
@@ -31,7 +32,6 @@ from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.changes import differences
 from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 from bbkb.orchestrator.store import runs
 from benchmarks.papers.curves import Curves, regret_ratios
@@ -131,7 +131,7 @@ def run_all(comparison: Comparison, request: Request) -> Runs:
     """
     console = Console(stderr=True)
     keys = [(method, seed) for seed in range(request.seeds) for method in comparison.methods]
-    trees = [campaign(comparison, method, seed, request).resolved() for method, seed in keys]
+    trees = [plain(campaign(comparison, method, seed, request)) for method, seed in keys]
     measured: dict[tuple[str, int], Measured] = {}
     # a new interpreter each: a fork of a process whose numerical library has threads can hang
     with ProcessPoolExecutor(request.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
@@ -202,7 +202,7 @@ def _find(settings: Settings) -> tuple[runs.Run | None, Sequence[Event]]:
     for folder in folders:
         try:
             run = runs.open_run(folder)
-            if _is_same(read(run.settings_file).tree, settings.resolved()):
+            if _is_same(read(run.settings_file).tree, plain(settings)):
                 return run, run.events()
         except RunError:  # killed during its creation
             continue

@@ -12,13 +12,13 @@ from typing import Any
 from rich.console import Console
 
 from bbkb.orchestrator.campaign.events import TrialsDispatched, TrialSucceeded
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
 from bbkb.orchestrator.running.launch import launch
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run, open_session
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
 
 Answer = dict[str, Any]  # a measurement

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from bbkb.objectives.datasets import DataSource
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, begin
-from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.campaign.settings import Settings
+from bbkb.orchestrator.settings.strategies import build_strategy
 from benchmarks.command import app_of
 from benchmarks.papers.__main__ import EXPERIMENTS, MEASURED, stale_defaults
 from benchmarks.papers.__main__ import main as papers
@@ -51,7 +52,7 @@ def _campaigns(name: str, data: Path, out: Path) -> Iterator[Settings]:
 
 def _play(settings: Settings) -> int:
     """Play two batches after the warm start on made-up candidates; return the number of pulls."""
-    strategy: Any = settings.strategy
+    strategy: Any = build_strategy(settings.strategy)
     lengthscale = getattr(getattr(strategy, "kernel", None), "lengthscale", 1.0)
     rng = np.random.default_rng(0)
     arms = rng.random((64, len(lengthscale) if isinstance(lengthscale, tuple) else 2))
@@ -88,7 +89,7 @@ def test_every_method_of_an_experiment_plays_two_batches(name: str, data: Path, 
 def test_nasbench101_starts_from_the_known_results_of_its_seed(data: Path, tmp_path: Path) -> None:
     known = [settings for settings in _campaigns("nasbench101", data, tmp_path) if settings.known_results]
     assert len(known) == 12
-    assert all(isinstance(warm_start_of(settings.strategy), DataStart) for settings in known)
+    assert all(isinstance(warm_start_of(build_strategy(settings.strategy)), DataStart) for settings in known)
 
 
 def test_picture_and_curves_have_every_method_and_step(source: DataSource, tmp_path: Path) -> None:

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.tabular import table_candidates, table_objective
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from tests.fuzz.examples import check_examples, check_reason, few_or_many
 
 CELLS = (

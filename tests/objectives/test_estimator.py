@@ -18,6 +18,7 @@ from bbkb.objectives.estimator import MOST_VALUES, SklearnEstimator
 from bbkb.objectives.objective import ObjectiveError, Report
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.loading import load
+from bbkb.orchestrator.settings.options import load_objective
 
 SVM, RIDGE, TREE = "sklearn.svm.SVC", "sklearn.linear_model.Ridge", "sklearn.tree.DecisionTreeClassifier"
 
@@ -153,9 +154,9 @@ def campaign(folder: Path, space: str, estimator: str = SVM) -> Path:
 
 def test_table_path_is_relative_to_the_campaign_file(tmp_path: Path) -> None:
     settings = load(campaign(tmp_path, "C: {low: 0.1, high: 10}"))
-    assert isinstance(settings.objective.options, SklearnEstimator)
-    assert settings.objective.options.data == str(tmp_path / "table.csv")
-    assert len(cast(Any, settings.objective.load(DataSource())).table.target) == 20
+    assert settings.objective.options is not None
+    assert settings.objective.options["data"] == str(tmp_path / "table.csv")
+    assert len(cast(Any, load_objective(settings.objective, settings.data)).table.target) == 20
 
 
 def test_parameter_unknown_to_the_estimator_is_rejected_with_its_line(tmp_path: Path) -> None:

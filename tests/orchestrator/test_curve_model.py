@@ -32,7 +32,6 @@ from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.replaying import replay_until
-from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.orchestrator.store.verify import verify
 from tests.orchestrator.quick import tune_here
@@ -77,7 +76,7 @@ def run(
 def problem_of(opened: Run) -> Problem:
     created = opened.events()[0]
     assert isinstance(created, CampaignCreated)
-    return build(from_mapping(created.settings)).problem
+    return build(created.settings).problem
 
 
 def picks_of(result: Result) -> list[int]:

@@ -22,7 +22,6 @@ from bbkb.orchestrator.report.progress import best_so_far, best_steps
 from bbkb.orchestrator.report.snapshot import figures_of, snapshot, trial_table
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.replaying import replay_until
-from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
 from tests.histories import history_of
@@ -105,7 +104,7 @@ def test_search_spreads_along_the_front(result: Result) -> None:
 
 def test_draws_are_repeated_and_the_log_is_sound(result: Result) -> None:
     run = open_run(result.folder)
-    problem = build(from_mapping(dict(history_of(result).settings.plain))).problem
+    problem = build(history_of(result).settings).problem
     replayed = replay_until(problem, list(run.events()), None, is_checked=True)
     assert replayed.repeated > 10
     assert replayed.differences == ()
@@ -206,7 +205,7 @@ def test_log_of_one_objective_has_no_goals(tmp_path: Path) -> None:
     result = tune_here(tmp_path, lambda x, y: x, SPACE, evaluations=2, workers=1)
     created, *events = open_run(result.folder).events()
     assert isinstance(created, CampaignCreated)
-    assert not {"objectives", "constraints"} & set(created.settings)
+    assert created.settings.goals.is_single
     succeeded = next(event for event in events if isinstance(event, TrialSucceeded))
     assert "metrics" not in json.loads(body_of(succeeded))
     assert history_of(result).status().goals is None

@@ -22,12 +22,10 @@ from bbkb.orchestrator.ask_tell.checks import (
 from bbkb.orchestrator.ask_tell.strategy import StrategyChoice
 from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
+from bbkb.orchestrator.campaign.settings import Settings, name_from
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.options import dump_objective
-from bbkb.orchestrator.settings.sections import name_from
 from bbkb.orchestrator.settings.strategies import dump_strategy, strategy_name
-from bbkb.orchestrator.settings.typed_sections import CampaignSections
 from bbkb.orchestrator.store.runs import unwritable
 from bbkb.workers.executor import TRAITS, ExecutorName
 
@@ -39,7 +37,7 @@ Constraints: TypeAlias = Sequence[Constraint | Mapping[str, object]]
 KnownResults: TypeAlias = Sequence[Mapping[str, object]]
 Executor: TypeAlias = ExecutorName
 EarlyStopping: TypeAlias = Literal["model", "median", "asha"] | Mapping[str, object]
-FurtherSettings: TypeAlias = CampaignSections | Mapping[str, object]
+FurtherSettings: TypeAlias = Mapping[str, object]
 
 
 _KEYS = {  # arguments whose key is in a section of the campaign file, or has another name
@@ -158,9 +156,7 @@ def _with_function(tree: dict[str, Any], function: Function) -> Settings:
     if isinstance(executor, str) and executor in TRAITS and not TRAITS[executor].on_ray:
         live = LiveFunction.of(function)
         section = {**objective, "function": live.path, "options": dump_objective(live)}
-        checked = from_mapping({**tree, "objective": section}, origin="Campaign")
-        held = checked.objective.model_copy(update={"options": live.holding(function)})
-        return checked.model_copy(update={"objective": held})
+        return from_mapping({**tree, "objective": section}, origin="Campaign")
     runs = Path.cwd() / Path(str(tree.get("runs", "runs"))).expanduser()
     draft = draft_function(function, runs / "functions")
     pickled = draft.options

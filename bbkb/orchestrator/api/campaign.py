@@ -4,7 +4,7 @@ objective."""
 import functools
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,7 @@ from bbkb.orchestrator.api.submitted import Submitted
 from bbkb.orchestrator.ask_tell.checks import check_list
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
@@ -44,7 +45,6 @@ from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import load as load_settings
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store.runs import Run, make_folder
 from bbkb.orchestrator.wording import plural
 
@@ -57,6 +57,8 @@ class Campaign:
 
     Arguments: see `tune`, which creates a campaign, runs it, and lists the errors.
     """
+
+    _function: Callable[..., object] | None = None  # the user's own function, for evaluations in this process
 
     @checks_arguments
     def __init__(
@@ -82,6 +84,7 @@ class Campaign:
     ) -> None:
         arguments = {name: value for name, value in locals().items() if name not in ("self", "objective", "settings")}
         self.settings: Settings = settings_of(objective, settings, **arguments)
+        self._function = None if isinstance(objective, Mapping) else objective
 
     @classmethod
     @checks_arguments
@@ -135,7 +138,7 @@ class Campaign:
         if begun is None:
             ray = join(self.settings, address, functools.partial(say, console))
             return _session(*self._create(address), console, address, on_result, ray)
-        prepared = prepare_resume(begun, self.settings, functools.partial(say, console))
+        prepared = prepare_resume(begun, self.settings, functools.partial(say, console), self._function)
         if isinstance(prepared, Close):
             return result_of(begun)
         make_folder(begun.folder)
@@ -171,7 +174,7 @@ class Campaign:
     def _create(self, address: str | None) -> tuple[Run, Settings, Parts]:
         """Create the run and its first events. Return the run, its settings and the built parts."""
         settings = read_sources(self.settings)
-        parts = build_new(settings)
+        parts = build_new(settings, self._function)
         check_room(settings, parts.problem.resources, address, or_here=not is_connected())
         if remark := unenforced_limits(settings):
             warn_user(remark)

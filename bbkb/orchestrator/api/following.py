@@ -70,7 +70,7 @@ class Delivery:
 
 def _result(event: Event, state: CampaignState) -> TrialResult | None:
     """Return the trial that ended with this event, the next after `state`; None if none did."""
-    goals = state.rules.goals
+    goals = state.settings.goals
     metrics: Mapping[str, float] = {}
     is_feasible = None
     value: float | None = None

@@ -1,6 +1,7 @@
 """Resumes a run from Python: finds the run, and checks that it recorded the given campaign."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -8,11 +9,11 @@ from bbkb.objectives.errors import warn_user
 from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.running.resume import prepare
-from bbkb.orchestrator.session.build import Parts
-from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.session.build import Function, Parts
+from bbkb.orchestrator.settings.options import objective_of
 from bbkb.orchestrator.store.runs import Run, find, open_run
 
 Resume: TypeAlias = bool | str | Path
@@ -48,7 +49,9 @@ def find_run(settings: Settings, resume: Resume) -> Run | None:
     return begun
 
 
-def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> tuple[Settings, Parts] | Close:
+def prepare_resume(
+    run: Run, settings: Settings, say: Callable[[str], None], function: Function | None
+) -> tuple[Settings, Parts] | Close:
     """Return the settings for resuming `run` and the parts built from them, or the campaign's end
     if it is complete. The given function replaces the recorded function with the same name.
 
@@ -57,15 +60,15 @@ def prepare_resume(run: Run, settings: Settings, say: Callable[[str], None]) -> 
         ObjectiveError: if the objective cannot be built.
     """
     with run.store() as store:
-        old = from_mapping(run.recorded_settings(store))
+        old = run.recorded_settings(store)
     # the run stays in its current folder
-    settings = settings.model_copy(update={"runs": old.runs, "run": old.run})
-    before = old.objective.options
-    after = settings.objective.options
+    settings = replace(settings, runs=old.runs, run=old.run)
+    before = objective_of(old.objective)
+    after = objective_of(settings.objective)
     of_function = PickledFunction | LiveFunction
     if not isinstance(before, of_function) or not isinstance(after, of_function):
-        return prepare(run, settings, say)
-    prepared = prepare(run, settings, say, compared=_FUNCTION)
+        return prepare(run, settings, say, function=function)
+    prepared = prepare(run, settings, say, compared=_FUNCTION, function=function)
     # the user may have fixed the function, or changed the quantity that it measures
     if not isinstance(prepared, Close) and before.code != after.code:
         warn_user(

@@ -23,10 +23,10 @@ from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
-from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
 from bbkb.orchestrator.engine.pool import Pool
 
-_RULES = Rules(evaluations=0)  # rewards are maximized
+_SETTINGS = Settings(name="", budget=Budget(evaluations=UNLIMITED))  # rewards are maximized
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class _Setup:
 
     def search(self) -> Search:
         """Return the search before any event."""
-        return Search(self.strategy, self.seed, Pool.of_rows(self.arms), _RULES)
+        return Search(self.strategy, self.seed, Pool.of_rows(self.arms), _SETTINGS)
 
 
 class CandidateOptimizer(AskTell):

@@ -23,7 +23,7 @@ class Results:
 
     def __init__(self, search: Search, noun: str) -> None:
         self._search = search
-        self._goals = search.state.rules.goals
+        self._goals = search.state.settings.goals
         self._noun = noun
 
     @property

@@ -7,7 +7,6 @@ exactly as the saved one would have.
 """
 
 import itertools
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,11 +34,11 @@ from bbkb.orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.rules import RetryRules, Rules, StrategyRules
+from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState, Session
 from bbkb.orchestrator.campaign.stops import stop_cause
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Result, strategy_rules
+from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Result
 from bbkb.orchestrator.engine.pool import Appended, Pool, plain_columns
 from bbkb.workers.messages import FailureKind, Report
 
@@ -69,21 +68,16 @@ class Search:
         seed: the seed of all random numbers. The same calls with the same seed return the same
             arms.
         pool: the initial candidates and their space.
-        rules: goals, and the rules for trainings. There is no budget.
+        settings: the goals, and the rules for trainings. There is no budget.
         goals: the numbers of objectives and constraints.
     """
 
-    def __init__(self, strategy: AnyStrategy, seed: int, pool: Pool, rules: Rules, goals: Goals = SINGLE) -> None:
-        of_strategy = strategy_rules(strategy)
-        if not of_strategy.is_asynchronous:  # the caller's `limit` bounds a batch: it is learned before the next one
-            of_strategy = StrategyRules(is_asynchronous=True)
-        unlimited = replace(
-            rules,
-            evaluations=sys.maxsize,
-            retries=RetryRules(failures_before_giving_up=sys.maxsize),
-            strategy=of_strategy,
-        )
-        state = CampaignState(rules=unlimited, session=Session(epoch=1))
+    def __init__(self, strategy: AnyStrategy, seed: int, pool: Pool, settings: Settings, goals: Goals = SINGLE) -> None:
+        options = {**settings.strategy, "mode": "async"}  # the caller's `limit` bounds a batch
+        is_asynchronous = getattr(strategy, "mode", None) == "async"
+        options["refresh_growth"] = getattr(strategy, "refresh_growth", 0.0) if is_asynchronous else 0.0
+        unlimited = replace(settings, budget=Budget(evaluations=UNLIMITED), strategy=options)
+        state = CampaignState(settings=unlimited, session=Session(epoch=1))
         self.engine = Engine(strategy, seed, pool, goals, state=state)
         self.events: list[Event] = []
         self.results: list[ArmResult] = []  # in the order of their arrival
@@ -188,7 +182,7 @@ class Search:
         """Record the value and further metrics of the arm's trial at a step. Return False if the
         trial is stopped now."""
         (trial,) = self._start([arm], PENDING)
-        values = {self.state.rules.goals.objectives[0].metric: value, **metrics}
+        values = {self.state.settings.goals.objectives[0].metric: value, **metrics}
         report = Report(trial, self.state.running[trial].trial.attempt, step, values)
         self.take(ReportsArrived(time=0.0, reports=(report,)))
         cause = stop_cause(self.state, trial)
@@ -313,7 +307,7 @@ class Search:
             TrialStopped(
                 trial=trial,
                 attempt=state.running[trial].trial.attempt,
-                value=state.rules.sign * curve.rewards[-1] if curve and curve.steps else None,
+                value=state.settings.sign * curve.rewards[-1] if curve and curve.steps else None,
                 step=state.trainings.step(trial),
                 cause=cause,
                 **_ATTEMPT,

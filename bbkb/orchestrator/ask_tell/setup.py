@@ -1,7 +1,7 @@
 """The arguments of a search over a space: their checks, and their saved form."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -19,19 +19,19 @@ from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.rules import Rules
-from bbkb.orchestrator.campaign.trainings.first import first_steps_without_budget
-from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
-from bbkb.orchestrator.engine.pool import Pool
-from bbkb.orchestrator.settings.goal_sections import check_goals as check_sections
-from bbkb.orchestrator.settings.spaces import (
-    build_forbid,
-    build_space,
-    completed_enqueue,
-    dump_forbid,
-    dump_space,
-    prior_problems,
+from bbkb.orchestrator.campaign.settings import (
+    UNLIMITED,
+    Budget,
+    ConstraintMetric,
+    ModelStopping,
+    ObjectiveMetric,
+    Settings,
+    plain_space,
 )
+from bbkb.orchestrator.campaign.trainings.first import first_steps_without_budget
+from bbkb.orchestrator.engine.pool import Pool
+from bbkb.orchestrator.settings.loading import checked_goals
+from bbkb.orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 
 Space = Mapping[str, Parameter | Mapping[str, object]] | SearchSpace
@@ -58,18 +58,19 @@ class StepsSetup:
         names = [field.name for field in fields(StepsSetup)]
         return StepsSetup(**{name: dumped[name] for name in names if name in dumped})
 
-    def add_to(self, rules: Rules) -> Rules:
-        """Return `rules` with the rules for these trainings."""
+    @property
+    def early_stopping(self) -> ModelStopping | None:
+        """The rule for these trainings; None if they are never stopped."""
         if self.steps is None:
-            return rules
-        training = TrainingRule(
+            return None
+        return ModelStopping(
             first_trials=self.first_trials,
             first_steps=first_steps_without_budget(self.steps, self.checkpoints),
-            continues=True,
-            has_checkpoints=self.checkpoints,
+            continues=True if self.checkpoints else "anew",
             last_step=self.steps,
+            after=STOPPED_FROM,
+            finish=0,
         )
-        return replace(rules, stopping=training.stopping(STOPPED_FROM), training=training)
 
     def check(self, strategy: AnyStrategy, goals: CampaignGoals) -> None:
         """Raise ValueError if these arguments, `strategy` or `goals` do not allow trainings in
@@ -111,8 +112,8 @@ class SearchSetup:
     def dump(self) -> Entry:
         """Return the setup as plain values."""
         return {
-            "space": dump_space(self.space.parameters),
-            "forbid": dump_forbid(self.space.forbid),
+            "space": plain_space(self.space.parameters),
+            "forbid": [dict(clause) for clause in self.space.forbid],
             "direction": self.goals.objectives[0].direction,
             **({} if self.goals.is_single else {"goals": self.goals.plain()}),
             "strategy": dump_strategy(self.strategy),
@@ -137,8 +138,15 @@ class SearchSetup:
 
     def search(self) -> Search:
         """Return the search before any event."""
-        rules = self.training.add_to(Rules(evaluations=0, goals=self.goals))
-        return Search(self.strategy, self.seed, self._pool(), rules, self.goals.for_strategy)
+        goals = self.goals.plain()
+        settings = Settings(
+            name="",
+            objectives=tuple(ObjectiveMetric(**each) for each in goals["objectives"]),
+            constraints=tuple(ConstraintMetric(**each) for each in goals["constraints"]),
+            budget=Budget(evaluations=UNLIMITED),
+            early_stopping=self.training.early_stopping,
+        )
+        return Search(self.strategy, self.seed, self._pool(), settings, self.goals.for_strategy)
 
     def _pool(self) -> Pool:
         space = self.space
@@ -182,12 +190,18 @@ def build_goals(objectives: object, constraints: object, direction: str | None, 
         "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
         "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
     }
-    goals = check_sections(sections, strategy)
-    if sections["objectives"] and direction not in (None, goals["objectives"][0]["direction"]):
+    objectives_, constraints_ = checked_goals(sections, strategy)
+    if objectives_ and direction not in (None, objectives_[0].direction):
         raise ValueError(
             f"direction must not be given with objectives, which have directions, got {direction!r}: leave it out"
         )
-    return CampaignGoals.of({**goals, "objective": {"direction": direction or "maximize"}})
+    return CampaignGoals.of(
+        {
+            "objective": {"direction": direction or "maximize"},
+            "objectives": [asdict(each) for each in objectives_],
+            "constraints": [asdict(each) for each in constraints_],
+        }
+    )
 
 
 def complete_enqueue(space: SearchSpace, enqueue: object, seed: int) -> Sequence[Mapping[str, Scalar]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.settings import Recorded
 from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.wording import plural, rounded
 from bbkb.workers.messages import Outcome, Report, Trial
@@ -32,8 +32,7 @@ class CampaignCreated:
     candidates_digest: str
     objective: str  # with its data described: a resume with other data is rejected
     optimum: float | None  # best noise-free value; None if unknown
-    settings: Mapping[str, object]  # the resolved campaign file
-    rules: Rules  # the rules that follow from the settings, before the first session
+    settings: Recorded
     kind: Literal["campaign_created"] = "campaign_created"
 
 
@@ -84,9 +83,7 @@ class SessionOpened:
     epoch: int
     executor: str
     slots: int
-    # the campaign file as used by this session (budget, workers, computing may have changed)
-    settings: Mapping[str, object]
-    rules: Rules  # the rules of this session, from its settings
+    settings: Recorded  # of this session: budget, workers and computing may have changed
     adopted: tuple[int, ...] = ()
     kind: Literal["session_opened"] = "session_opened"
 

@@ -40,7 +40,7 @@ def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
         by_kind["places"] = _few_places(state)
         by_kind["late"] = _late(state, since)
         by_kind["old"] = _not_ended(state, since)
-    if state.rules.stopping is not None:
+    if state.settings.stopping is not None:
         by_kind["silent"] = _no_reports(state)
         by_kind["last step"] = _other_last_step(state)
         by_kind["unlike"] = _unlike_ends(state)
@@ -50,12 +50,12 @@ def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
 
 
 def _few_places(state: CampaignState) -> str:
-    requested = state.rules.workers.count
+    requested = state.settings.workers.requested
     if requested is None or state.session.slots >= requested:
         return ""
     return (
         f"there are slots for {state.session.slots} of the {plural(requested, 'worker')} that workers.count asks for; "
-        f"further trials wait for nodes with room for {state.rules.workers.needs}"
+        f"further trials wait for nodes with room for {state.settings.workers.needs}"
     )
 
 
@@ -91,7 +91,7 @@ def _not_ended(state: CampaignState, since: float) -> str:
 
 def _longest_wait(state: CampaignState) -> tuple[float, str]:
     """Return the seconds after which a missing outcome deserves a warning, and the words for it."""
-    timeout = state.rules.deadlines.seconds
+    timeout = state.settings.workers.timeout_seconds
     longest = state.durations.longest_evaluation
     if timeout is not None:
         return (
@@ -132,7 +132,7 @@ def _no_reports(state: CampaignState) -> str:
 
 def _other_last_step(state: CampaignState) -> str:
     """Return a warning if trainings end before or after the last step in the settings."""
-    last_step = state.rules.last_step
+    last_step = state.settings.last_step
     furthest = state.trainings.furthest_step
     whole = state.trainings.whole
     if last_step is None:
@@ -152,7 +152,7 @@ def _other_last_step(state: CampaignState) -> str:
 
 def _unlike_ends(state: CampaignState) -> str:
     whole = state.trainings.whole
-    goals = state.rules.goals
+    goals = state.settings.goals
     newest = whole.newest_unlike
     if newest is None or whole.unlike < _LEAST_FINISHED or 2 * whole.unlike <= whole.count:
         return ""
@@ -167,7 +167,7 @@ def _unlike_ends(state: CampaignState) -> str:
 def _restarts(state: CampaignState) -> str:
     """Return a warning about continued trials that restarted although they have checkpoints."""
     trials = sorted(state.trainings.without_checkpoint)
-    if not trials or not state.rules.has_checkpoints:
+    if not trials or not state.settings.has_checkpoints:
         return ""
     return (
         f"{plural(len(trials), 'continued trial')} ({_first_of(trials)}) restarted at the first step: the "
@@ -178,7 +178,7 @@ def _restarts(state: CampaignState) -> str:
 
 def _unreported_metric(state: CampaignState) -> str:
     """Return a warning if trials do not report the metric that a fixed rule compares, so it stops none."""
-    metric = None if state.rules.stopping is None else state.rules.stopping.metric
+    metric = None if state.settings.stopping is None else state.settings.stopping.metric
     has_rungs = state.trainings.rungs.best or state.trainings.rungs.rewards
     if metric is None or has_rungs or state.trainings.whole.count < _LEAST_FINISHED:
         return ""

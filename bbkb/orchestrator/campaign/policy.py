@@ -30,7 +30,7 @@ from bbkb.orchestrator.bandit.strategy import is_grown
 from bbkb.orchestrator.campaign import commands
 from bbkb.orchestrator.campaign.closing import close_complete, close_stopped
 from bbkb.orchestrator.campaign.endings import Phase, StopReason
-from bbkb.orchestrator.campaign.rules import DURATIONS_TO_LEARN_FROM
+from bbkb.orchestrator.campaign.retries import DURATIONS_TO_LEARN_FROM, failures_before_giving_up
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.trainings.end_of_budget import Hopeless
 from bbkb.workers.messages import Trial
@@ -83,7 +83,7 @@ def _give_up_budget(state: CampaignState, now: float) -> commands.Command | None
     """If the remaining budget cannot complete any trial, learn the last results and stop."""
     if not _is_hopeless(state):
         return None
-    if state.finished and state.rules.strategy.is_asynchronous:
+    if state.finished and state.settings.is_asynchronous:
         return _learn(state)
     return _wait(state, now) if state.running else commands.Stop(StopReason.STEPS_SPENT)
 
@@ -116,13 +116,13 @@ def _learn_everything(state: CampaignState, _now: float) -> commands.Command | N
     if state.running or state.backlog or not state.finished:
         return None
     is_batch_open = state.batch.is_open and not state.batch.stalled
-    has_more = state.remaining and (state.rules.strategy.is_asynchronous or is_batch_open)
+    has_more = state.remaining and (state.settings.is_asynchronous or is_batch_open)
     return None if has_more else _learn(state)
 
 
 def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None:
     """In asynchronous mode, let the strategy learn or choose if more picks are needed."""
-    if not state.rules.strategy.is_asynchronous:
+    if not state.settings.is_asynchronous:
         return None
     room = _room(state)
     backlog = _backlog_size(state)
@@ -143,7 +143,7 @@ def _refresh_or_ask(state: CampaignState, now: float) -> commands.Command | None
 def _ask_for_batch(state: CampaignState, _now: float) -> commands.Command | None:
     """In batch mode, ask for the next batch, or for the next part of the open batch before workers
     become idle."""
-    if state.rules.strategy.is_asynchronous or state.batch.stalled or not state.remaining:
+    if state.settings.is_asynchronous or state.batch.stalled or not state.remaining:
         return None
     is_busy = len(state.backlog) > state.session.slots if state.batch.is_open else bool(state.backlog or state.running)
     return None if is_busy else commands.Ask(state.pending, min(state.remaining, MOST_PICKS))
@@ -171,7 +171,7 @@ def _learn_last_results(state: CampaignState, _now: float) -> commands.Command |
     Part of a batch is not learned, because a resume could not continue the same batch.
     """
     is_spent = state.session.stop_reason not in (StopReason.INTERRUPTED, StopReason.EVERYTHING_FAILS)
-    is_learned = state.finished and is_spent and state.rules.strategy.is_asynchronous
+    is_learned = state.finished and is_spent and state.settings.is_asynchronous
     return commands.Tell(tuple(state.finished)) if is_learned else None
 
 
@@ -207,7 +207,7 @@ def _learn(state: CampaignState) -> commands.Command:
 
     The strategy then does not count these trials as stopped.
     """
-    rule = state.rules.training
+    rule = state.settings.training
     if rule is not None and rule.has_checkpoints:
         unlearned = {finished.trial for finished in state.finished}
         if trials := state.trainings.superfluous(rule.keep_checkpoints, state.hopes, unlearned):
@@ -227,7 +227,7 @@ def _trials_to_complete(state: CampaignState) -> tuple[int, ...]:
     all trials that may still become the best.
     """
     trials = state.end_of_budget.trials
-    rule = state.rules.training
+    rule = state.settings.training
     paused = state.trainings.paused
     if rule is None or not rule.continues or not paused:
         return ()
@@ -259,7 +259,7 @@ def _queue_size(state: CampaignState) -> int:
     worker if evaluations are short, none with a budget of steps, which the trials would exceed. The
     executor starts them while this process still records results.
     """
-    if state.rules.steps is not None:
+    if state.settings.budget.steps is not None:
         return 0
     is_short = 0.0 < state.durations.evaluation_sum < _SHORT_SECONDS * state.totals.succeeded
     return max(state.session.slots, _LEAST_QUEUE) if is_short else 0
@@ -271,7 +271,7 @@ def _picks_before_refresh(state: CampaignState) -> int:
     Trainings that are stopped early change the choice before the next refresh, as does a trial that waits
     before it is retried.
     """
-    if state.rules.stopping is not None or state.rules.steps is not None or state.backlog:
+    if state.settings.stopping is not None or state.settings.budget.steps is not None or state.backlog:
         return 1
     counts = itertools.count(1)
     return next(count for count in counts if count == _MOST_TOGETHER or _is_refresh_due(state, count))
@@ -296,26 +296,26 @@ def _is_refresh_due(state: CampaignState, further: int = 0) -> bool:
     """Return whether the results that are not learned have grown enough, or will have with `further`
     ones. Only counts decide: durations differ from one run to the next."""
     learned = state.totals.ended - len(state.finished) + state.results.existing.count
-    growth = state.rules.strategy.refresh_growth
+    growth = state.settings.refresh_growth
     return is_grown(growth, len(state.finished) + further, learned, len(state.running))
 
 
 def _stop_reason(state: CampaignState, now: float) -> StopReason | None:
-    rules = state.rules
+    budget = state.settings.budget
     best = state.results.best
-    reward = rules.goals.reward
+    reward = state.settings.goals.reward
     session = state.session
-    if rules.target is not None and best is not None and reward(best.value) >= reward(rules.target):
+    if budget.target is not None and best is not None and reward(best.value) >= reward(budget.target):
         return StopReason.TARGET_REACHED
     elapsed = state.clock.elapsed_seconds + max(0.0, now - state.clock.last_time)
-    if rules.seconds is not None and elapsed >= rules.seconds:
+    if budget.seconds is not None and elapsed >= budget.seconds:
         return StopReason.TIME_SPENT
-    are_steps_spent = rules.steps is not None and state.trainings.steps.total >= rules.steps
+    are_steps_spent = budget.steps is not None and state.trainings.steps.total >= budget.steps
     if are_steps_spent and not _completes_first(state):
         return StopReason.STEPS_SPENT
-    if session.succeeded == 0 and session.failed >= rules.retries.failures_before_giving_up:
+    if session.succeeded == 0 and budget.is_limited and session.failed >= failures_before_giving_up(session.slots):
         return StopReason.EVERYTHING_FAILS
-    return state.results.gains.stop_reason(rules.stop_when, state.totals.ended, state.session.slots)
+    return state.results.gains.stop_reason(budget.stop_when, state.totals.ended, state.session.slots)
 
 
 def _completes_first(state: CampaignState) -> bool:
@@ -323,14 +323,14 @@ def _completes_first(state: CampaignState) -> bool:
 
     A session does not try this with an unlimited number of failing trials.
     """
-    failures = state.rules.retries.failures_before_giving_up
+    failures = failures_before_giving_up(state.session.slots)
     is_hopeful = not state.totals.succeeded and state.session.failed < failures
     return is_hopeful and bool(state.end_of_budget.trials)
 
 
 def _overdue(state: CampaignState, now: float) -> commands.GiveUp | None:
     """Return the attempts past the deadline set by `workers.timeout_factor` and past durations."""
-    factor = state.rules.deadlines.factor
+    factor = state.settings.workers.deadline_factor
     if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
         return None
     deadline = max(_LEAST_DEADLINE_SECONDS, factor * state.durations.longest_evaluation)

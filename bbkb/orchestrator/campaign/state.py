@@ -19,7 +19,8 @@ from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Recommend
 from bbkb.orchestrator.campaign.failures import Causes
 from bbkb.orchestrator.campaign.front import Front
 from bbkb.orchestrator.campaign.learned import LearnedModel
-from bbkb.orchestrator.campaign.rules import AttemptFailures, Rules
+from bbkb.orchestrator.campaign.retries import AttemptFailures, allows_retry
+from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.stop_when import Gains
 from bbkb.orchestrator.campaign.trainings.curves import Trainings
 from bbkb.orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
@@ -166,7 +167,7 @@ class Notes(Section):
 class CampaignState:
     """The state of a campaign. Equal logs result in equal states."""
 
-    rules: Rules = field(default_factory=lambda: Rules(evaluations=0))
+    settings: Settings = field(default_factory=lambda: Settings(name="", budget=Budget(evaluations=0)))
     totals: Totals = field(default_factory=Totals)
     session: Session = field(default_factory=Session)
     clock: Clock = field(default_factory=Clock)
@@ -188,7 +189,7 @@ class CampaignState:
     @property
     def remaining(self) -> int:
         """Trials that may still be chosen."""
-        return max(0, self.rules.evaluations - self.totals.chosen)
+        return max(0, self.settings.budget.evaluations - self.totals.chosen)
 
     @property
     def missing_best(self) -> str:
@@ -206,12 +207,12 @@ class CampaignState:
         existing = self.results.existing.best
         if best is None or existing is None:
             return best or existing
-        return max(best, existing, key=lambda known: self.rules.goals.reward(known.value))
+        return max(best, existing, key=lambda known: self.settings.goals.reward(known.value))
 
     @property
     def unspent(self) -> int:
         """Trials that may still be dispatched; fewer than chosen if a resume lowered the budget."""
-        return max(0, self.rules.evaluations - self.totals.ended - len(self.running))
+        return max(0, self.settings.budget.evaluations - self.totals.ended - len(self.running))
 
     @property
     def free(self) -> int:
@@ -221,29 +222,29 @@ class CampaignState:
     @property
     def training_end(self) -> int | None:
         """The step at which a training ends: given, else the largest so far; None at first."""
-        return self.trainings.end(self.rules.last_step)
+        return self.trainings.end(self.settings.last_step)
 
     @property
     def hopes(self) -> Hopes:
         """The best result, which an unfinished trial has to improve."""
         best = self.results.best
-        return Hopes(self.rules.sign, None if best is None else self.rules.goals.reward(best.value))
+        return Hopes(self.settings.sign, None if best is None else self.settings.goals.reward(best.value))
 
     @cached_property
     def end_of_budget(self) -> EndOfBudget:
         """The trials that the remaining budget is reserved for."""
-        rules = self.rules
-        rule = rules.training
+        rule = self.settings.training
         if rule is None or not (rule.finish and rule.continues):
             return ENOUGH
-        seconds = math.inf if rules.seconds is None else rules.seconds
+        seconds = self.settings.budget.seconds
+        seconds_left = math.inf if seconds is None else seconds - self.clock.elapsed_seconds
         remaining = Remaining(
             trainings=self.trainings,
             rule=rule,
             end=self.training_end or 0,
             running=self.running,
-            steps=rules.steps,
-            seconds_left=seconds - self.clock.elapsed_seconds,
+            steps=self.settings.budget.steps,
+            seconds_left=seconds_left,
             hopes=self.hopes,
             has_finished=self.totals.succeeded > 0,
         )
@@ -268,7 +269,7 @@ class CampaignState:
     @property
     def saves_checkpoints(self) -> bool:
         """Whether a checkpoint is saved at each pause, from which new trials may start."""
-        return self.rules.training is not None and self.rules.training.saves_checkpoints
+        return self.settings.training is not None and self.settings.training.saves_checkpoints
 
     @property
     def first_needed(self) -> Mapping[int, float]:
@@ -284,7 +285,7 @@ class CampaignState:
 
     def memory_factor(self, trial: int) -> float:
         """Return the factor on the usual memory for the next attempt of `trial`."""
-        factor = self.rules.retries.memory_factor
+        factor = self.settings.workers.retry_memory_factor
         count = self.failures.of_trial(trial).of(FailureKind.OUT_OF_MEMORY)
         return 1.0 if factor is None else float(factor**count)
 
@@ -295,7 +296,7 @@ class CampaignState:
         if existing is None:
             return ()
         pairs = zip(existing.arms, existing.values, strict=True)
-        return tuple(Observation(arm, self.rules.goals.reward(value), is_existing=True) for arm, value in pairs)
+        return tuple(Observation(arm, self.settings.goals.reward(value), is_existing=True) for arm, value in pairs)
 
 
 def idle_cause(state: CampaignState) -> Cause:
@@ -308,7 +309,7 @@ def idle_cause(state: CampaignState) -> Cause:
         return "dispatch"
     if state.computation:
         return "refit"
-    if not state.rules.strategy.is_asynchronous:
+    if not state.settings.is_asynchronous:
         return "batch_end"
     return "drift_budget" if state.batch.stalled else "dispatch"
 
@@ -329,4 +330,4 @@ def ends_trial(state: CampaignState, failed: TrialFailed) -> bool:
     counts = state.failures.of_trial(failed.trial).after(failed.failure)
     arm = state.running[failed.trial].trial.arm
     lost = state.failures.workers_lost.get(arm, 0) + (failed.failure is FailureKind.WORKER_LOST)
-    return not state.rules.retries.allow(failed.failure, counts, lost)
+    return not allows_retry(state.settings.workers, failed.failure, counts, lost)

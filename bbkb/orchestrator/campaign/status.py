@@ -247,7 +247,7 @@ def _trials_status(state: CampaignState, since: float) -> TrialsStatus:
 
 def _best_status(state: CampaignState) -> BestStatus:
     best = state.best_known
-    objective = state.rules.goals.objectives[0]
+    objective = state.settings.goals.objectives[0]
     status = BestStatus(
         metric=objective.metric,
         direction=f"{objective.direction}d",
@@ -269,8 +269,8 @@ def _best_status(state: CampaignState) -> BestStatus:
 def _budget_status(state: CampaignState, since: float) -> BudgetStatus:
     elapsed = state.clock.elapsed_seconds + since
     return BudgetStatus(
-        evaluations=state.rules.evaluations,
-        step_budget=state.rules.steps,
+        evaluations=state.settings.budget.evaluations,
+        step_budget=state.settings.budget.steps,
         steps=state.trainings.steps.total,
         elapsed_seconds=elapsed,
         left_seconds=_seconds_left(state, elapsed),
@@ -296,7 +296,7 @@ def _model_status(state: CampaignState) -> ModelStatus:
     risen_at = 0 if best is not None and best.trial is None else gains.risen_at
     since = max(0, state.totals.succeeded - risen_at)
     return ModelStatus(
-        is_asynchronous=state.rules.strategy.is_asynchronous,
+        is_asynchronous=state.settings.is_asynchronous,
         refreshes=refresh.round,
         batch=state.batch.number,
         batch_size=state.batch.size,
@@ -315,7 +315,7 @@ def _remarks(state: CampaignState, since: float | None) -> tuple[str, ...]:
 
 
 def _goals_status(state: CampaignState) -> GoalsStatus | None:
-    goals = state.rules.goals
+    goals = state.settings.goals
     front = state.results.front
     if goals.is_single:
         return None
@@ -369,13 +369,13 @@ def _least_seconds(state: CampaignState) -> float:
 def _seconds_left(state: CampaignState, elapsed: float) -> float | None:
     """Return the time that the remaining budget takes at the pace so far, at most the remaining
     hours; None before the first result."""
-    rules = state.rules
+    budget = state.settings.budget
     done = state.totals.ended
     steps = state.trainings.steps.total
     if not done or not state.session.is_open:
         return None
-    share = max(0, rules.evaluations - done) / done
-    if rules.steps is not None and steps:
-        share = min(share, max(0, rules.steps - steps) / steps)
+    share = max(0, budget.evaluations - done) / done
+    if budget.steps is not None and steps:
+        share = min(share, max(0, budget.steps - steps) / steps)
     left = elapsed * share
-    return left if rules.seconds is None else max(0.0, min(left, rules.seconds - elapsed))
+    return left if budget.seconds is None else max(0.0, min(left, budget.seconds - elapsed))

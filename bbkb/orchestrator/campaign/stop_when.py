@@ -8,23 +8,12 @@ last two rounds. A round has a choice for each worker, and at least `LEAST_ROUND
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal, Self
+from typing import Self
 
 from bbkb.orchestrator.campaign.endings import StopReason
+from bbkb.orchestrator.campaign.settings import StopWhen
 
 LEAST_ROUND = 8  # the least number of choices in a round
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopWhen:
-    """The rules of `budget.stop_when`."""
-
-    # the smallest improvement of the best value that counts; None if the rule is not used
-    no_gain_of: float | None = None
-    within: int | None = None  # the number of evaluations within which the best value must improve
-    # the gain below which to stop, a number or the noise; None if the rule is not used
-    expected_gain_below: float | Literal["noise"] | None = None
-    patience: int = 2  # the number of rounds in which the gain must be this small
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,11 +42,11 @@ def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
     Returns:
         None if the trial continues; it always does at its last step.
     """
-    stopping = state.rules.stopping
-    rule = state.rules.training
+    stopping = state.settings.stopping
+    rule = state.settings.training
     if stopping is None or trial not in state.running:
         return None
-    if state.trainings.is_at_end(trial, state.rules.last_step):
+    if state.trainings.is_at_end(trial, state.settings.last_step):
         return None
     at_rung = _cause_at_rung(state, stopping, trial)
     if rule is None:
@@ -71,8 +71,8 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
     Returns:
         None if the attempt ends only when it completes or is stopped by the campaign.
     """
-    stopping = state.rules.stopping
-    rule = state.rules.training
+    stopping = state.settings.stopping
+    rule = state.settings.training
     if stopping is None or rule is None:
         return None
     if rule.is_first_training(trial, state.trainings.continued):
@@ -85,7 +85,7 @@ def step_limit(state: CampaignState, trial: int) -> int | None:
 
 def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
     """Return why a worker ended the running `trial` at its `step_limit`."""
-    rule = state.rules.training
+    rule = state.settings.training
     if rule is None:
         return None
     is_first = rule.is_first_training(trial, state.trainings.continued)
@@ -154,7 +154,7 @@ def turn_of_stopped_trials(state: CampaignState) -> Turn:
     start new trials. If no pause is reliable, a new trial may be more promising than all stopped
     ones, whose values tell nothing.
     """
-    rule = state.rules.training
+    rule = state.settings.training
     if rule is None:
         return Turn.BY_BOUND
     steps = state.trainings.steps
@@ -184,23 +184,23 @@ def _first_pause(state: CampaignState, *, is_cautious: bool = True) -> int:
 
     `is_cautious`: whether to use the cautious estimate.
     """
-    rules = state.rules
-    rule = rules.training
+    settings = state.settings
+    rule = settings.training
     learned = state.refresh.learned
     if rule is None or learned is None or not rule.has_checkpoints:
         return 0
     steps = learned.cautious_steps if is_cautious else learned.steps
-    if not (rules.steps and rules.stopping and rule.last_step and steps):
+    if not (settings.budget.steps and settings.stopping and rule.last_step and steps):
         return 0
-    return first_reliable_pause(rules.stopping, rule.last_step, dict(steps))
+    return first_reliable_pause(settings.stopping, rule.last_step, dict(steps))
 
 
 def _unreliable_steps(state: CampaignState, first_pause: int) -> int:
     """Return the number of steps before the first reliable pause; 0 if no pause is skipped."""
-    rules = state.rules
-    if rules.stopping is None:
+    stopping = state.settings.stopping
+    if stopping is None:
         return 0
-    return first_pause - 1 if first_pause > rules.stopping.step_of_next_rung(0) else 0
+    return first_pause - 1 if first_pause > stopping.step_of_next_rung(0) else 0
 
 
 def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mapping[int, float]) -> int:

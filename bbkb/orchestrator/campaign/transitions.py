@@ -18,7 +18,8 @@ from bbkb.orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialSt
 from bbkb.orchestrator.campaign.failures import with_failure
 from bbkb.orchestrator.campaign.health import marks_after
 from bbkb.orchestrator.campaign.learned import LearnedModel
-from bbkb.orchestrator.campaign.rules import LONGEST_PAUSE_SECONDS, WORKERS_AN_ARM_MAY_COST, Rules
+from bbkb.orchestrator.campaign.retries import LONGEST_PAUSE_SECONDS, WORKERS_AN_ARM_MAY_COST
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import (
     Batch,
     CampaignState,
@@ -70,7 +71,7 @@ class Draft:
     unchanged parts are read from `before`."""
 
     if TYPE_CHECKING:
-        rules: Rules
+        settings: Settings
         totals: Totals
         session: Session
         clock: Clock
@@ -119,10 +120,12 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
     _pass_time(draft, event)
     match event:
         case events.ReportsArrived():
-            rules = state.rules
+            settings = state.settings
             running = state.running
             arms = {each.trial: running[each.trial].trial.arm for each in event.reports if each.trial in running}
-            draft.trainings.report(event.reports, arms, rules.goals, rules.stopping, rules.steps is not None)
+            draft.trainings.report(
+                event.reports, arms, settings.goals, settings.stopping, settings.budget.steps is not None
+            )
         case TrialSucceeded() | TrialFailed() | TrialStopped():
             _end_attempt(draft, event)
         case events.TrialsDispatched():
@@ -154,7 +157,7 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
             draft.session.outcome = event.outcome
             draft.session.close_reason = event.reason
         case events.CampaignCreated():
-            draft.rules = event.rules  # the budget is known before the first session
+            draft.settings = event.settings  # the budget is known before the first session
         case events.ExistingTaken():
             _take_existing(draft, event)
     return draft.frozen()
@@ -175,8 +178,8 @@ def _pass_time(draft: Draft, event: events.Event) -> None:
 
 def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
     """End an attempt, and its trial unless it is tried again."""
-    rules = draft.before.rules
-    goals = rules.goals
+    settings = draft.before.settings
+    goals = settings.goals
     trial, dispatched = draft.running[event.trial]
     arm = trial.arm
     seconds = max(0.0, event.finished - event.started)
@@ -214,7 +217,7 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
     if trial.id in draft.before.failures.by_trial:
         draft.failures.by_trial = without(draft.failures.by_trial, [trial.id])
     has_reported = bool(reports) or trial.id in draft.before.trainings.curves
-    if rules.steps is not None:
+    if settings.budget.steps is not None:
         draft.trainings.steps.end(trial.id, reports)
     match event:
         case TrialSucceeded():
@@ -234,9 +237,9 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
             # the strategy learns the last value as that of a completed evaluation; it is never the best
             ended = Observation(arm, None if event.value is None else goals.reward(event.value), is_stopped=True)
             draft.totals.stopped += 1
-            continues = rules.training is not None and rules.training.continues and event.value is not None
+            continues = settings.training is not None and settings.training.continues and event.value is not None
             trainings = draft.trainings
-            trainings.report(reports, {trial.id: arm}, goals, rules.stopping if continues else None)
+            trainings.report(reports, {trial.id: arm}, goals, settings.stopping if continues else None)
             if continues:
                 trainings.paused = {**trainings.paused, trial.id: Paused(trial, event.step)}
             else:
@@ -258,8 +261,8 @@ def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
 def _keep_result(draft: Draft, event: TrialSucceeded, trial: Trial) -> None:
     """Compare a result with the best one: the feasible result with the largest rewards. The rewards
     of several objectives are compared in order, so the best result is on the front."""
-    rules = draft.before.rules
-    goals = rules.goals
+    settings = draft.before.settings
+    goals = settings.goals
     results = draft.results
     result = (event.value, event.metrics)
     best = results.best
@@ -273,7 +276,7 @@ def _keep_result(draft: Draft, event: TrialSucceeded, trial: Trial) -> None:
     if goals.is_single:
         totals = draft.totals
         reward = goals.reward(event.value)
-        results.gains = results.gains.after_result(reward, totals.succeeded, totals.ended, rules.stop_when)
+        results.gains = results.gains.after_result(reward, totals.succeeded, totals.ended, settings.budget.stop_when)
     else:
         results.front = results.front.after(goals, trial.id, result, trial.parameters)
 
@@ -299,9 +302,9 @@ def _dispatch(draft: Draft, event: events.TrialsDispatched) -> None:
 
 def _choose(draft: Draft, event: events.BatchChosen) -> None:
     state = draft.before
-    rules = state.rules
+    settings = state.settings
     count = len(event.picks)
-    gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, rules.stop_when)
+    gains = state.results.gains.after_choice(count, event.possible_gain, event.noise, settings.budget.stop_when)
     if gains is not state.results.gains:
         draft.results.gains = gains
     chosen = [
@@ -309,7 +312,7 @@ def _choose(draft: Draft, event: events.BatchChosen) -> None:
     ]  # fmt: skip
     for trial in chosen:
         if trial.starts_from is not None:
-            draft.trainings.start_from(trial, trial.starts_from, rules.stopping, rules.steps is not None)
+            draft.trainings.start_from(trial, trial.starts_from, settings.stopping, settings.budget.steps is not None)
     if event.gives_up:
         draft.trainings.remove_checkpoints(event.gives_up, {ended.trial for ended in state.finished})
     draft.totals.chosen += count
@@ -335,12 +338,12 @@ def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
 
 def _remark_on(state: CampaignState, event: events.BatchChosen) -> str | None:
     """Return a remark if a user's own strategy chose the whole budget before it learned any result."""
-    if not state.rules.strategy.is_users_own or event.is_enqueued:
+    if not state.settings.has_own_strategy or event.is_enqueued:
         return None
     if state.totals.succeeded or state.results.existing.count:
         return None
     count = len(event.picks)
-    is_everything = state.totals.chosen + count >= state.rules.evaluations
+    is_everything = state.totals.chosen + count >= state.settings.budget.evaluations
     if not is_everything or count <= _LARGE_BATCH * state.session.slots:
         return None
     return (
@@ -377,7 +380,7 @@ def _computing_seconds(state: CampaignState, event: events.BatchChosen | events.
 
 def _continue(draft: Draft, event: events.TrialsContinued) -> None:
     """Queue the next attempts of stopped trials, which then no longer count as stopped."""
-    rules = draft.before.rules
+    settings = draft.before.settings
     trainings = draft.trainings
     trials = set(event.trials)
     paused = trainings.paused
@@ -386,7 +389,7 @@ def _continue(draft: Draft, event: events.TrialsContinued) -> None:
         replace(paused[trial].trial, attempt=paused[trial].trial.attempt + 1, starts_from=None)
         for trial in event.trials
     ]
-    if rules.steps is not None and rules.has_checkpoints:
+    if settings.budget.steps is not None and settings.has_checkpoints:
         trainings.steps.reopen({trial: paused[trial].step for trial in sorted(trials)})
     trainings.resume(sorted(trials), event.reason == "finish")
     draft.backlog = draft.backlog.with_last(again)
@@ -398,7 +401,7 @@ def _reopen(draft: Draft, event: events.TrialsReopened) -> None:
     """Queue failed trials again, and reset the count of lost workers of their arms."""
     trials = {trial.id for trial in event.trials}
     arms = {trial.arm for trial in event.trials}
-    if draft.before.rules.steps is not None:
+    if draft.before.settings.budget.steps is not None:
         pairs = zip(event.trials, event.steps, strict=True)
         draft.trainings.steps.reopen({trial.id: step for trial, step in pairs})
     draft.backlog = draft.backlog.with_first([trial.again for trial in event.trials])
@@ -416,7 +419,7 @@ def _open_session(draft: Draft, event: events.SessionOpened) -> None:
     """
     adopted = set(event.adopted)
     running = draft.before.running
-    draft.rules = event.rules
+    draft.settings = event.settings
     draft.running = {trial: run for trial, run in running.items() if trial in adopted}
     lost = [run.trial.again for trial, run in sorted(running.items()) if trial not in adopted]
     draft.backlog = draft.backlog.with_first(lost)
@@ -430,6 +433,6 @@ def _open_session(draft: Draft, event: events.SessionOpened) -> None:
 def _take_existing(draft: Draft, event: events.ExistingTaken) -> None:
     best = None
     if event.values:
-        first = event.best(draft.before.rules.sign)
+        first = event.best(draft.before.settings.sign)
         best = Best(None, event.arms[first], event.values[first], event.best_parameters, event.source)
     draft.results.existing = Existing(event, len(event.arms), len(event.left_out), best)

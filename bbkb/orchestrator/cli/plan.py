@@ -13,6 +13,7 @@ from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategy import Choose, Sequential
 from bbkb.orchestrator.campaign.commands import Ask, Begin
 from bbkb.orchestrator.campaign.events import ExistingTaken
+from bbkb.orchestrator.campaign.settings import BestOf, Budget, ModelStopping, Settings
 from bbkb.orchestrator.credentials import has_password, stored
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.history.facts import assignments
@@ -21,13 +22,9 @@ from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.open import first_events
 from bbkb.orchestrator.session.problem import replay, strategy_errors
 from bbkb.orchestrator.session.resources import missing_program
-from bbkb.orchestrator.session.rules import goals_of
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
-from bbkb.orchestrator.settings.known_results import BestOf, of_kind
-from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.sections import BudgetSettings
-from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
-from bbkb.orchestrator.settings.strategies import strategy_name
+from bbkb.orchestrator.settings.options import objective_of
+from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.wording import duration, plural
 
 _SHOWN = 5  # the number of configurations to print
@@ -37,10 +34,10 @@ def describe(settings: Settings, parts: Parts) -> str:
     """Describe a campaign in one line."""
     arms, dimensions = parts.problem.candidates.features.shape
     workers = _count_workers(settings)
-    goals = goals_of(settings)
+    goals = settings.goals
     return (
         f"{plural(arms, 'candidate')} in {plural(dimensions, 'dimension')}, "
-        f"strategy {strategy_name(type(settings.strategy))}, "
+        f"strategy {settings.strategy['name']}, "
         f"{_budget_text(settings.budget)} on {plural(workers, 'worker')}"
         + f"; objectives {', '.join(map(str, goals.objectives))}" * (len(goals.objectives) > 1)
         + f"; constraints {', '.join(map(str, goals.constraints))}" * bool(goals.constraints)
@@ -52,7 +49,7 @@ def _count_workers(settings: Settings) -> int:
     return 1 if settings.workers.traits.one_at_a_time else settings.workers.count
 
 
-def _budget_text(budget: BudgetSettings) -> str:
+def _budget_text(budget: Budget) -> str:
     """Return the number of steps or evaluations that ends the campaign."""
     counts = [] if budget.steps is None else [plural(budget.steps, "step")]
     if budget.steps is None or budget.evaluations < budget.steps:
@@ -66,7 +63,7 @@ def say_remarks(console: Console, settings: Settings, parts: Parts, existing_res
         say(console, f"warning: {warning}")
     if existing_results is not None:
         say(console, f"known results: {existing_results}")
-    for source in of_kind(settings.known_results, BestOf):
+    for source in (source for source in settings.known_results if isinstance(source, BestOf)):
         names = ", ".join(Path(run).name for run in source.best_of)
         say(console, f"earlier runs: the first {len(source.first or ())} configurations are of {names}")
 
@@ -81,7 +78,7 @@ def warnings(settings: Settings, parts: Parts) -> Iterator[str]:
     yield from filter(None, remarks)
     if missing := missing_program(settings):
         yield f"{missing}; each node of the cluster needs it"
-    command = settings.objective.options
+    command = objective_of(settings.objective)
     varying = [name for name, parameter in settings.space.items() if not isinstance(parameter, Constant)]
     if isinstance(command, ShellCommand) and (unused := command.unused(varying)):
         yield f"objective.command does not contain {{{unused[0]}}}: its program only finds it in BBKB_PARAMETERS"
@@ -113,7 +110,7 @@ def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
             effect = "the campaign ends when each has been evaluated"
         yield f"the budget of {budget.evaluations:,} evaluations is above the number of candidates, {count:,}: {effect}"
     rule = with_training(settings, parts.training_objective).early_stopping
-    last_step = rule.last_step if isinstance(rule, ModelStoppingSettings) else None
+    last_step = rule.last_step if isinstance(rule, ModelStopping) else None
     if last_step is not None and budget.steps is not None and budget.steps < last_step:
         yield (
             f"budget.steps, {budget.steps}, is less than one training, early_stopping.last_step: {last_step}: one "
@@ -123,10 +120,10 @@ def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
 
 def _strategy_warnings(settings: Settings) -> Iterator[str]:
     """Yield a warning if workers would idle."""
-    strategy = settings.strategy
+    strategy = build_strategy(settings.strategy)
     if isinstance(strategy, Sequential) and settings.workers.count > 1:
         yield (
-            f"the strategy {strategy_name(type(strategy))} waits for each result before it chooses again, so one of "
+            f"the strategy {settings.strategy['name']} waits for each result before it chooses again, so one of "
             f"the {settings.workers.count} workers has work: set workers.count to 1, or use bbkb or gp_bucb"
         )
 

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli.plan import describe, say_plan, say_remarks
 from bbkb.orchestrator.cli.summary import save_report, summarize
 from bbkb.orchestrator.display.terminal import EXIT_CODES, say
@@ -26,7 +27,6 @@ from bbkb.orchestrator.session.build import Parts, build_new
 from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.session.open import create_run
 from bbkb.orchestrator.settings.loading import naming_places
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
 from bbkb.workers.messages import FailureKind
 

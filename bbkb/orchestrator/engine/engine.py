@@ -40,7 +40,6 @@ from bbkb.orchestrator.campaign.events import (
     Recommendation,
     TrialsContinued,
 )
-from bbkb.orchestrator.campaign.rules import StrategyRules
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
 from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, forecast_of
@@ -271,7 +270,7 @@ class Engine:
             record=self.strategy.recorded(model),
             seconds=0.0,
             wants_growth=self.pool.demand(self.strategy, model) is not None,
-            recommended=self._recommendation(model, state.rules.sign),
+            recommended=self._recommendation(model, state.settings.sign),
             forecasts=self._forecasts(model, state),
         )
         return Refitted(model, event)
@@ -284,7 +283,7 @@ class Engine:
         update = CurveUpdate(
             trainings.learned_curves,
             trainings.learned_paused,
-            state.rules.last_step,
+            state.settings.last_step,
             turn_of_stopped_trials(state),
             first_learned_step(state),
         )
@@ -302,7 +301,9 @@ class Engine:
         expected = sorted(self.strategy.predict_trials(model, trials), key=lambda forecast: -forecast.mean)
         best = {each.trial for each in [each for each in expected if each.trial in paused][:MOST_FORECASTS]}
         return tuple(
-            forecast_of(each, state.rules.sign) for each in expected if each.trial in best or each.trial not in paused
+            forecast_of(each, state.settings.sign)
+            for each in expected
+            if each.trial in best or each.trial not in paused
         )
 
     def _recommendation(self, model: StrategyState, sign: float) -> Recommendation | None:
@@ -342,12 +343,3 @@ class Engine:
 def _number_or_none(number: float) -> float | None:
     """Return `number`, or None if it is NaN."""
     return None if math.isnan(number) else number
-
-
-def strategy_rules(strategy: AnyStrategy, is_users_own: bool = False) -> StrategyRules:
-    """Return the rules for choosing and learning that the options of `strategy` request."""
-    return StrategyRules(
-        is_asynchronous=getattr(strategy, "mode", None) == "async",
-        is_users_own=is_users_own,
-        refresh_growth=getattr(strategy, "refresh_growth", 0.0),
-    )

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
+from bbkb.orchestrator.campaign.settings import plain, shown
 from bbkb.orchestrator.history.facts import goal_facts, trials_text
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.settings.changes import leaves
@@ -31,7 +32,7 @@ def side_by_side(histories: Sequence[History]) -> list[Row]:
     best = [history.best_known for history in histories]
     recommended = [history.campaign.refresh.recommended for history in histories]
     results = [
-        ("strategy", [history.settings.strategy for history in histories]),
+        ("strategy", [history.settings.strategy["name"] for history in histories]),
         ("state", [str(history.state) for history in histories]),
         ("trials", list(map(trials_text, statuses))),
         ("best value", list(map(best_text, histories))),
@@ -70,13 +71,13 @@ def _means_over_seeds(
     for key, history, result in zip(keys, histories, results, strict=True):
         value = getattr(result, attribute, None)
         if value is not None and len(history.goals.objectives) == 1:
-            alike.setdefault(key, {}).setdefault(history.settings.plain.get("seed"), value)
+            alike.setdefault(key, {}).setdefault(history.settings.seed, value)
     return _if_any(name, [_mean_text([*alike.get(key, {}).values()]) for key in keys])
 
 
 def without_seed(history: History) -> str:
     """Return the settings as a text that is the same for repetitions of a campaign."""
-    settings = history.settings.plain
+    settings = plain(history.settings)
     return json.dumps({key: settings[key] for key in settings if key not in _OF_ONE_RUN}, sort_keys=True)
 
 
@@ -102,8 +103,8 @@ def _setting_text(value: object) -> str:
 
 
 def _different_settings(histories: Sequence[History]) -> list[Row]:
-    settings = [dict(leaves(history.settings.shown)) for history in histories]
-    is_one_strategy = len({history.settings.strategy for history in histories}) == 1
+    settings = [dict(leaves(shown(history.settings))) for history in histories]
+    is_one_strategy = len({history.settings.strategy["name"] for history in histories}) == 1
     keys = _comparable_keys(settings, is_one_strategy)
     rows = [(key, [of_run.get(key) for of_run in settings]) for key in keys]
     different = [row for row in rows if len(set(map(_setting_text, row[1]))) > 1]

@@ -20,7 +20,6 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.transitions import apply_recorded
 from bbkb.orchestrator.history.tables import History
 from bbkb.orchestrator.history.updates import record
-from bbkb.orchestrator.settings.from_log import read_recorded
 
 __all__ = ["History", "advance", "begin", "fold"]
 
@@ -48,7 +47,7 @@ def fold(events: Iterable[Event], stored: int = 0, state: CampaignState | None =
 
 def begin(created: CampaignCreated) -> History:
     """Return the history after the first event."""
-    return History(created, read_recorded(created.settings), apply_recorded(CampaignState(), created))
+    return History(created, created.settings, apply_recorded(CampaignState(), created))
 
 
 def advance(history: History, event: Event) -> History:

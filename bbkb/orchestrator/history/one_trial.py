@@ -136,7 +136,7 @@ def _values_by_score(history: History, row: TrialRow) -> Callable[[float], float
 
     None if there are several objectives or constraints, or if the model's settings are unknown.
     """
-    strategy = history.settings.plain.get("strategy")
+    strategy = history.settings.strategy
     model = strategy.get("model") if isinstance(strategy, Mapping) else None
     values = _learned_values(history, history.batches[row.batch - 1].time)
     if not isinstance(model, Mapping) or not values or not history.goals.is_single:

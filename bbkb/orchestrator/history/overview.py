@@ -4,14 +4,13 @@ Unlike a `History`, it needs no tables of trials, so a long log with a snapshot 
 a short one.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from bbkb.orchestrator.campaign.endings import RunState
 from bbkb.orchestrator.campaign.events import CampaignCreated
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
-from bbkb.orchestrator.settings.file import Tree
 from bbkb.orchestrator.store import snapshots
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.store import EventStore
@@ -38,24 +37,21 @@ def read_overview(run: Run, store: EventStore) -> Overview:
     return overview_of(created, state, run.recorded_settings(store))
 
 
-def overview_of(created: CampaignCreated, state: CampaignState, settings: Tree) -> Overview:
+def overview_of(created: CampaignCreated, state: CampaignState, settings: Settings) -> Overview:
     """Return the overview of a campaign: its first event, its state after the last event, and
-    the campaign file of its newest session."""
-    recorded = settings.get("tags")
-    tags = recorded if isinstance(recorded, list | tuple) else ()
-    strategy = settings.get("strategy")
+    the settings of its newest session."""
     session = state.session
     return Overview(
         began=created.time,
         state=RunState(session.outcome or (RunState.UNFINISHED if session.epoch else RunState.NOT_STARTED)),
         status=status_of(created.name, state),
         best=_best(state),
-        tags=tuple(dict.fromkeys(map(str, tags))),
-        strategy=str(strategy.get("name", "")) if isinstance(strategy, Mapping) else "",
+        tags=settings.tags,
+        strategy=settings.strategy["name"],
     )
 
 
 def _best(state: CampaignState) -> str:
-    if len(state.rules.goals.objectives) > 1:
+    if len(state.settings.goals.objectives) > 1:
         return f"front of {len(state.results.front.ordered)}"
     return "" if state.best_known is None else f"{state.best_known.value:.6g}"

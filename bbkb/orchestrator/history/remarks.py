@@ -41,7 +41,7 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
         yield f"starts from trial {origin} at step {step}"
     if count:
         yield "continued once" if count == 1 else f"continued {plural(count, 'time')}"
-    if training.has_restarted and history.campaign.rules.has_checkpoints:
+    if training.has_restarted and history.campaign.settings.has_checkpoints:
         yield "it restarted at the first step when it was continued"
     if is_stopped:
         word, cause = stop_words(training.stop_cause)
@@ -53,5 +53,5 @@ def _training_facts(history: History, row: TrialRow) -> Iterator[str]:
 
 
 def _is_witness(history: History, row: TrialRow) -> bool:
-    rule = history.campaign.rules.training
+    rule = history.campaign.settings.training
     return rule is not None and rule.is_witness(row.trial)

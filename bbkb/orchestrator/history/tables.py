@@ -12,11 +12,11 @@ from bbkb.orchestrator.campaign.events import (
     ModelRefreshed,
 )
 from bbkb.orchestrator.campaign.goals import CampaignGoals
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.history.rows import AttemptRow, SessionRow, TrialRow
 from bbkb.orchestrator.history.trace import Trace
-from bbkb.orchestrator.settings.from_log import RecordedSettings
 from bbkb.workers.executor import traits_of
 
 
@@ -25,7 +25,7 @@ class History:
     """Tables and totals after `position` events. Built by `fold`, or by `begin` and `advance`."""
 
     created: CampaignCreated
-    settings: RecordedSettings  # the settings of the newest session
+    settings: Settings  # the settings of the newest session
     campaign: CampaignState  # all totals, as computed by the run itself
     position: int = 1
     existing: ExistingTaken | None = None  # results from before the campaign; they are not trials
@@ -42,7 +42,7 @@ class History:
     @property
     def is_asynchronous(self) -> bool:
         """Whether the strategy receives results individually instead of in batches."""
-        return self.campaign.rules.strategy.is_asynchronous
+        return self.campaign.settings.is_asynchronous
 
     @property
     def distinct(self) -> int:
@@ -57,12 +57,12 @@ class History:
     @property
     def sign(self) -> float:
         """The factor (1 or −1) that converts a value to its reward, which is maximized."""
-        return self.campaign.rules.sign
+        return self.campaign.settings.sign
 
     @property
     def goals(self) -> CampaignGoals:
         """The objectives and constraints."""
-        return self.campaign.rules.goals
+        return self.campaign.settings.goals
 
     @property
     def front(self) -> list[TrialRow]:

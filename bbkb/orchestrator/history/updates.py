@@ -11,7 +11,6 @@ from bbkb.orchestrator.campaign.transitions import damage_error
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.rows import RESULT_FIELDS, AttemptRow, SessionRow, TrialRow, TrialStatus
 from bbkb.orchestrator.history.tables import History
-from bbkb.orchestrator.settings.from_log import read_recorded
 from bbkb.workers.messages import Report
 
 
@@ -35,7 +34,7 @@ def record(history: History, event: events.Event) -> None:
 def _open(history: History, event: events.SessionOpened) -> None:
     _queue_running(history)
     _mark(history, event.adopted, "running")
-    history.settings = read_recorded(event.settings)
+    history.settings = event.settings
     session = SessionRow(event.epoch, event.executor, event.slots, event.time, ended=event.time)
     history.sessions.append(session)
 

@@ -13,12 +13,12 @@ from typing import Any
 
 import yaml
 
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.slurm import grace_seconds
 from bbkb.orchestrator.launchers.writing import Setting, check_node, count_setting, places_of, render
 from bbkb.orchestrator.settings.changes import leaves
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.on_ray.ray_settings import RAY_SETTINGS
 
@@ -78,7 +78,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
             f"{_LONGEST_NAME} characters on Kubernetes, got {run!r}"
         )
     _refuse_secrets(settings, campaign, run)
-    refuse_secret_options(settings.resolved())
+    refuse_secret_options(plain(settings))
     is_file = settings.store == "sqlite"
     values = {
         "pods": pods,

@@ -4,10 +4,10 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.slurm import grace_seconds
 from bbkb.orchestrator.launchers.writing import Setting, set_path
-from bbkb.orchestrator.settings.model import Settings
 
 
 def command_for(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.writing import (
     Setting,
@@ -16,7 +17,6 @@ from bbkb.orchestrator.launchers.writing import (
     places_of,
     render,
 )
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.wording import duration, plural
 from bbkb.workers.on_ray.ray_settings import RAY_SETTINGS
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import jinja2
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.workers.messages import Share
 from bbkb.workers.on_ray.packing import Need, slots_on
 
@@ -57,7 +57,7 @@ def places_of(settings: Settings, nodes: Sequence[Mapping[str, float]], several:
 def count_setting(settings: Settings, places: int, reason: str) -> Setting:
     """Return the number of parallel evaluations, and whether it replaces the campaign's."""
     workers = settings.workers
-    differs = "count" in workers.model_fields_set and workers.count != places
+    differs = workers.gives_count and workers.count != places
     replaced = f"; replaces the campaign's {workers.count}"
     return Setting("workers.count", str(places), reason + replaced * differs)
 

@@ -14,6 +14,7 @@ import yaml
 
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
+from bbkb.orchestrator.campaign.settings import shown
 from bbkb.orchestrator.campaign.status import without_process
 from bbkb.orchestrator.history.columns import Column, reported
 from bbkb.orchestrator.history.export import strict_json
@@ -64,6 +65,7 @@ def snapshot(
     count, whole, unit = status.spent
     running = [] if now is None else _running(history, now)
     left = status.budget.left_seconds
+    every = shown(history.settings)
     return {
         "state": str(history.state),
         "phase": str(status.phase),
@@ -103,7 +105,7 @@ def snapshot(
         ],
         "batches": batch_table(history),
         "sessions": _sessions(history),
-        "settings": {"set": _as_yaml(settings_set(history.settings.shown)), "all": _as_yaml(history.settings.shown)},
+        "settings": {"set": _as_yaml(settings_set(every)), "all": _as_yaml(every)},
     }
 
 

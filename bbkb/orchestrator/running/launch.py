@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Protocol
 from rich.console import Console
 
 from bbkb.orchestrator import logs
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.display.live import View, view
 from bbkb.orchestrator.running.coordinator.environment import named_cluster
 from bbkb.orchestrator.running.ray_start import connect_for
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.open import open_session
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.limits import HostInterruptError, handling
 

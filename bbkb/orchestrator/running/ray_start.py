@@ -14,8 +14,8 @@ from bbkb.orchestrator.futures import settle
 from bbkb.orchestrator.running.coordinator.environment import named_cluster, probe
 
 if TYPE_CHECKING:
+    from bbkb.orchestrator.campaign.settings import Settings
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
-    from bbkb.orchestrator.settings.model import Settings
 
 
 def check_address(settings: "Settings", address: str | None) -> None:

@@ -11,6 +11,7 @@ from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import SessionOpened, TrialsReopened
 from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
@@ -18,11 +19,8 @@ from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.history.rows import TrialRow
 from bbkb.orchestrator.history.tables import History
-from bbkb.orchestrator.session.build import Parts, build
-from bbkb.orchestrator.session.rules import rules_of
+from bbkb.orchestrator.session.build import Function, Parts, build
 from bbkb.orchestrator.settings.changes import CHANGEABLE, differences, may_change
-from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store import runs, snapshots
 from bbkb.orchestrator.store.lease import find_free, take
@@ -50,12 +48,13 @@ def prepare(
     say: Callable[[str], None],
     retried: frozenset[FailureKind] = frozenset(),
     compared: tuple[str, ...] = (),
+    function: Function | None = None,
 ) -> tuple[Settings, Parts] | Close:
     """Return the settings with which `old` is continued and the parts built from them, or the end
     of the campaign if there is no work left.
 
     Nothing is written, except that failures of the kinds `retried` are queued again. `say` prints a
-    line. `compared` are prefixes of dotted keys that the caller has already compared.
+    line. `compared` are prefixes of dotted keys that the caller has already compared. `function`: see `build`.
 
     Raises RunError if a setting differs that a resume may not change, the budget is already spent,
     or the log has lost its end; HeldError if another process runs the campaign; and the errors of
@@ -67,7 +66,7 @@ def prepare(
         _check_files(old, state.totals.chosen)
         now = status_of(created.name, state)
         trials_done = now.trials.done
-        recorded = from_mapping(old.recorded_settings(store))
+        recorded = old.recorded_settings(store)
         settings = with_recorded(recorded, settings)
         check_changes(old.folder, recorded, settings, say, compared)
     if settings.budget.evaluations < trials_done:
@@ -75,7 +74,7 @@ def prepare(
             f"budget.evaluations must be at least {trials_done}, the number of trials that are done already, got "
             f"{settings.budget.evaluations}: raise it"
         )
-    parts = build(settings) if retried else None  # errors are raised before anything is written
+    parts = build(settings, function) if retried else None  # errors are raised before anything is written
     if retried:
         count, state = reopen(old, settings, retried)
         trials_done -= count
@@ -85,7 +84,7 @@ def prepare(
         ended, remedy = end
         say(f"{old.folder} has {ended.outcome}: {ended.reason}. To continue, {remedy}")
         return ended
-    parts = parts or build(settings)  # errors are raised before anything starts
+    parts = parts or build(settings, function)  # errors are raised before anything starts
     say(f"resuming {old.folder}: {_progress(trials_done, now.budget.steps, settings)}")
     return settings, parts
 
@@ -122,7 +121,7 @@ def check_changes(
 
     Raises RunError if a resume may not change one of these keys.
     """
-    changes = differences(old.resolved(), settings.resolved())
+    changes = differences(plain(old), plain(settings))
     changes = [change for change in changes if not change.key.startswith(compared)]
     refused = [change for change in changes if not may_change(change.key)]
     if refused:
@@ -148,8 +147,7 @@ def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None
         epoch=state.session.epoch + 1,
         executor="",
         slots=settings.workers.count,
-        settings=settings.resolved(),
-        rules=rules_of(settings, settings.workers.count),
+        settings=settings,
     )
     reopened = apply(state, opened)
     command = decide(reopened, now=state.clock.last_time)
@@ -178,7 +176,7 @@ def reopen(
     """
     with contextlib.ExitStack() as resources:
         store = resources.enter_context(run.store())
-        writer = take(store, run.name, settings=json.dumps(settings.resolved()))
+        writer = take(store, run.name, settings=json.dumps(plain(settings)))
         resources.callback(writer.release)
         history = read_history(run)
         failed = failed_trials(history, kinds)

@@ -1,5 +1,6 @@
 """Builds the objective, the candidates and the strategy that a campaign file names."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,14 +15,17 @@ from bbkb.objectives.with_metrics import VALUE, WithMetrics
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.engine.matching import find_arm
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.session import known_results
 from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.resources import check_program, check_timeout, resources_of
-from bbkb.orchestrator.session.rules import goals_of
 from bbkb.orchestrator.session.training import check_reports
-from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.settings.options import load_objective
+from bbkb.orchestrator.settings.strategies import build_strategy
+
+Function = Callable[..., object]
 
 
 @dataclass(frozen=True)
@@ -49,20 +53,21 @@ class Parts:
         return self.objective.inner if isinstance(self.objective, WithMetrics) else self.objective
 
 
-def build(settings: Settings) -> Parts:
-    """Load the objective and its candidates.
+def build(settings: Settings, function: Function | None = None) -> Parts:
+    """Load the objective and its candidates. `function`: the user's own function if this process
+    called `tune`.
 
     Raises ObjectiveError if data, a module or columns are missing, and UserError if this machine
     cannot satisfy the settings.
     """
     check_timeout(settings)
-    objective, candidates = _objective_and_candidates(settings)
+    objective, candidates = _objective_and_candidates(settings, function)
     if isinstance(objective, PythonCallable | PickledFunction | LiveFunction):
         objective.check(candidates.columns, candidates.conditional)
     if isinstance(objective, ShellCommand):
         objective.check(candidates.columns)
     workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
-    strategy = _for_workers(settings.strategy, workers)
+    strategy = _for_workers(build_strategy(settings.strategy), workers)
     problem = Problem(
         settings.name,
         settings.seed,
@@ -71,20 +76,20 @@ def build(settings: Settings) -> Parts:
         is_deterministic=settings.objective.deterministic,
         space=growing_space(settings),
         limit=settings.candidates.limit,
-        goals=goals_of(settings).for_strategy,
+        goals=settings.goals.for_strategy,
         resources=resources_of(settings, candidates),
         threads=settings.computing.threads or 1,
     )
     return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
 
 
-def build_new(settings: Settings) -> Parts:
+def build_new(settings: Settings, function: Function | None = None) -> Parts:
     """Return `build` for a campaign that has not begun. A resume is checked less strictly.
 
     Also raises UserError if early stopping is requested and the trials report no values, or if this
     machine would run a command and lacks its program.
     """
-    parts = build(settings)
+    parts = build(settings, function)
     check_program(settings)
     check_reports(settings, parts.training_objective)
     return parts
@@ -95,9 +100,9 @@ def _with_metrics(objective: Objective, settings: Settings) -> Objective:
     constraints is missing."""
     if not settings.objectives and not settings.constraints:
         return objective
-    sections = {"objectives": settings.objectives, "constraints": settings.constraints}
-    needed = tuple(
-        (goal.metric, f"{section}.{number}") for section, named in sections.items() for number, goal in enumerate(named)
+    needed = (
+        *((goal.metric, f"objectives.{number}") for number, goal in enumerate(settings.objectives)),
+        *((goal.metric, f"constraints.{number}") for number, goal in enumerate(settings.constraints)),
     )
     return WithMetrics(objective, settings.objectives[0].metric if settings.objectives else VALUE, needed)
 
@@ -123,12 +128,12 @@ def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
     return strategy
 
 
-def _objective_and_candidates(settings: Settings) -> tuple[Objective, Candidates]:
+def _objective_and_candidates(settings: Settings, function: Function | None) -> tuple[Objective, Candidates]:
     table = settings.candidates.table
     if table is not None and settings.candidates.target is not None:
         looked_up = table_objective(Path(table), settings.candidates.target, duplicates=settings.candidates.duplicates)
         return looked_up, looked_up.candidates()
-    objective = settings.objective.load(settings.data.source())
+    objective = load_objective(settings.objective, settings.data, function)
     if objective is None:  # after the checks of the campaign file, only a table with a target has no objective
         raise CampaignError("the campaign has no objective")
     if table is not None:
@@ -151,7 +156,7 @@ def growing_space(settings: Settings) -> SearchSpace | None:
     Raises UserError if appended candidates are requested but impossible.
     """
     section = settings.candidates
-    strategy = settings.strategy
+    strategy = build_strategy(settings.strategy)
     if isinstance(strategy, PausesTrials):  # in finite spaces too: the new trials have new configurations
         return SearchSpace(settings.space, settings.forbid)
     can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)

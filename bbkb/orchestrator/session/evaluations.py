@@ -82,7 +82,7 @@ class Evaluations:
             share=None if problem.resources is None else problem.resources.workers.share_of(parameters),
             trials=problem.outputs,
             step_limit=step_limit(state, trial.id),
-            can_be_stopped=state.rules.stopping is not None,
+            can_be_stopped=state.settings.stopping is not None,
             recorded_step=state.trainings.step(trial.id),
             saves_checkpoint=state.saves_checkpoints,
             starts_from=trial.starts_from,

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.resources import limits_of
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.workers.executor import Executor, ExecutorError, ExecutorName
 from bbkb.workers.inline import InlineExecutor
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
@@ -85,8 +85,7 @@ def unenforced_limits(settings: Settings) -> str:
     if limits:
         verb = "is" if len(limits) == 1 else "are"
         return f"{' and '.join(limits)} {verb} not enforced by workers.executor {workers.executor}, only by ray"
-    asks_for_several = "count" in workers.model_fields_set and workers.count > 1
-    if workers.traits.one_at_a_time and asks_for_several:
+    if workers.traits.one_at_a_time and workers.count > 1:
         return (
             f"workers.executor {workers.executor} runs one evaluation at a time, in this process: "
             "workers.count has no effect"

@@ -28,30 +28,28 @@ from bbkb.objectives.table_file import Cells, Column, as_typed, as_typed_with_ga
 from bbkb.objectives.tabular import ROW
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.goals import ConstraintGoal
+from bbkb.orchestrator.campaign.settings import (
+    BestOf,
+    GivenResults,
+    Known,
+    KnownResult,
+    KnownRun,
+    ResultTable,
+    Settings,
+    Source,
+    origin_of,
+    plain_space,
+)
 from bbkb.orchestrator.engine.matching import array_of, match_rows, text_of
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.history.rows import TrialRow
 from bbkb.orchestrator.session.portfolio import MOST, Configuration, EarlierRun, portfolio
-from bbkb.orchestrator.session.rules import goals_of
 from bbkb.orchestrator.settings.changes import differences
-from bbkb.orchestrator.settings.from_log import read_recorded
-from bbkb.orchestrator.settings.imported import GivenResults, KnownResult
-from bbkb.orchestrator.settings.known_results import (
-    TABLES,
-    BestOf,
-    Known,
-    KnownRun,
-    ResultTable,
-    Source,
-    of_kind,
-    origin_of,
-)
-from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.spaces import dump_space
 from bbkb.orchestrator.store.runs import Run, open_run
 
 ARM = "arm"
+TABLES = (".csv", ".csv.gz", ".parquet")
 _SHARE = 4  # the configurations of other runs take at most a quarter of the budget
 _EXPECTED = (".prior", ".confidence")  # keys in which the spaces of runs may differ
 
@@ -81,7 +79,7 @@ def existing(settings: Settings, candidates: Candidates) -> ExistingTaken | None
     Raises UserError if a source cannot be read, a column is missing or wrong, or no result of a
     source matches a candidate.
     """
-    direction = settings.objective.direction
+    direction = settings.goals.objectives[0].direction
     sources: list[_Results] = []
     arms: list[NDArray[np.intp]] = []
     for number, source in enumerate(settings.known_results):
@@ -127,8 +125,8 @@ def with_results(settings: Settings) -> Settings:
     known: list[Source] = []
     for number, source in enumerate(settings.known_results):
         with _naming(f"known_results.{number}"):
-            known.append(_as_given(source, space, settings.objective.direction))
-    return settings.model_copy(update={"known_results": tuple(known)})
+            known.append(_as_given(source, space, settings.goals.objectives[0].direction))
+    return replace(settings, known_results=tuple(known))
 
 
 def _as_given(source: Source, space: SearchSpace, direction: str) -> Source:
@@ -394,18 +392,19 @@ def with_best_of(settings: Settings) -> Settings:
     if not unread:
         return settings
     number = unread[0]
-    (source,) = of_kind(known, BestOf)
+    source = known[number]
+    assert isinstance(source, BestOf)
     space = SearchSpace(settings.space, settings.forbid)
     budget = settings.budget.evaluations
-    constraints = goals_of(settings).constraints
+    constraints = settings.goals.constraints
     runs = []
     for index, folder in enumerate(source.best_of):
         with _naming(f"known_results.{number}.best_of.{index}"):
             runs.append(_read_best(Path(folder), space, constraints))
     free = max(budget - len(settings.enqueue), 0)
     first = portfolio(space, runs, min(MOST, max(budget // _SHARE, 1), free))
-    read = (*known[:number], source.model_copy(update={"first": tuple(first)}), *known[number + 1 :])
-    return settings.model_copy(update={"known_results": read})
+    read = (*known[:number], replace(source, first=tuple(first)), *known[number + 1 :])
+    return replace(settings, known_results=read)
 
 
 def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal]) -> EarlierRun:
@@ -413,7 +412,7 @@ def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[Constrain
     one of the run's `constraints`."""
     run = open_run(folder)
     history = fold(run.events())
-    _check_space(run.name, read_recorded(history.created.settings).space, space)
+    _check_space(run.name, history.created.settings.space, space)
     metric = history.goals.objectives[0].metric
     allowed: list[Configuration] = []
     rewards: list[float] = []
@@ -433,7 +432,7 @@ def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[Constrain
 
 def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace) -> None:
     """Raise RunError if the run `name` has a different space than `space`, apart from priors."""
-    changes = differences(dump_space(theirs), dump_space(space.parameters))
+    changes = differences(plain_space(theirs), plain_space(space.parameters))
     different = [change for change in changes if not change.key.endswith(_EXPECTED)]
     if different:
         listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])

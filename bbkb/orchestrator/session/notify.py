@@ -20,9 +20,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 from bbkb.orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, TrialFailed
+from bbkb.orchestrator.campaign.settings import Notify as NotifySettings
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.credentials import UnsetVariableError, in_environment
-from bbkb.orchestrator.settings.sections import NotifySettings
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.wording import duration
 from bbkb.workers.messages import FailureKind

@@ -24,6 +24,7 @@ from bbkb.orchestrator.campaign.events import (
     PickedTrial,
     SessionOpened,
 )
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.engine.engine import Engine
 from bbkb.orchestrator.errors import RunError
@@ -33,9 +34,7 @@ from bbkb.orchestrator.session.executors import MAKE, Request, unenforced_limits
 from bbkb.orchestrator.session.notify import notifications
 from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs
 from bbkb.orchestrator.session.problem import Problem, replay
-from bbkb.orchestrator.session.rules import rules_of
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
@@ -72,8 +71,7 @@ def first_events(
         candidates_digest=_digest(candidates),
         objective=parts.description,
         optimum=parts.optimum(settings.objective.direction == "maximize"),
-        settings=settings.resolved(),
-        rules=rules_of(settings),
+        settings=settings,
     )
     events: list[Event] = [created] if existing is None else [created, existing]
     if parts.enqueued:
@@ -151,7 +149,7 @@ def open_session(
         if settings.workers.trial_folders and run.folder.is_dir():
             check_trial_folders(run)
         me = me or Identity.of_this_process()
-        writer = take(store, run.name, me=me, settings=json.dumps(settings.resolved()))
+        writer = take(store, run.name, me=me, settings=json.dumps(plain(settings)))
         _log_remarks(settings, parts)
         _LOGGER.info("claimed the campaign for session %d as %s", writer.epoch, me)
         # the following steps may take longer than a lease lasts without a heartbeat
@@ -215,8 +213,7 @@ def _opening(engine: Engine, executor: Executor, writer: Writer, settings: Setti
         epoch=writer.epoch,
         executor=settings.workers.executor,
         slots=executor.slots,
-        settings=settings.resolved(),
-        rules=rules_of(settings, executor.slots),
+        settings=settings,
         adopted=tuple(sorted(adopted)),
     )
 

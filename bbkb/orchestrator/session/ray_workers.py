@@ -4,9 +4,9 @@ workers."""
 import sys
 
 from bbkb.objectives.objective import HasPreparation
+from bbkb.orchestrator.campaign.settings import Settings, Workers
 from bbkb.orchestrator.session.resources import Resources, limits_of
-from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.worker_sections import WorkerSettings
+from bbkb.orchestrator.settings.options import objective_of
 from bbkb.workers.on_ray.allocation import FirstWorkers
 from bbkb.workers.on_ray.crews import Crew
 from bbkb.workers.on_ray.places import Placement
@@ -44,7 +44,7 @@ def first_workers(settings: Settings, campaign: str, cores: int | None = None) -
     the resources of a trial, or if an evaluation takes several machines.
     """
     workers = settings.workers
-    objective = settings.objective.options
+    objective = objective_of(settings.objective)
     if workers.kind == "task" or workers.is_gang or workers.sized_by:
         return None
     return FirstWorkers(
@@ -55,7 +55,7 @@ def first_workers(settings: Settings, campaign: str, cores: int | None = None) -
     )
 
 
-def _crew_of(workers: WorkerSettings, campaign: str) -> Crew:
+def _crew_of(workers: Workers, campaign: str) -> Crew:
     """Return the set of processes that an evaluation needs. Only a campaign with several imports
     `bbkb.workers.gangs`."""
     if workers.ray_train:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates
+from bbkb.orchestrator.campaign.settings import Settings, Workers, ends_of
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.worker_sections import WorkerSettings, ends_of
+from bbkb.orchestrator.settings.options import objective_of
 from bbkb.workers.messages import Limits, Share
 
 
@@ -17,7 +17,7 @@ from bbkb.workers.messages import Limits, Share
 class Resources:
     """The resources of trials whose parameters determine them."""
 
-    workers: WorkerSettings  # computes the share of a trial from its parameters
+    workers: Workers  # computes the share of a trial from its parameters
     largest: Share  # the largest amount of each resource that a trial takes
 
 
@@ -32,7 +32,7 @@ _PROGRAMS = ("python", "python3", "bash", "sh", "make", "java", "julia", "Rscrip
 
 def missing_program(settings: Settings) -> str:
     """Return a sentence if this machine lacks the program of the command, else an empty text."""
-    command = settings.objective.options
+    command = objective_of(settings.objective)
     program = command.missing_program() if isinstance(command, ShellCommand) else ""
     if not program:
         return ""

@@ -1,18 +1,16 @@
 """Completes `early_stopping: {rule: model}` and `workers.trial_folders` at the start of a session,
 from the objective and the budget."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import HasFunction, takes_argument
 from bbkb.objectives.objective import TrainsInSteps
-from bbkb.orchestrator.bandit.strategy import PausesTrials
+from bbkb.orchestrator.campaign.settings import ModelStopping, Settings
 from bbkb.orchestrator.campaign.trainings.first import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
-from bbkb.orchestrator.settings.strategies import strategy_name
 
 
 def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
@@ -21,25 +19,24 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
     which are kept."""
     rule = settings.early_stopping
     strategy = settings.strategy
-    with_folders = settings.workers.model_copy(update={"trial_folders": True})
+    with_folders = replace(settings.workers, trial_folders=True)
     if "folder" not in settings.space and takes_argument(objective, "folder", is_required=True):
-        settings = settings.model_copy(update={"workers": with_folders})
-    if isinstance(strategy, PausesTrials):
-        known: Any = strategy
-        known = replace(known, last_step=_last_step(strategy.last_step, objective))
-        return settings.model_copy(update={"strategy": known, "workers": with_folders})
-    if not isinstance(rule, ModelStoppingSettings):
+        settings = replace(settings, workers=with_folders)
+    if settings.pauses_trials:
+        strategy = {**strategy, "last_step": _last_step(strategy["last_step"], objective)}
+        return replace(settings, strategy=strategy, workers=with_folders)
+    if not isinstance(rule, ModelStopping):
         return settings
     is_decided = is_begun and rule.continues is not None and rule.first_trials is not None
     if not is_decided:
-        rule = rule.model_copy(update={"last_step": _last_step(rule.last_step, objective)})
+        rule = replace(rule, last_step=_last_step(rule.last_step, objective))
     continues = rule.continues
     if continues is None:
         continues = True if _has_checkpoints(objective) else "anew"
     first = _first(settings, rule) if continues else NO_FIRST_TRAININGS
-    decided = rule.model_copy(update={"continues": continues, "first_trials": first.trials, "first_steps": first.steps})
+    decided = replace(rule, continues=continues, first_trials=first.trials, first_steps=first.steps)
     workers = with_folders if continues is True else settings.workers
-    return settings.model_copy(update={"early_stopping": decided, "workers": workers})
+    return replace(settings, early_stopping=decided, workers=workers)
 
 
 def check_reports(settings: Settings, objective: object) -> None:
@@ -49,11 +46,11 @@ def check_reports(settings: Settings, objective: object) -> None:
     Whether other objectives, such as a command, report values is unknown before they run.
     """
     rule = settings.early_stopping
-    if isinstance(settings.strategy, PausesTrials):
-        name = f"strategy {strategy_name(type(settings.strategy))}"
+    if settings.pauses_trials:
+        name = f"strategy {settings.strategy['name']}"
         _check_pauses(name, settings.strategy, objective)
         _check_function(settings, objective, "strategy", name)
-    if isinstance(rule, ModelStoppingSettings):
+    if isinstance(rule, ModelStopping):
         _check_last_step("early_stopping", rule.last_step, objective)
         _check_first(rule, _last_step(rule.last_step, objective))
     if rule is not None:
@@ -83,23 +80,24 @@ def _check_function(settings: Settings, objective: object, key: str, needing: st
     raise UserError(f"{needing} needs a function that reports values, but {why}; or remove {key}")
 
 
-def _check_pauses(name: str, strategy: PausesTrials, objective: object) -> None:
+def _check_pauses(name: str, strategy: Mapping[str, Any], objective: object) -> None:
     """Raise UserError if trials save no checkpoints or end before their first pause."""
     if not _has_checkpoints(objective):
         raise UserError(
             f"{name} needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
             "checkpoint there before it reports and loads one that it finds, or a command that names BBKB_FOLDER"
         )
-    _check_last_step("strategy", strategy.last_step, objective)
-    end = objective.last_step if isinstance(objective, TrainsInSteps) else strategy.last_step
-    if end is not None and strategy.interval >= end:
-        raise UserError(f"strategy.interval must be below the last step of a training, {end}, got {strategy.interval}")
+    interval, last_step = strategy["interval"], strategy["last_step"]
+    _check_last_step("strategy", last_step, objective)
+    end = objective.last_step if isinstance(objective, TrainsInSteps) else last_step
+    if end is not None and interval >= end:
+        raise UserError(f"strategy.interval must be below the last step of a training, {end}, got {interval}")
 
 
 def remark_on_reports(settings: Settings, objective: object) -> str:
     """Return a remark for the user if early stopping judges trials by reports that differ from the
     returned value; otherwise an empty text."""
-    if not isinstance(settings.early_stopping, ModelStoppingSettings) or not isinstance(objective, TrainsInSteps):
+    if not isinstance(settings.early_stopping, ModelStopping) or not isinstance(objective, TrainsInSteps):
         return ""
     remark = objective.remark_on_reports
     return remark and f"early_stopping.rule model takes reported values and results for the same quantity: {remark}"
@@ -122,7 +120,7 @@ def _last_step(given: int | None, objective: object) -> int | None:
     return given
 
 
-def _check_first(rule: ModelStoppingSettings, last_step: int | None) -> None:
+def _check_first(rule: ModelStopping, last_step: int | None) -> None:
     if last_step is None and rule.first_trials:
         raise UserError(
             "early_stopping.last_step must be given with first_trials; a training that is part of bbkb needs 2 or more "
@@ -132,6 +130,6 @@ def _check_first(rule: ModelStoppingSettings, last_step: int | None) -> None:
         raise UserError(f"early_stopping.first_steps must be below last_step, {last_step}, got {rule.first_steps}")
 
 
-def _first(settings: Settings, rule: ModelStoppingSettings) -> FirstTrainings:
+def _first(settings: Settings, rule: ModelStopping) -> FirstTrainings:
     budget = settings.budget
     return first_trainings(rule.last_step, budget.evaluations, budget.steps, rule.first_trials, rule.first_steps)

@@ -2,39 +2,17 @@
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
-
-from pydantic import Field
+from typing import Any
 
 from bbkb.objectives.conditions import Scalar
+from bbkb.orchestrator.campaign.settings import GivenResults, KnownResult
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.settings.changes import leaves
 from bbkb.orchestrator.settings.file import Tree
-from bbkb.orchestrator.settings.sections import Section
 from bbkb.orchestrator.wording import plural
-
-
-class KnownResult(Section):
-    """A configuration that was evaluated elsewhere."""
-
-    parameters: Annotated[Mapping[str, Scalar], Field(min_length=1)]
-    """The configuration."""
-    value: float
-    """Its value, on the scale of the objective."""
-
-
-class GivenResults(Section):
-    """Results of another tuner or of the campaign file, in their original order."""
-
-    results: tuple[KnownResult, ...] = Field(min_length=1, strict=False)
-    """A list of {parameters: …, value: …}."""
-    source: str = "the campaign file"
-    """The origin of the results, for display."""
-    origin: str | None = None
-    """The table or the run from which they were read, in the campaign.yaml of a run."""
 
 
 def open_storage(url: str, folder: Path, must_exist: bool) -> Any:

@@ -1,21 +1,71 @@
-"""Builds `Settings` from campaign files and plain values. Messages name file and line."""
+"""Builds the settings of a campaign from files and plain values. Messages name file and line.
 
-from collections.abc import Iterator, Mapping, Sequence
+Relative paths (`candidates.table`, those in `known_results`, `data.folder`, a SQLite URL, the
+search path of a callable, the working directory of a command) are relative to the campaign file's
+folder, so a campaign is the same from any working directory. Only `runs` is relative to the working
+directory. The settings hold absolute paths.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, make_dataclass, replace
+from functools import cache, partial
 from pathlib import Path
+from typing import Any, get_type_hints
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.annotations import Section, key_of, whole
+from bbkb.orchestrator.bandit.start.warm_start import with_known_results
+from bbkb.orchestrator.bandit.strategy import AnyStrategy
+from bbkb.orchestrator.campaign.settings import (
+    Asha,
+    BestOf,
+    Budget,
+    CandidateSettings,
+    ConstraintMetric,
+    Data,
+    KnownRun,
+    ObjectiveMetric,
+    ObjectiveSettings,
+    OptunaStudy,
+    ResultTable,
+    Settings,
+    Source,
+    TuneExperiment,
+    Workers,
+    most_trials,
+)
 from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.settings.checks import Draft, goal_problems, problems_between
 from bbkb.orchestrator.settings.file import Document, Keys, Tree, check_texts, read, with_overrides
-from bbkb.orchestrator.settings.mistakes import Refusal, config_error, describe
-from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.strategies import with_model_in_strategy
+from bbkb.orchestrator.settings.imported import read_study, read_tune
+from bbkb.orchestrator.settings.mistakes import (
+    Refusal,
+    RefusalError,
+    align,
+    config_error,
+    describe,
+    excerpt,
+    unknown_section,
+)
+from bbkb.orchestrator.settings.options import (
+    AnyObjective,
+    build_objective,
+    check_sources,
+    dump_objective,
+    own_space,
+)
+from bbkb.orchestrator.settings.spaces import build_enqueue, build_forbid, build_space, completed_enqueue, read_space
+from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy, with_model_in_strategy
 
-# section → the sections with which it is read
-_READ_WITH = {"space": {"objective", "candidates"}, "known_results": {"objective"}}
-_ANY: Tree = {"name": "any", "budget": {"evaluations": 1}}  # placeholders for required keys
+# sections that are read with others
+_READ_APART = ("objective", "space", "strategy", "known_results")
+# placeholders for sections that are wrong
+_ANY: Mapping[str, Any] = {"name": "any", "budget": Budget(evaluations=1)}
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
@@ -27,6 +77,25 @@ def load(path: str | Path, overrides: Sequence[str] = ()) -> Settings:
     """
     path = Path(path)
     return _settings(with_overrides(read(path), overrides), path.parent.resolve())
+
+
+def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
+    """Return the settings of plain values. Messages begin with `origin`. Raises ConfigError."""
+    return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
+
+
+def checked_goals(
+    sections: Mapping[str, Sequence[Mapping[str, object]]], strategy: object
+) -> tuple[tuple[ObjectiveMetric, ...], tuple[ConstraintMetric, ...]]:
+    """Return the sections `objectives` and `constraints`, for Python callers. Raises ValueError with
+    the first mistake."""
+    try:
+        objectives, constraints = (_take(key, sections[key]) for key in ("objectives", "constraints"))
+    except ValidationError as error:
+        raise ValueError(str(describe(error, sections, Settings)[0])) from None
+    for problem in goal_problems([each.metric for each in objectives], bool(constraints), strategy):
+        raise ValueError(str(problem))
+    return objectives, constraints
 
 
 @contextmanager
@@ -47,38 +116,239 @@ def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[N
         raise UserError(f"{document.places[beginnings[0]]}: {error}") from error
 
 
-def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "settings") -> Settings:
-    """Return the settings of plain values. Messages begin with `origin`. Raises ConfigError."""
-    return _settings(with_overrides(Document(tree, {}, origin), overrides), Path.cwd())
-
-
 def _settings(document: Document, folder: Path) -> Settings:
     check_texts(document)
     document = with_model_in_strategy(document)
-    context = {"folder": folder, "evaluations": _evaluations(document.tree)}
-    try:
-        return Settings.model_validate(document.tree, context=context)
-    except ValidationError as error:
-        problems = describe(error, document.tree, Settings)
-        further = _further_problems(document.tree, problems, context)
-        raise config_error(document, [*problems, *further]) from error
+    reading = _Reading(document.tree, folder)
+    settings = reading.read()
+    if reading.problems:
+        raise config_error(document, reading.problems) from None
+    return settings
 
 
-def _evaluations(tree: Tree) -> int | None:
-    """Return the budget of evaluations for the conditions of a strategy; None if there is none."""
-    budget = tree.get("budget")
-    evaluations = budget.get("evaluations") if isinstance(budget, Mapping) else None
-    return int(evaluations) if isinstance(evaluations, int | float) and evaluations >= 1 else None
+@dataclass
+class _Reading:
+    """One pass over the plain values of a campaign file, which collects all mistakes."""
+
+    tree: Tree
+    folder: Path  # of relative paths
+
+    def __post_init__(self) -> None:
+        self.problems: list[Refusal] = []
+        self.values: dict[str, Any] = {}  # the sections that are right by themselves
+        self.objective: AnyObjective | None = None
+        self.strategy: AnyStrategy = build_strategy({})
+
+    def read(self) -> Settings:
+        """Return the settings, with placeholders for wrong sections."""
+        self._read_sections()
+        if self.problems:  # a misspelled key is not reported as missing, too
+            meant = {each.meant[: depth + 1] for each in self.problems for depth in range(len(each.meant))}
+            self.problems = [each for each in self.problems if each.rule != "is required" or each.keys not in meant]
+        draft = Draft(Settings(**{**_ANY, **self.values}), self.objective, self.strategy)
+        between = list(problems_between(draft, self.values))
+        self.problems += between
+        wrong = {problem.keys[0] for problem in between}
+        return self._completed(draft.settings, wrong)
+
+    def _read_sections(self) -> None:
+        tree = dict(self.tree)
+        if isinstance(tree.get("space"), str):
+            self._attempt("space", lambda: self._read_space_file(tree))
+        for key in [key for key in tree if key not in _hints()]:
+            self.problems.append(unknown_section(str(key), Settings))
+        self._read_objective(tree)
+        for key in (key for key in _hints() if key not in _READ_APART):
+            if key in tree:
+                self._attempt(key, partial(self._section, key, tree[key]))
+            elif key in _ANY:
+                self.problems.append(Refusal((key,), "is required"))
+            else:
+                self.values[key] = _default(key)
+        self._attempt("strategy", lambda: self._strategy(tree.get("strategy", {})))
+        is_unreadable = isinstance(self.tree.get("space"), str) and "space" not in self.values  # a wrong file
+        if not is_unreadable and self.values.keys() >= {"objective", "candidates"}:
+            self._attempt("space", lambda: self._space(tree.get("space", {})))
+        if "objective" in self.values:
+            self._attempt("known_results", lambda: self._known(tree.get("known_results", ())))
+        if "runs" in self.values:
+            self.values["runs"] = str(Path.cwd() / Path(self.values["runs"]).expanduser())
+        if "data" in self.values:
+            self.values["data"] = self._data(self.values["data"])
+
+    def _section(self, key: str, value: object) -> Any:
+        return _READERS[key](self, value) if key in _READERS else _take(key, value)
+
+    def _attempt(self, key: str, read: Callable[[], Any]) -> None:
+        """Store the section that `read` returns, or its mistakes."""
+        try:
+            self.values[key] = read()
+        except ValidationError as error:
+            self.problems += describe(error, self.tree, Settings)
+        except RefusalError as error:
+            self.problems += [problem.below(key) for problem in error.problems]
+        except ValueError as error:
+            self.problems.append(align((key,), str(error), self.tree.get(key)))
+
+    def _read_objective(self, tree: dict[str, Any]) -> None:
+        def read() -> ObjectiveSettings:
+            section: ObjectiveSettings = _take("objective", tree.get("objective", {}))
+            check_sources(section)
+            objectives = tree.get("objectives")
+            first = objectives[0] if isinstance(objectives, list | tuple) and objectives else None
+            if section.direction is None and isinstance(first, Mapping):
+                # a wrong one is reported once
+                is_minimized = first.get("direction") == "minimize"
+                section = replace(section, direction="minimize" if is_minimized else "maximize")
+            if len(section.sources) != 1:  # reported elsewhere; the options cannot be checked then
+                return replace(section, options={})
+            (source,) = section.sources
+            self.objective = build_objective(source, getattr(section, source), section.options, self.folder)
+            return replace(section, options=dump_objective(self.objective))
+
+        self._attempt("objective", read)
+
+    def _read_space_file(self, tree: dict[str, Any]) -> object:
+        """Read a ConfigSpace file into `space` and `forbid` of `tree`."""
+        file = tree.pop("space")
+        space, forbid = read_space(file, self.folder)
+        clauses = tree.get("forbid", [])
+        tree |= {"space": space, "forbid": [*clauses, *forbid] if isinstance(clauses, list | tuple) else clauses}
+        return space
+
+    def _space(self, space: object) -> object:
+        candidates: CandidateSettings = self.values["candidates"]
+        if space or candidates.table is not None or self.objective is None:
+            return build_space(space)
+        return dict(own_space(self.objective) or {})
+
+    def _strategy(self, options: object) -> object:
+        budget: Budget | None = self.values.get("budget")
+        self.strategy = build_strategy(options, None if budget is None else budget.evaluations)
+        return dump_strategy(self.strategy)
+
+    def _known(self, sources: object) -> tuple[Source, ...]:
+        return tuple(self._imported(number, source) for number, source in enumerate(_take("known_results", sources)))
+
+    def _imported(self, number: int, source: Source) -> Source:
+        """Return a source with absolute paths, in which results of another tuner have been read."""
+        direction = self.values["objective"].direction or "maximize"
+        try:
+            match source:
+                case OptunaStudy():
+                    return read_study(source.optuna, source.study, self.folder, direction)
+                case TuneExperiment():
+                    return read_tune(self.folder / Path(source.ray_tune).expanduser(), source.metric)
+        except UserError as error:
+            key = "optuna" if isinstance(source, OptunaStudy) else "ray_tune"
+            raise RefusalError([Refusal((number, key), f": {error}")]) from error
+        match source:
+            case ResultTable():
+                return replace(source, table=self._path(source.table))
+            case KnownRun(store=None):
+                return replace(source, run=self._path(source.run))
+            case KnownRun(store=str(url)):
+                return replace(source, store=self._store(url))
+            case BestOf():
+                return replace(source, best_of=tuple(map(self._path, source.best_of)))
+        return source
+
+    def _data(self, data: Data) -> Data:
+        """Return the section with its folder, else that of the environment, which worker processes
+        and a later resume may not have."""
+        if data.folder is not None:
+            return replace(data, folder=self._path(data.folder))
+        folder = os.environ.get("BBKB_DATA")
+        return replace(data, folder=str(Path(folder).expanduser().absolute()) if folder else None)
+
+    def _path(self, path: str) -> str:
+        return str(self.folder / Path(path).expanduser())
+
+    def _store(self, url: str) -> str:
+        scheme, slashes, path = url.partition(":///")
+        is_relative = scheme.startswith("sqlite") and path and not Path(path).is_absolute()
+        return f"{scheme}{slashes}{self._path(path)}" if is_relative else url
+
+    def _completed(self, settings: Settings, wrong: set[str | int]) -> Settings:
+        """Return the settings with all that follows from several sections."""
+        is_right = {"space", "forbid", "enqueue"} <= self.values.keys() - wrong
+        if settings.enqueue and settings.space and is_right:
+            # recorded completely, so that a resume needs no draws
+            space = SearchSpace(settings.space, settings.forbid)
+            whole_ones, mistakes = completed_enqueue(space, settings.enqueue, settings.seed)
+            self.problems += mistakes
+            settings = replace(settings, enqueue=whole_ones)
+        if settings.objective.direction is None:
+            settings = replace(settings, objective=replace(settings.objective, direction="maximize"))
+        if settings.has_known_values and hasattr(self.strategy, "warm_start"):
+            settings = replace(settings, strategy=dump_strategy(with_known_results(self.strategy)))
+        return settings
 
 
-def _further_problems(tree: Tree, problems: Sequence[Refusal], context: Mapping[str, object]) -> list[Refusal]:
-    """Return the mistakes between valid sections, which have none of the `problems`. pydantic does
-    not check them as long as any section has a problem."""
-    wrong = {str(key) for problem in problems for key in problem.keys[:1]}
-    wrong |= {section for section, others in _READ_WITH.items() if wrong & others}
-    valid = {**_ANY, **{key: value for key, value in tree.items() if key not in wrong}}
-    try:
-        Settings.model_validate(valid, context={**context, "wrong": frozenset(wrong)})
-    except ValidationError as error:
-        return describe(error, valid, Settings)
-    return []
+@cache
+def _hints() -> Mapping[str, object]:
+    """Return the annotation of each section by its key."""
+    hints = get_type_hints(Settings, include_extras=True)
+    return {field.name: hints[field.name] for field in fields(Settings)}
+
+
+@cache
+def _adapter(key: str) -> TypeAdapter[Any]:
+    """Return the adapter of a section, as the only field of a dataclass, so that it is strict."""
+    cls = make_dataclass("Sections", [(key, _hints()[key])], bases=(Section,), frozen=True, kw_only=True)
+    return TypeAdapter(cls)
+
+
+def _take(key: str, value: object) -> Any:
+    """Return a section of plain values."""
+    return getattr(_adapter(key).validate_python({key: value}), key)
+
+
+def _default(key: str) -> Any:
+    field = Settings.__dataclass_fields__[key]
+    return field.default_factory() if callable(field.default_factory) else field.default
+
+
+def _budget(reading: _Reading, tree: Any) -> Budget:
+    """Return the section with as many evaluations as steps if only `steps` is given: there can be
+    no more trials, because each counts as at least one step."""
+    steps = whole(tree.get("steps")) if isinstance(tree, Mapping) else None
+    if steps is not None and "evaluations" not in tree:  # wrong steps are reported alone
+        tree = {**tree, "evaluations": most_trials(steps) if isinstance(steps, int) else 1}
+    budget: Budget = _take("budget", tree)
+    return budget
+
+
+def _early_stopping(reading: _Reading, section: object) -> object:
+    """Return the section with its rule, which is `model` unless it or an option of `asha` is
+    given."""
+    if isinstance(section, str):
+        rule = "must be a mapping such as {rule: asha}, {rule: median} or {rule: model}"
+        raise RefusalError([Refusal((), rule, excerpt(section))])
+    if isinstance(section, Mapping) and section.keys().isdisjoint(map(key_of, Asha.__dataclass_fields__)):
+        section = {"rule": "model", **section}
+    return _take("early_stopping", section)
+
+
+def _candidates(reading: _Reading, tree: object) -> CandidateSettings:
+    section: CandidateSettings = _take("candidates", tree)
+    return section if section.table is None else replace(section, table=reading._path(section.table))
+
+
+def _workers(reading: _Reading, tree: object) -> Workers:
+    """Return the section; an executor that evaluates one trial at a time has one worker unless more
+    are given."""
+    workers: Workers = _take("workers", tree)
+    is_given = isinstance(tree, Workers) or (isinstance(tree, Mapping) and "count" in tree)
+    return workers if is_given or not workers.traits.one_at_a_time else replace(workers, count=1)
+
+
+_READERS: Mapping[str, Callable[[_Reading, Any], Any]] = {
+    "budget": _budget,
+    "early_stopping": _early_stopping,
+    "candidates": _candidates,
+    "workers": _workers,
+    "store": lambda reading, value: reading._store(_take("store", value)),
+    "forbid": lambda reading, value: build_forbid(value),
+    "enqueue": lambda reading, value: build_enqueue(value),
+}

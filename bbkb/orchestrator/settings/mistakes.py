@@ -2,25 +2,23 @@
 
 pydantic finds the mistakes. This module converts them to predicates about a dotted path ("must be >
 0, got -1"), without class names, links, or one line for every member of a union. The checks of this
-project have messages of the same form: `failure` creates the exception for a pydantic validator, so
-that one pass over the file finds all mistakes.
+project have messages of the same form.
 """
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from bbkb.objectives.keywords import did_you_mean, meaning, nearest, suggestion
+from bbkb.orchestrator.annotations import REFUSED, annotations_of, dataclasses_in
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.file import Document, Keys, dotted_key
-
-CUSTOM = "bbkb"  # pydantic's type for an error whose context contains a `Refusal`
 
 # pydantic's error types → the rule; {…} is filled in from the error's context
 _RULES = {
@@ -37,7 +35,7 @@ _RULES = {
     "string_too_short": "must not be empty",
     "string_too_long": "must have at most {max_length} characters",
     **dict.fromkeys(
-        ("model_type", "model_attributes_type", "dict_type", "mapping_type", "dataclass_type", "dataclass_exact_type"),
+        ("dict_type", "mapping_type", "dataclass_type", "dataclass_exact_type"),
         "must be a mapping",
     ),
     **dict.fromkeys(("list_type", "tuple_type"), "must be a list"),
@@ -52,6 +50,7 @@ _SECONDS = {"s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_4
 # the ending of a key that holds a duration → its unit in seconds
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}
 _QUOTED = re.compile("'([^']*)'")
+_VERBS = ("must", "needs", "is", "has")  # words that begin a predicate
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 
 
@@ -73,24 +72,20 @@ class Refusal:
         return replace(self, keys=(*keys, *self.keys), meant=self.meant and (*keys, *self.meant))
 
 
-def failure(problems: Iterable[Refusal]) -> ValidationError:
-    """Return the exception for a validator; pydantic adds its position to each path."""
-    return ValidationError.from_exception_data(
-        "campaign",
-        [
-            InitErrorDetails(
-                type=PydanticCustomError(CUSTOM, "{problem}", {"problem": problem}),
-                loc=problem.keys,
-                input=None,
-            )
-            for problem in problems
-        ],
-    )
+class RefusalError(ValueError):
+    """The mistakes in a value."""
+
+    def __init__(self, problems: Iterable[Refusal]) -> None:
+        self.problems = list(problems)
+        super().__init__("\n".join(map(str, self.problems)))
 
 
-def describe(error: ValidationError, tree: object, model: type[BaseModel] | None = None) -> list[Refusal]:
-    """Return the mistakes in `tree` that pydantic found. `model` defines the valid keys."""
-    candidates = [_describe_details(details, tree, model) for details in error.errors(include_url=False)]
+def describe(error: ValidationError, tree: object, model: type | None = None) -> list[Refusal]:
+    """Return the mistakes in `tree` that pydantic found. The dataclass `model` defines the valid
+    keys."""
+    candidates = [
+        found for details in error.errors(include_url=False) for found in _describe_details(details, tree, model)
+    ]
     problems = _without_union_noise(candidates)
     # a misspelled key is not reported as missing, too
     suggested = {each.meant[: depth + 1] for each in problems for depth in range(len(each.meant))}
@@ -108,6 +103,9 @@ def config_error(document: Document, problems: Iterable[Refusal]) -> ConfigError
 def align(keys: Keys, message: str, value: object = None) -> Refusal:
     """Return the problem at `keys` from a message that has its own path (`kernel.x must be …`)."""
     subject, _, rule = message.partition(" ")
+    if subject in _VERBS:
+        is_plain = isinstance(value, str | int | float) and ", got " not in message
+        return Refusal(keys, message, excerpt(value) if is_plain else "")
     path: Keys = tuple(subject.rstrip(":").split("."))
     rule = f": {rule}" if subject.endswith(":") else rule
     if isinstance(value, Mapping) and path[0] in value:
@@ -131,7 +129,12 @@ def unknown_key(key: str | int, choices: Sequence[str]) -> Refusal:
     return Refusal((key,), f"is not a known key{hint}", meant=(meant,) if meant else ())
 
 
-def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
+def unknown_section(key: str, model: type) -> Refusal:
+    """Return the problem of an unknown key at the top of a file, which may belong to a section."""
+    return _unknown((key,), (key,), model)
+
+
+def _unknown(loc: Keys, keys: Keys, model: type | None) -> Refusal:
     """Return the problem of an unknown key, which may belong to a section if it is at the top.
     `loc` is pydantic's path of the key, with the names of the members of unions; `keys` is the path
     in the file."""
@@ -147,14 +150,12 @@ def _unknown(loc: Keys, keys: Keys, model: type[BaseModel] | None) -> Refusal:
     return unknown_key(key, existing).below(*keys[:-1])
 
 
-def _in_section(key: str, model: type[BaseModel] | None) -> tuple[str, ...]:
+def _in_section(key: str, model: type | None) -> tuple[str, ...]:
     """Return the path of the key in a section that `key` means, such as budget, hours for `time`, or
     else of the same key, unless a section has this meaning; empty if there is none."""
-    fields = {} if model is None else model.model_fields
+    fields = {} if model is None else annotations_of(model)
     sections = {
-        name: _names_in(_models_in(field.annotation))
-        for name, field in fields.items()
-        if get_origin(field.annotation) is not tuple
+        name: _names_in(dataclasses_in(annotation)) for name, annotation in fields.items() if not _is_list(annotation)
     }
     for section, names in sections.items():
         if name := meaning(key, names):
@@ -187,22 +188,22 @@ def excerpt(value: object) -> str:
 _Found = tuple[Refusal, Keys | None]
 
 
-def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel] | None) -> _Found:
+def _describe_details(details: ErrorDetails, tree: object, model: type | None) -> list[_Found]:
+    loc = details["loc"]  # with the names of the members of unions
     kind = details["type"]
     ctx = details.get("ctx", {})
-    keys, union = _place_in_file(details["loc"], tree, kind)
-    if kind == CUSTOM:
-        # the complete path in a dataclass's message is only known now
-        problem: Refusal = ctx["problem"]
-        if problem.rule.startswith(": "):
-            return align(keys, problem.rule[2:]), None
-        return problem.below(*keys[: len(keys) - len(problem.keys)]), None
+    keys, union = _place_in_file(loc, tree, kind)
     if kind in ("value_error", "assertion_error"):
-        return align(keys, str(ctx["error"]), details["input"]), union
+        error = ctx["error"]
+        if isinstance(error, RefusalError):
+            return [(problem.below(*keys), None) for problem in error.problems]
+        return [(align(keys, str(error), details["input"]), union)]
+    if kind == REFUSED:
+        return [(Refusal(keys, details["msg"]), None)]
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return _wrong_tag(keys, ctx), None
+        return [(_wrong_tag(keys, ctx), None)]
     if kind in _UNKNOWN:
-        return _unknown(details["loc"], keys, model), union
+        return [(_unknown(loc, keys, model), union)]
     got = "" if kind == "missing" else excerpt(details["input"])
     if keys and kind in ("float_type", "float_parsing", "int_type"):
         got += _duration_hint(str(keys[-1]), details["input"])
@@ -210,10 +211,10 @@ def _describe_details(details: ErrorDetails, tree: object, model: type[BaseModel
         got += did_you_mean(str(details["input"]), _QUOTED.findall(ctx["expected"]))
     rule = _rule(kind, details["msg"], ctx)
     existing = _names_in(_sections_at(model, keys))
-    if kind in ("model_type", "model_attributes_type") and existing:
+    if kind == "dataclass_type" and existing:
         ending = ["…"] * (len(existing) > _NAMED_KEYS)
         rule += f" with keys such as {', '.join([*existing[:_NAMED_KEYS], *ending])}"
-    return Refusal(keys, rule, got), union
+    return [(Refusal(keys, rule, got), union)]
 
 
 def _wrong_tag(keys: Keys, ctx: Mapping[str, Any]) -> Refusal:
@@ -242,7 +243,7 @@ def _place_in_file(loc: Keys, tree: Any, kind: str) -> tuple[Keys, Keys | None]:
     for depth, part in enumerate(loc):
         if _has(tree, part):
             tree = tree[part]
-        elif kind != CUSTOM and not (kind == "missing" and depth == len(loc) - 1):
+        elif not (kind == "missing" and depth == len(loc) - 1):
             union = tuple(keys) if union is None else union
             continue
         keys.append(part)
@@ -255,39 +256,38 @@ def _has(tree: object, part: str | int) -> bool:
     return isinstance(tree, Sequence) and not isinstance(tree, str) and isinstance(part, int) and part < len(tree)
 
 
-def _sections_at(model: type[BaseModel] | None, keys: Keys) -> list[type[BaseModel]]:
+def _sections_at(model: type | None, keys: Keys) -> list[type]:
     """List the possible sections at `keys`. A number in `keys` is an index in a list."""
     models = [model] if model else []
     for key in keys:
         if isinstance(key, str):
-            fields = [model.model_fields[key] for model in models if key in model.model_fields]
-            models = [section for field in fields for section in _models_in(field.annotation)]
+            annotations = [annotations_of(model)[key] for model in models if key in annotations_of(model)]
+            models = [section for annotation in annotations for section in dataclasses_in(annotation)]
     return models
 
 
-def _names_in(sections: Iterable[type[BaseModel]]) -> list[str]:
+def _names_in(sections: Iterable[type]) -> list[str]:
     """List the keys of `sections` as they are written in a file."""
-    fields = [field for section in sections for field in section.model_fields.items()]
-    return list(dict.fromkeys(field.alias or name for name, field in fields))
+    return list(dict.fromkeys(key for section in sections for key in annotations_of(section)))
 
 
-def _selector(section: type[BaseModel]) -> tuple[str, str]:
+def _selector(section: type) -> tuple[str, str]:
     """Return the key, such as `rule`, and its only value that select a section of a union.
 
     Without such a key, return an empty text and the tag of a source of known results.
     """
-    for name, field in section.model_fields.items():
-        match get_args(field.annotation):
-            case (str(value),) if get_origin(field.annotation) is Literal:
-                return name, value
-    return "", next((f"a {name}" for name, field in section.model_fields.items() if field.is_required()), "")
+    for key, annotation in annotations_of(section).items():
+        plain = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+        match get_args(plain):
+            case (str(value),) if get_origin(plain) is Literal:
+                return key, value
+    required = (field.name for field in fields(section) if field.default is field.default_factory is MISSING)
+    return "", next((f"a {name}" for name in required), "")
 
 
-def _models_in(annotation: object) -> list[type[BaseModel]]:
-    """List the sections in a field's type, such as `Section | None` or `tuple[Section, ...]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [model for member in get_args(annotation) for model in _models_in(member)]
+def _is_list(annotation: object) -> bool:
+    plain = get_args(annotation)[0] if hasattr(annotation, "__metadata__") else annotation
+    return get_origin(plain) is tuple
 
 
 def _without_union_noise(candidates: Sequence[_Found]) -> list[Refusal]:

@@ -16,12 +16,15 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from bbkb.objectives.command import ShellCommand
+from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.external import PythonCallable
 from bbkb.objectives.names import ObjectiveOptions, ReadsFiles, find_objective
-from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.objective import Objective, ObjectiveError
+from bbkb.objectives.parameters import Space
 from bbkb.objectives.pickled import LIVE, LiveFunction, PickledFunction
+from bbkb.orchestrator.campaign.settings import Data, ObjectiveSettings
 from bbkb.orchestrator.settings.file import Plain, Tree
-from bbkb.orchestrator.settings.mistakes import Refusal, describe, excerpt, failure, unknown_key
+from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, align, describe, excerpt, unknown_key
 
 # objectives that are defined in the campaign file
 External = PythonCallable | ShellCommand | PickledFunction | LiveFunction
@@ -34,17 +37,16 @@ EXTERNAL: Mapping[str, tuple[type, str, Mapping[str, Callable[[], object]]]] = {
     "command": (ShellCommand, "command", {"working_directory": lambda: "."}),
     "function": (PickledFunction, "path", {}),
 }
-OBJECTIVE_KEYS = ("name", *EXTERNAL)
 
 
 @functools.cache
 def adapter(cls: type) -> TypeAdapter[Any]:
-    """Return pydantic's adapter for a dataclass. Raises ValidationError if a campaign file cannot
+    """Return pydantic's adapter for a dataclass. Raises RefusalError if a campaign file cannot
     express the values of a field."""
     try:
         return TypeAdapter(cls)
     except PydanticSchemaGenerationError as error:
-        raise failure(_unwritable_fields(cls)) from error
+        raise RefusalError(_unwritable_fields(cls)) from error
 
 
 def _unwritable_fields(cls: type) -> list[Refusal]:
@@ -71,7 +73,7 @@ def dump(options: object) -> Plain:
 
 
 def build(cls: type, options: Tree) -> Any:
-    """Return `cls(**options)`, checked. Raises pydantic's ValidationError with all mistakes."""
+    """Return `cls(**options)`, checked. Raises RefusalError with all mistakes."""
     whole = adapter(cls)
     hints = get_type_hints(cls, include_extras=True)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
@@ -80,8 +82,8 @@ def build(cls: type, options: Tree) -> Any:
     for key in filter(options.__contains__, names):
         try:
             values[key] = _build_value(hints[key], options[key])
-        except ValidationError as error:
-            problems += [problem.below(key) for problem in describe(error, options[key])]
+        except RefusalError as error:
+            problems += [problem.below(key) for problem in error.problems]
     try:
         instance = whole.validate_python(values)
     except ValidationError as error:
@@ -93,29 +95,72 @@ def build(cls: type, options: Tree) -> Any:
     except ObjectiveError as error:
         raise ValueError(str(error)) from error
     if problems:
-        raise failure(problems)
+        raise RefusalError(problems)
     return instance
 
 
-def find_options(name: str) -> type[ObjectiveOptions]:
-    """Return the options class of a listed objective. Raises ValueError, as validators may."""
-    try:
-        return find_objective(name)
-    except ObjectiveError as error:
-        raise ValueError(str(error)) from error
+def check_sources(section: ObjectiveSettings) -> None:
+    """Check the names and files in the section `objective`. Raises ValueError."""
+    if section.name is not None:
+        try:
+            find_objective(section.name)
+        except ObjectiveError as error:
+            raise ValueError(str(error)) from error
+    if section.function is not None and not section.function.endswith(".pkl") and not section.function.startswith(LIVE):
+        rule = "is for functions that are passed in Python: name a function with callable"
+        raise RefusalError([Refusal(("function",), rule)])
+
+
+def own_space(options: object) -> Space | None:
+    """Return a listed objective's space; None if it is not listed or has its own candidates."""
+    return None if isinstance(options, External | None) else options.default_space()  # type: ignore[attr-defined]
+
+
+def load_objective(
+    section: ObjectiveSettings, data: Data, function: Callable[..., object] | None = None
+) -> Objective | None:
+    """Return the objective with its data; None if it is a table. Raises ObjectiveError.
+
+    `function`: the user's own function if this process called `tune`, for evaluations here.
+    """
+    options = objective_of(section)
+    if isinstance(options, LiveFunction) and function is not None:
+        return options.holding(function)
+    if isinstance(options, External | None):
+        return options
+    return options.load(DataSource.find(Path(data.folder) if data.folder else None, data.download))
+
+
+def objective_of(section: ObjectiveSettings) -> AnyObjective | None:
+    """Return the dataclass that recorded settings name, with absolute paths; None for a table."""
+    if len(section.sources) != 1:
+        return None
+    (source,) = section.sources
+    return build_objective(source, getattr(section, source), section.options, Path.cwd())
 
 
 def build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
-    """Return the dataclass of `objective.<key>: value` and options; folders below `folder`."""
+    """Return the dataclass of `objective.<key>: value` and options; folders below `folder`. Raises
+    RefusalError, with the keys of the section."""
+    try:
+        return _build_objective(key, value, {} if options is None else options, folder)
+    except RefusalError as error:
+        raise RefusalError(problem.below("options") for problem in error.problems) from None
+    except ValueError as error:
+        problem = align(("objective", "options"), str(error), options)
+        raise RefusalError([dataclasses.replace(problem, keys=problem.keys[1:])]) from None
+
+
+def _build_objective(key: str, value: str, options: object, folder: Path) -> AnyObjective:
     if key == "name":
-        named: ObjectiveOptions = build(find_options(value), as_mapping(options, "{epochs: 3}"))
+        named: ObjectiveOptions = build(find_objective(value), as_mapping(options, "{epochs: 3}"))
         return named.with_absolute_paths(folder) if isinstance(named, ReadsFiles) else named
     cls, field, places = EXTERNAL[key]
     if key == "function" and value.startswith(LIVE):
         cls = LiveFunction
     values = as_mapping(options, f"{{{next(iter(places), 'sha256')}: …}}")
     if field in values:
-        raise failure([Refusal((field,), f"is not an option; write it as objective.{key}")])
+        raise RefusalError([Refusal((field,), f"is not an option; write it as objective.{key}")])
     defaults = {name: default() for name, default in places.items() if values.get(name) is None}
     located = {name: join(folder, place) for name, place in values.items() if name in places}
     for name, place in defaults.items():
@@ -172,21 +217,21 @@ def _build_value(annotation: object, value: object) -> object:
 def _build_named(choices: Mapping[str, type], value: object) -> object:
     if isinstance(value, str):
         example = value if value in choices else next(iter(choices))
-        raise failure([Refusal((), f"must be a mapping such as {{name: {example}}}", excerpt(value))])
+        raise RefusalError([Refusal((), f"must be a mapping such as {{name: {example}}}", excerpt(value))])
     if not isinstance(value, Mapping):
         return value
     listed = ", ".join(choices)
     if "name" not in value:
-        raise failure([Refusal(("name",), f"is required: one of {listed}")])
+        raise RefusalError([Refusal(("name",), f"is required: one of {listed}")])
     name = value["name"]
     if not isinstance(name, str) or name not in choices:
-        raise failure([Refusal(("name",), f"must be one of {listed}", excerpt(name))])
+        raise RefusalError([Refusal(("name",), f"must be one of {listed}", excerpt(name))])
     return build(choices[name], value)
 
 
 def as_mapping(options: object, example: str) -> Plain:
-    """Return `options` as a dict. Raises ValidationError, with `example` in the message, if it is
+    """Return `options` as a dict. Raises RefusalError, with `example` in the message, if it is
     not a mapping."""
     if not isinstance(options, Mapping):
-        raise failure([Refusal((), f"must be a mapping such as {example}", excerpt(options))])
+        raise RefusalError([Refusal((), f"must be a mapping such as {example}", excerpt(options))])
     return dict(options)

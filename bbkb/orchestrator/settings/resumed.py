@@ -1,13 +1,19 @@
 """The settings of a resume: the new settings, completed by the recorded ones."""
 
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
-from bbkb.orchestrator.settings.imported import GivenResults
-from bbkb.orchestrator.settings.known_results import BestOf, Known, Source, of_kind, origin_of
-from bbkb.orchestrator.settings.model import Settings
-from bbkb.orchestrator.settings.sections import MOST_TRIALS
-from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
+from bbkb.orchestrator.campaign.settings import (
+    BestOf,
+    GivenResults,
+    ModelStopping,
+    Settings,
+    Source,
+    most_trials,
+    origin_of,
+)
 
 # settings of `rule: model` that the first session determines unless they are given
 _DECIDED = ("continues", "last_step", "first_trials", "first_steps")
@@ -30,32 +36,26 @@ def with_recorded(recorded: Settings, settings: Settings) -> Settings:
     before = recorded.budget
     steps = budget.steps or 0
     if before.steps == before.evaluations == budget.evaluations < steps:  # only `steps` was given
-        budget = budget.model_copy(update={"evaluations": min(steps, MOST_TRIALS)})
+        budget = replace(budget, evaluations=most_trials(steps))
     rule = settings.early_stopping
     begun = recorded.early_stopping
-    if isinstance(rule, ModelStoppingSettings) and isinstance(begun, ModelStoppingSettings):
+    if isinstance(rule, ModelStopping) and isinstance(begun, ModelStopping):
         left_open = [name for name in _DECIDED if getattr(rule, name) is None]
-        rule = rule.model_copy(update={name: getattr(begun, name) for name in left_open})
+        rule = replace(rule, **{name: getattr(begun, name) for name in left_open})
         if rule.continues is True:
-            workers = workers.model_copy(update={"trial_folders": True})
-    return settings.model_copy(
-        update={
-            "known_results": _known_results(recorded.known_results, settings.known_results),
-            "workers": workers,
-            "budget": budget,
-            "early_stopping": rule,
-        }
-    )
+            workers = replace(workers, trial_folders=True)
+    known = _known_results(recorded.known_results, settings.known_results)
+    return replace(settings, known_results=known, workers=workers, budget=budget, early_stopping=rule)
 
 
-def _known_results(recorded: Known, now: Known) -> Known:
+def _known_results(recorded: Iterable[Source], now: Iterable[Source]) -> tuple[Source, ...]:
     """Return the recorded results if `now` has the same sources, apart from imported ones."""
     before, after = ([source for source in known if not isinstance(source, GivenResults)] for known in (recorded, now))
     read = {source.origin for source in recorded if isinstance(source, GivenResults)}
     after = [source for source in after if origin_of(source) is None or origin_of(source) not in read]
     if len(before) == len(after) and all(map(_are_same, before, after)):
-        return recorded
-    return (*of_kind(recorded, GivenResults), *after)
+        return tuple(recorded)
+    return (*(source for source in recorded if isinstance(source, GivenResults)), *after)
 
 
 def _are_same(recorded: Source, source: Source) -> bool:

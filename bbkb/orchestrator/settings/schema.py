@@ -12,17 +12,15 @@ from pydantic import TypeAdapter
 
 from bbkb.objectives.conditions import Comparison
 from bbkb.objectives.names import OBJECTIVES, find_objective
+from bbkb.orchestrator.annotations import documentation_of
 from bbkb.orchestrator.bandit.kernels import KERNELS
 from bbkb.orchestrator.bandit.model.model import Model
-from bbkb.orchestrator.bandit.options import documentation_of
 from bbkb.orchestrator.bandit.start.warm_start import WARM_STARTS
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Preset
-from bbkb.orchestrator.settings.model import Settings
+from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY, PARAMETERS, ConstraintMetric, Settings
 from bbkb.orchestrator.settings.options import EXTERNAL, adapter
-from bbkb.orchestrator.settings.spaces import PARAMETERS, REPEAT
-from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
-from bbkb.orchestrator.settings.strategies import DEFAULT_STRATEGY
+from bbkb.orchestrator.settings.spaces import REPEAT
 
 Schema = dict[str, Any]
 
@@ -66,8 +64,7 @@ def schema() -> Schema:
     named = {"type": "object", "additionalProperties": _parameter(by_class)}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"if": {"type": "string"}, "then": file, "else": named}
-    continued = definitions[ModelStoppingSettings.__name__]["properties"]
-    continued["continues"] = continued["continue"]  # present in the campaign.yaml of a run
+    definitions[ConstraintMetric.__name__]["anyOf"] = [{"required": ["at_most"]}, {"required": ["at_least"]}]
     _select_by_rule(sections["early_stopping"])
     mappings = {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["forbid"] |= mappings

@@ -2,35 +2,24 @@
 
 import dataclasses
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from bbkb.objectives.conditions import Clause, Scalar, clauses_of
 from bbkb.objectives.constraints import mistakes
 from bbkb.objectives.keywords import meaning
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range, conditions, has_prior
+from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range, conditions, has_prior
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategy import Informed
+from bbkb.orchestrator.campaign.settings import PARAMETERS, Configuration
 from bbkb.orchestrator.settings.file import Plain
-from bbkb.orchestrator.settings.mistakes import Refusal, align, describe, excerpt, failure
-from bbkb.orchestrator.settings.options import as_mapping, build, dump
-from bbkb.orchestrator.settings.sections import BudgetSettings
-
-PARAMETERS: Mapping[str, type] = {  # kinds of parameters by their identifying key
-    "choices": Choice,
-    "ordered": Ordered,
-    "constant": Constant,
-    "low": Range,
-    "high": Range,
-}
-
-Configuration = Mapping[str, Scalar]
+from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, align, excerpt
+from bbkb.orchestrator.settings.options import as_mapping, build
 
 REPEAT = "repeat"
 MOST_REPEATS = 100
@@ -39,7 +28,7 @@ _NAME = re.compile(r"^[^\W\d][\w.:-]*$")
 
 
 def build_space(space: object) -> dict[str, Parameter]:
-    """Return the parameters of a search space by name. Raises ValidationError."""
+    """Return the parameters of a search space by name. Raises RefusalError."""
     parameters: dict[str, Parameter] = {}
     # name of a parameter → its key in the space; different in a repeated block
     keys: dict[str, str] = {}
@@ -55,8 +44,8 @@ def build_space(space: object) -> dict[str, Parameter]:
                 added = _repeat_block(name, options, entries)
             else:
                 added = {name: _build_parameter(options)}
-        except ValidationError as error:
-            problems += [problem.below(name) for problem in describe(error, options)]
+        except RefusalError as error:
+            problems += [problem.below(name) for problem in error.problems]
             continue
         problems += [
             Refusal((name,), f"must not name a parameter {same}: {keys[same]} names one so already; rename one of them")
@@ -66,19 +55,14 @@ def build_space(space: object) -> dict[str, Parameter]:
         keys |= dict.fromkeys(added, name)
         parameters |= added
     if problems:
-        raise failure(problems)
+        raise RefusalError(problems)
     return parameters
 
 
-def dump_space(space: Mapping[str, Parameter]) -> Plain:
-    """Return the mapping that `build_space` turns into `space`."""
-    return {name: dump(parameter) for name, parameter in space.items()}
-
-
 def build_forbid(forbid: object) -> tuple[Clause, ...]:
-    """Return the forbidden clauses of a search space. Raises ValidationError."""
+    """Return the forbidden clauses of a search space. Raises RefusalError."""
     if not isinstance(forbid, list | tuple):
-        raise failure([Refusal((), "must be a list such as [{model: svm, kernel: poly}]", excerpt(forbid))])
+        raise RefusalError([Refusal((), "must be a list such as [{model: svm, kernel: poly}]", excerpt(forbid))])
     problems: list[Refusal] = []
     clauses: list[Clause] = []
     for number, clause in enumerate(forbid):
@@ -87,32 +71,24 @@ def build_forbid(forbid: object) -> tuple[Clause, ...]:
         except ValueError as error:
             problems.append(Refusal((number,), f": {error}"))
     if problems:
-        raise failure(problems)
+        raise RefusalError(problems)
     return tuple(clauses)
 
 
-def dump_forbid(clauses: Sequence[Clause]) -> list[Plain]:
-    """Return the list that `build_forbid` turns into `clauses`."""
-    return [
-        {name: list(test) if isinstance(test, tuple) else dict(test) for name, test in clause.items()}
-        for clause in clauses
-    ]
-
-
 def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
-    """Return a ConfigSpace file's `space` and `forbid`, below `folder`. Raises ValidationError."""
+    """Return a ConfigSpace file's `space` and `forbid`, below `folder`. Raises RefusalError."""
     from bbkb.objectives.configspace_file import read_configspace  # only if a file names one
 
     try:
         return read_configspace(folder / Path(file).expanduser())
     except ObjectiveError as error:
-        raise failure([Refusal(("space",), f": {error}")]) from error
+        raise RefusalError([Refusal((), f": {error}")]) from error
 
 
 def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
-    """Return the configurations to be evaluated first. Raises ValidationError."""
+    """Return the configurations to be evaluated first. Raises RefusalError."""
     if not isinstance(enqueue, list | tuple):
-        raise failure([Refusal((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
+        raise RefusalError([Refusal((), "must be a list such as [{learning_rate: 0.1}]", excerpt(enqueue))])
     wrong = [
         Refusal((number,), "must be a mapping of parameters to plain values", excerpt(configuration))
         for number, configuration in enumerate(enqueue)
@@ -121,7 +97,7 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
         or not all(isinstance(value, Scalar) for value in configuration.values())
     ]
     if wrong:
-        raise failure(wrong)
+        raise RefusalError(wrong)
     return tuple({str(name): value for name, value in configuration.items()} for configuration in enqueue)
 
 
@@ -138,19 +114,6 @@ def completed_enqueue(
         except ObjectiveError as error:
             problems.append(align(("enqueue", number), str(error), configuration))
     return tuple(completed), problems
-
-
-def dump_enqueue(enqueue: Sequence[Configuration]) -> list[dict[str, Scalar]]:
-    """Return the list that `build_enqueue` turns into `enqueue`."""
-    return [dict(configuration) for configuration in enqueue]
-
-
-def enqueue_problems(enqueue: Sequence[Configuration], budget: BudgetSettings) -> Iterator[Refusal]:
-    """Yield a mistake if more configurations are enqueued than there may be evaluations."""
-    most = budget.evaluations
-    if len(enqueue) > most:
-        rule = f"must hold at most budget.evaluations, {most}, configurations"
-        yield Refusal(("enqueue",), rule, str(len(enqueue)))
 
 
 def space_problems(space: Mapping[str, Parameter], forbid: tuple[Clause, ...]) -> list[Refusal]:
@@ -182,10 +145,10 @@ def _build_parameter(options: object) -> Parameter:
     kind = next((cls for key, cls in PARAMETERS.items() if key in fields), None)
     if kind is None:
         rule = f"must have low and high, or choices, or ordered, or constant{_renaming(fields)}"
-        raise failure([Refusal((), rule, excerpt(options))])
+        raise RefusalError([Refusal((), rule, excerpt(options))])
     when = fields.pop("when", None)
     if rule := _broken_rule(kind, fields):
-        raise failure([Refusal((), rule, excerpt(options))])
+        raise RefusalError([Refusal((), rule, excerpt(options))])
     parameter: Parameter = build(kind, fields)
     if when is None:
         return parameter
@@ -193,7 +156,7 @@ def _build_parameter(options: object) -> Parameter:
     try:
         return dataclasses.replace(parameter, when=clauses_of(when))
     except ValueError as error:
-        raise failure([Refusal(("when",), f": {error}")]) from error
+        raise RefusalError([Refusal(("when",), f": {error}")]) from error
 
 
 def _broken_rule(kind: type, fields: Mapping[str, object]) -> str:
@@ -220,7 +183,9 @@ def _repeat_block(name: str, options: Mapping[str, object], written: Mapping[str
     """Return the parameters of the block `{repeat: n_layers, space: {units: …}}` by name,
     `layer_1_units`, …. Those of repetition i exist if `n_layers` is at least i."""
     if options.keys() != {REPEAT, "space"}:
-        raise failure([Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")])
+        raise RefusalError(
+            [Refusal((), f"must have {REPEAT} and space only: {{repeat: n_layers, space: {{units: …}}}}")]
+        )
     count = str(options[REPEAT])
     repeats = _repeats(count, written.get(count))
     block = _block(options["space"], count)
@@ -240,19 +205,19 @@ def _repeats(count: str, options: object) -> int:
     if isinstance(number, Range) and number.integer and number.low >= 0 and number.high <= MOST_REPEATS:
         return int(number.high)
     rule = f"must name an integer parameter of the space with low >= 0 and high <= {MOST_REPEATS}"
-    raise failure([Refusal((REPEAT,), rule, count)])
+    raise RefusalError([Refusal((REPEAT,), rule, count)])
 
 
 def _block(space: object, count: str) -> dict[str, Parameter]:
     """Return the parameters of a block. Their conditions must not refer to `count`."""
     try:
         block = build_space(space)
-    except ValidationError as error:
-        raise failure([problem.below("space") for problem in describe(error, space)]) from error
+    except RefusalError as error:
+        raise RefusalError(problem.below("space") for problem in error.problems) from None
     for inner, parameter in block.items():
         if any(count in clause for clause in conditions(parameter)):
             rule = f"must not name {count}, by which the block is repeated"
-            raise failure([Refusal(("space", inner, "when"), rule)])
+            raise RefusalError([Refusal(("space", inner, "when"), rule)])
     return block
 
 

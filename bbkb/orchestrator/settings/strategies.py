@@ -12,12 +12,12 @@ from bbkb.orchestrator.bandit.checks import CAMPAIGN_METHODS, check_class
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Preset, broken_conditions, with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
+from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.file import Document, Plain
-from bbkb.orchestrator.settings.mistakes import Refusal, excerpt, failure
+from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, excerpt
 from bbkb.orchestrator.settings.options import as_mapping, build, dump
 
-DEFAULT_STRATEGY = "bbkb"
 # methods that are unavailable as strategies, or have a different name → the remedy
 _ELSEWHERE = {
     "tpe": "write {name: optuna, sampler: TPESampler}",
@@ -29,7 +29,7 @@ _ELSEWHERE = {
 
 
 def build_strategy(options: object, evaluations: int | None = None) -> AnyStrategy:
-    """Return the strategy that `options` specifies, with its fields. Raises ValidationError.
+    """Return the strategy that `options` specifies, with its fields. Raises RefusalError.
 
     `evaluations`: the budget, which a condition of `preset: theory` may need; None if unknown.
     """
@@ -39,10 +39,10 @@ def build_strategy(options: object, evaluations: int | None = None) -> AnyStrate
     try:
         fields = with_preset(cls, fields)
     except ValueError as error:
-        raise failure([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
+        raise RefusalError([Refusal(("preset",), str(error).removeprefix("strategy.preset "))]) from error
     strategy: AnyStrategy = build(cls, fields)
     if preset == Preset.THEORY and (broken := broken_conditions(strategy, evaluations)):
-        raise failure([Refusal((option,), f"{rule} (preset: theory)", value) for option, rule, value in broken])
+        raise RefusalError([Refusal((option,), f"{rule} (preset: theory)", value) for option, rule, value in broken])
     if STRATEGIES.name_of(cls) is None:
         _check_refreshes(strategy)
     return strategy
@@ -66,12 +66,12 @@ def strategy_name(cls: type) -> str:
 
 
 def _check_refreshes(strategy: AnyStrategy) -> None:
-    """Raise ValidationError if a strategy never waits and has another mode: a campaign would request
+    """Raise RefusalError if a strategy never waits and has another mode: a campaign would request
     all trials from it at once."""
     mode = getattr(strategy, "mode", None)
     if never_waits(strategy) and mode != "async":
         rule = 'must have a field mode, "async", because its never_waits is true'
-        raise failure([Refusal(("name",), rule, f"mode {excerpt(mode)}")])
+        raise RefusalError([Refusal(("name",), rule, f"mode {excerpt(mode)}")])
 
 
 def with_model_in_strategy(document: Document) -> Document:
@@ -109,8 +109,8 @@ def _strategy_class(name: object) -> type:
     if not isinstance(name, str) or ":" not in name:
         rule = f"must be a listed strategy or package.module:Name, got {excerpt(name)}"
         hint = _ELSEWHERE.get(str(name).lower()) or suggestion(str(name), list(STRATEGIES))
-        raise failure([Refusal(("name",), f"{rule}; {hint}")])
+        raise RefusalError([Refusal(("name",), f"{rule}; {hint}")])
     try:
         return own_strategy(name)
     except ValueError as error:
-        raise failure([Refusal(("name",), str(error))]) from error
+        raise RefusalError([Refusal(("name",), str(error))]) from error

@@ -28,18 +28,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bbkb.orchestrator import credentials, files
 from bbkb.orchestrator.campaign.events import CampaignCreated, Event, SessionOpened
+from bbkb.orchestrator.campaign.settings import Settings, plain, without_implied
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.settings import file as campaign_file
-from bbkb.orchestrator.settings.file import Tree
 from bbkb.orchestrator.store.connect import Place
 from bbkb.orchestrator.store.store import EventStore
-
-if TYPE_CHECKING:  # reading a run imports no strategy and no model of the campaign file
-    from bbkb.orchestrator.settings.model import Settings
 
 _LONGEST_SHOWN = 200  # characters of a path in a message
 _LOG = "campaign.sqlite"
@@ -123,13 +119,13 @@ class Run:
             )
         return created
 
-    def recorded_settings(self, store: EventStore) -> Tree:
-        """Return the campaign file of the newest session."""
+    def recorded_settings(self, store: EventStore) -> Settings:
+        """Return the settings of the newest session."""
         opened = store.newest(self.name, "session_opened")
         return opened.settings if isinstance(opened, SessionOpened) else self.first(store).settings
 
 
-def create(settings: "Settings", first_events: Sequence[Event], began: str) -> Run:
+def create(settings: Settings, first_events: Sequence[Event], began: str) -> Run:
     """Create the folder of a new run.
 
     A named folder without a log, whose process died before the first event, is reused. After an
@@ -160,7 +156,7 @@ def create(settings: "Settings", first_events: Sequence[Event], began: str) -> R
     return run
 
 
-def find(settings: "Settings") -> Run | None:
+def find(settings: Settings) -> Run | None:
     """Return the run specified by the key `run` of these settings.
 
     Return None if the key is not set or the run does not exist. If the log is in a database, the
@@ -181,7 +177,7 @@ def unwritable(runs: str, reason: str | None) -> RunError:
     return RunError(f"runs must be a folder that can be created and written, got {reprlib.repr(runs)}: {reason}")
 
 
-def check_writable(settings: "Settings") -> None:
+def check_writable(settings: Settings) -> None:
     """Raise RunError if no folder can be created in `runs`, or StoreError if the store fails."""
     root = Path(settings.runs)
     try:
@@ -252,14 +248,13 @@ def looks_like_run(folder: Path) -> bool:
     return False
 
 
-def write_settings(run: Run, settings: "Settings") -> None:
+def write_settings(run: Run, settings: Settings) -> None:
     """Write the resolved campaign file atomically. Raises RunError."""
-    from bbkb.orchestrator.settings.sections import without_implied  # readers of a run do not import it
 
     text = (
         "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
     )
-    _write(run.settings_file, text + campaign_file.write(without_implied(settings.resolved())))
+    _write(run.settings_file, text + campaign_file.write(without_implied(plain(settings))))
 
 
 def _write(path: Path, text: str) -> None:
@@ -296,7 +291,7 @@ def _name_in_store(folder: Path) -> str:
     return name if isinstance(name, str) and name else folder.name
 
 
-def _folder_of(settings: "Settings") -> Path:
+def _folder_of(settings: Settings) -> Path:
     """Return the folder of the run specified by the key `run`."""
     return _resolve_folder(Path(settings.runs, settings.run or ""))
 
@@ -320,7 +315,7 @@ def make_folder(folder: Path) -> bool:
         raise RunError(f"the run's folder {name} cannot be created ({error.strerror}): set `runs:`") from error
 
 
-def _new_folder(settings: "Settings") -> Path:
+def _new_folder(settings: Settings) -> Path:
     """Return a new folder named after the campaign and the time.
 
     If the store is a database, four random digits follow: another machine may create a folder in
@@ -342,7 +337,7 @@ def _place(store: str, folder: Path) -> Place:
     return folder / _LOG if store == "sqlite" else store
 
 
-def _provenance(run: Run, settings: "Settings", began: str) -> dict[str, object]:
+def _provenance(run: Run, settings: Settings, began: str) -> dict[str, object]:
     return {
         "campaign": run.name,
         "began": credentials.redact(began),

@@ -15,7 +15,7 @@ from bbkb.orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
-from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.workers.messages import FailureKind
 from benchmarks.chaos.accounting import SEVERAL, Account, Kill, Victim, account
 from benchmarks.chaos.campaign import Plan
@@ -45,7 +45,9 @@ def failed_trial(trial: int, kind: str = "worker lost", attempt: int = 1) -> Tri
 
 
 def session(time: float) -> SessionOpened:
-    return SessionOpened(time=time, epoch=1, executor="ray", slots=2, settings={}, rules=Rules(evaluations=1))
+    return SessionOpened(
+        time=time, epoch=1, executor="ray", slots=2, settings=Settings(name="c", budget=Budget(evaluations=1))
+    )
 
 
 def kill(victim: Victim, time: float, pid: int = 0, node: str = "", strike: int = 1) -> Kill:

@@ -17,6 +17,7 @@ from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Campaign, Result, TrialResult, load, tune
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
+from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError, RunError, UserError
 from bbkb.orchestrator.session.build import build
 from tests.argument_sections import missing_arguments
@@ -382,7 +383,7 @@ class OwnUniform(Uniform):
     ids=["name", "mapping", "reference", "object", "class"],
 )
 def test_strategy_may_have_any_form(strategy: Any, expected: dict[str, Any], tmp_path: Path) -> None:
-    resolved = campaign({"runs": str(tmp_path)}, strategy=strategy, seed=7).settings.resolved()
+    resolved = plain(campaign({"runs": str(tmp_path)}, strategy=strategy, seed=7).settings)
     assert resolved["seed"] == 7
     recorded = resolved["strategy"]
     assert isinstance(recorded, dict)

@@ -19,10 +19,12 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.state import ends_trial as state_ends_trial
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.plain_rules import plain_rules
+from tests.orchestrator.campaign.settings_of import settings_from
 
 
 def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
+    workers = changes.pop("workers", {})
+    executor = "ray" if "count" in workers else "inline"
     return {
         "objective": {"direction": changes.pop("direction", "maximize")},
         "budget": {
@@ -30,7 +32,7 @@ def settings_of(evaluations: int = 10, **changes: Any) -> dict[str, Any]:
             "hours": changes.pop("hours", None),
             "target": changes.pop("target", None),
         },
-        "workers": {"retries": changes.pop("retries", 2), **changes.pop("workers", {})},
+        "workers": {"retries": changes.pop("retries", 2), "executor": executor, **workers},
         "strategy": changes.pop("strategy", {}),
     }
 
@@ -43,7 +45,7 @@ def created(settings: Mapping[str, Any], **fields: Any) -> CampaignCreated:
     """The creation of a campaign with these settings."""
     defaults: dict[str, Any] = {"time": 0.0, "name": "c", "seed": 0, "arms": 1, "objective": ""}
     fields = defaults | {"candidates_digest": "", "optimum": None} | fields
-    return CampaignCreated(settings=settings, rules=plain_rules(settings, 0), **fields)
+    return CampaignCreated(settings=settings_from(settings), **fields)
 
 
 def opening(
@@ -54,8 +56,7 @@ def opening(
     executor: str = "inline",
 ) -> SessionOpened:
     """The opening of a session with these settings."""
-    rules = plain_rules(settings, slots)
-    return SessionOpened(time=time, epoch=epoch, executor=executor, slots=slots, settings=settings, rules=rules)
+    return SessionOpened(time=time, epoch=epoch, executor=executor, slots=slots, settings=settings_from(settings))
 
 
 def batch(first: int, arms: list[int], time: float = 0.0, reason: str = "drift budget", **fields: Any) -> BatchChosen:

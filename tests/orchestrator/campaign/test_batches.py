@@ -17,7 +17,7 @@ from bbkb.orchestrator.campaign.commands import (
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import SessionClosed, StopRequested
 from bbkb.orchestrator.campaign.policy import MOST_PICKS, decide
-from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState, Session, Totals
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
@@ -111,7 +111,7 @@ def test_existing_data_are_learned_by_the_next_session_after_an_early_stop() -> 
 def test_lowered_budget_limits_dispatching(queued: int, evaluations: int) -> None:
     backlog = tuple(Trial(trial, trial, {}, 1) for trial in range(queued))
     state = CampaignState(
-        rules=Rules(evaluations=evaluations),
+        settings=Settings(name="c", budget=Budget(evaluations=evaluations)),
         session=Session(epoch=1, slots=6),
         totals=Totals(chosen=queued),
         backlog=backlog,

@@ -6,6 +6,7 @@ from bbkb.orchestrator.campaign.commands import Await, Close, Dispatch, Stop, Te
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, StopRequested
 from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.retries import failures_before_giving_up
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, refresh, session, success
@@ -81,7 +82,7 @@ def test_failing_campaign_stops_with_the_first_cause() -> None:
             break
         state = apply(state, dispatch((trial, 1)))
         state = apply(state, failure(trial, FailureKind.INVALID_VALUE, True))
-    assert trial == state.rules.retries.failures_before_giving_up < 100
+    assert trial == failures_before_giving_up(state.session.slots) < 100
     state = apply(state, StopRequested(time=1.0, reason=StopReason.EVERYTHING_FAILS))
     close = decide(state, now=1.0)
     assert isinstance(close, Close)

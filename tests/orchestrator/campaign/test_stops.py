@@ -9,6 +9,7 @@ import pytest
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.campaign.events import ReportsArrived
 from bbkb.orchestrator.campaign.learned import LearnedModel
+from bbkb.orchestrator.campaign.settings import ModelStopping, plain
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import (
     SHARE_OF_STARTS,
@@ -123,7 +124,7 @@ def test_trial_at_its_last_step_is_not_stopped() -> None:
 def test_last_step_is_unknown_after_a_training_that_ended_early() -> None:
     """Trial 3 ended at step 9 by itself; the others train on after that."""
     asha = {"rule": "asha", "reduction": 3.0, "first_step": 1}
-    rule = opening({**opened(None).settings, "early_stopping": asha})
+    rule = opening({**plain(opened(None).settings), "early_stopping": asha})
     values = (0.1, 0.2, 0.8, 0.9)
     events = (
         *started(*values),
@@ -185,14 +186,19 @@ def with_reliability(
 
     `cautious`: the cautious correlation, if it is smaller.
     """
-    assert state.rules.training is not None
     pairs = [((3, at), (5, at), (END, 1.0)) for at in (correlation, cautious or correlation)]
     pulled = {"most_pulled": 0, "most_pulls": 0, "evaluations": 4}
     learned = LearnedModel(inside=0, predicted=0, noise=0.0, **pulled, steps=pairs[0], cautious_steps=pairs[1])
-    training = replace(state.rules.training, has_checkpoints=True)
+    settings = state.settings
+    assert isinstance(settings.early_stopping, ModelStopping)
+    settings = replace(
+        settings,
+        budget=replace(settings.budget, steps=50 * END),
+        early_stopping=replace(settings.early_stopping, after=2, continues=True),
+    )
     return replace(
         state,
-        rules=replace(state.rules, training=training, steps=50 * END, stopping=StoppingRule.pauses(2, END)),
+        settings=settings,
         refresh=replace(state.refresh, learned=learned),
         trainings=replace(state.trainings, steps=replace(state.trainings.steps, ended=25 * END)),
     )

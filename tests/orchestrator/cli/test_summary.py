@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -31,6 +32,6 @@ def test_summary_names_inline_if_ray_takes_longer_than_all_evaluations(factor: f
 @pytest.mark.parametrize("key", ["gpus", "memory_gb"])
 def test_summary_does_not_name_inline_if_evaluations_need_ray(key: str) -> None:
     history = SyntheticLog(sessions=1).history()
-    workers = history.settings.workers.model_copy(update={key: 1.0})
+    workers = replace(history.settings.workers, **cast(Any, {key: 1.0}))
     history.settings = replace(history.settings, workers=workers)
     assert "inline" not in summary_of(history, 1e9)

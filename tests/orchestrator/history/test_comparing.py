@@ -2,18 +2,22 @@
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bbkb.orchestrator.campaign.events import Event, SessionOpened, TrialSucceeded
+from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.history.fold import History, fold
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 
-def history_with(**settings: object) -> History:
+def history_with(**settings: Any) -> History:
     def changed(event: Event) -> Event:
-        return replace(event, settings={**event.settings, **settings}) if isinstance(event, SessionOpened) else event
+        return (
+            replace(event, settings=replace(event.settings, **settings)) if isinstance(event, SessionOpened) else event
+        )
 
     return fold(map(changed, SyntheticLog(trials=12, sessions=1).events()))
 
@@ -52,21 +56,15 @@ def test_comparison_shows_the_best_parameters_of_each_run() -> None:
     assert rows["found by"] == [f"trial {history.best.trial}"]
 
 
-def test_comparison_ignores_a_disabled_setting_that_an_older_version_lacks() -> None:
-    old = history_with()
-    rows = dict(side_by_side([old, history_with(earlier=None, careful=False)]))
-    assert not {"earlier", "careful"} & rows.keys()
-    assert dict(side_by_side([old, history_with(retries=0)]))["retries"] == ["", "0"]
-    assert dict(side_by_side([history_with(careful=True), history_with(careful=False)]))["careful"] == ["True", "off"]
-
-
 def test_comparison_averages_runs_that_differ_only_in_their_seed() -> None:
-    one, two, other = history_with(seed=1), history_with(seed=2), history_with(seed=3, retries=9)
+    one, two, other = history_with(seed=1), history_with(seed=2), history_with(seed=3, workers=Workers(retries=9))
     rows = dict(side_by_side([one, two, other]))
     assert one.best is not None
     assert rows["mean over seeds"] == [f"{one.best.value:.6g} ± 0 (2 runs)"] * 2 + [""]
     assert "mean over seeds" not in dict(side_by_side([one, other]))
-    assert "mean over seeds" not in dict(side_by_side([one, history_with(seed=2, tags=["1"], workers_of={"seed": 1})]))
+    assert "mean over seeds" not in dict(
+        side_by_side([one, history_with(seed=2, tags=["1"], workers=Workers(retries=1))])
+    )
 
 
 def test_comparison_counts_a_repeated_run_once() -> None:
@@ -90,7 +88,7 @@ def test_comparison_shows_the_mean_of_huge_values(values: list[float], text: str
     def valued(seed: int) -> History:
         def changed(event: Event) -> Event:
             if isinstance(event, SessionOpened):
-                return replace(event, settings={**event.settings, "seed": seed})
+                return replace(event, settings=replace(event.settings, seed=seed))
             return replace(event, value=values[seed]) if isinstance(event, TrialSucceeded) else event
 
         return fold(map(changed, SyntheticLog(trials=3, sessions=1).events()))

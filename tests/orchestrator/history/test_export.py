@@ -32,13 +32,11 @@ from bbkb.orchestrator.history.export import Format, Table, trial_columns
 from bbkb.orchestrator.history.fold import History, fold
 from bbkb.workers.messages import FailureKind
 from tests.histories import history_of
-from tests.orchestrator.campaign.plain_rules import plain_rules
 from tests.orchestrator.campaign.short_logs import created, dispatch, opening
 from tests.orchestrator.quick import tune_here
 from tests.orchestrator.synthetic_log import SyntheticLog
 
 CONFIGURATION = SyntheticLog().settings()
-RULES = plain_rules(CONFIGURATION, 1)
 FIRST_COLUMNS = [column.name for column in FIRST]
 LAST_COLUMNS = [column.name for column in LAST]
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=12)

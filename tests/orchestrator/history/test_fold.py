@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.campaign.endings import SessionOutcome
+from bbkb.orchestrator.campaign.event_json import body_of, event_of
 from bbkb.orchestrator.campaign.events import (
     CampaignCreated,
     Event,
@@ -20,15 +21,15 @@ from bbkb.orchestrator.campaign.events import (
     TrialsContinued,
     TrialSucceeded,
 )
+from bbkb.orchestrator.campaign.settings import shown
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.errors import ConfigError, StoreError
 from bbkb.orchestrator.history.facts import as_plain, facts
 from bbkb.orchestrator.history.fold import History, advance, begin, fold
-from bbkb.orchestrator.settings.from_log import read_recorded
 from bbkb.workers.messages import FailureKind
-from tests.orchestrator.campaign.plain_rules import plain_rules
+from tests.orchestrator.campaign.settings_of import settings_from
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, success
 from tests.orchestrator.campaign.training_logs import stop
 from tests.orchestrator.synthetic_log import SyntheticLog
@@ -171,30 +172,23 @@ def test_fold_accepts_or_rejects_a_log_with_a_missing_or_moved_event(log: Synthe
             assert read([created, *later]).position == 1 + len(later)
 
 
-def test_recorded_settings_need_no_import_and_ignore_removed_keys() -> None:
+def test_recorded_settings_need_no_import() -> None:
     tree: dict[str, Any] = SyntheticLog().settings()
     tree["objective"] = {"callable": "no_such_module:f", "direction": "minimize", "options": {}}
     tree["strategy"] = {"name": "no_such_module:Strategy", "mode": "async"}
-    tree["workers"]["abandoned_key"] = 3
-    read, rules = read_recorded(tree), plain_rules(tree, slots=1)
-    assert (read.objective, read.strategy) == ("no_such_module:f", "no_such_module:Strategy")
-    assert not rules.goals.objectives[0].is_maximized
-    assert rules.strategy.is_asynchronous
+    created = replace(cast(CampaignCreated, SyntheticLog(trials=0).events()[0]), settings=settings_from(tree))
+    read = cast(CampaignCreated, event_of("campaign_created", body_of(created)))
+    assert read == created
+    assert (read.settings.objective_name, read.settings.is_asynchronous) == ("no_such_module:f", True)
+    assert not read.settings.goals.objectives[0].is_maximized
 
 
 def test_recorded_settings_hide_the_webhook() -> None:
     def shown_notify(notify: object) -> object:
-        return read_recorded({"budget": {"evaluations": 1}, "notify": notify}).shown["notify"]
+        return shown(settings_from({"notify": notify}))["notify"]
 
     given = {"webhook": "https://chat.example/services/secret", "stalled_minutes": 5.0}
-    assert shown_notify(given) == {"webhook": "https://chat.example/***", "stalled_minutes": 5.0}
-    for notify in ({"webhook": "${CHAT}"}, {"webhook": None}, None):
-        assert shown_notify(notify) == notify
-
-
-def test_recorded_settings_name_the_mistake_in_a_damaged_campaign_file() -> None:
-    with pytest.raises(ConfigError, match=r"workers\.count must be"):
-        read_recorded({"workers": {"count": "many"}})
+    assert shown_notify(given) == {"command": None, "webhook": "https://chat.example/***", "stalled_minutes": 5.0}
 
 
 @pytest.mark.parametrize("error", [ConfigError("model.kernel must be …"), MemoryError()])
@@ -205,12 +199,10 @@ def test_fold_does_not_report_bad_settings_or_full_memory_as_damage(
         raise error
 
     created, opened = SyntheticLog(trials=0).events()[:2]
-    for place in ("bbkb.orchestrator.campaign.transitions.apply", "bbkb.orchestrator.history.updates.read_recorded"):
-        with monkeypatch.context() as patched:
-            history = begin(cast(CampaignCreated, created))
-            patched.setattr(place, fail)
-            with pytest.raises(type(error)):
-                advance(history, opened)
+    history = begin(cast(CampaignCreated, created))
+    monkeypatch.setattr("bbkb.orchestrator.campaign.transitions.apply", fail)
+    with pytest.raises(type(error)):
+        advance(history, opened)
 
 
 def test_history_marks_a_continued_trial_that_reports_its_first_step_again() -> None:

@@ -11,10 +11,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.kubernetes import Pods, as_yaml, manifests_for, refuse_secret_options, workers_on
 from bbkb.orchestrator.settings.loading import from_mapping, load
-from bbkb.orchestrator.settings.model import Settings
 
 REPOSITORY = Path(__file__).parents[3]
 QUICKSTART = REPOSITORY / "configs" / "quickstart.yaml"
@@ -167,7 +167,7 @@ def test_secret_in_the_campaign_file_is_rejected_in_a_config_map(line: str, plac
 
 @pytest.mark.parametrize("key", ["password", "db_password", "api_key", "access-token"])
 def test_secret_among_the_options_of_an_objective_is_rejected(key: str) -> None:
-    resolved = from_mapping(TREE).resolved()
+    resolved = plain(from_mapping(TREE))
     with pytest.raises(UserError, match=rf"^objective\.options\.judge\.{key} must not hold a secret") as error:
         refuse_secret_options({**resolved, "objective": {"options": {"judge": {key: "geheim"}}}})
     assert "geheim" not in str(error.value)

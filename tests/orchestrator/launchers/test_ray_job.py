@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.ray_job import command_for, reasons
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 
 
 def settings_of(runs: str) -> Settings:

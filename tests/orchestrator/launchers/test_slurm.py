@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.slurm import (
     DEFAULT_GRACE_SECONDS,
@@ -20,7 +21,6 @@ from bbkb.orchestrator.launchers.slurm import (
     script_for,
 )
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.wording import duration
 from tests.examples import examples
 

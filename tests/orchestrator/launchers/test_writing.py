@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.launchers.kubernetes import Pods, reasons, workers_on
 from bbkb.orchestrator.launchers.slurm import JobResources, script_for
 from bbkb.orchestrator.launchers.writing import least_nodes, places_of
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 
 NODE = {"CPU": 4.0, "GPU": 2.0}
 

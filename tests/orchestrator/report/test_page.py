@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bbkb.orchestrator.campaign.settings import ObjectiveSettings, Workers, shown
 from bbkb.orchestrator.report import render, write_report
 from bbkb.orchestrator.report.page import to_json
 from bbkb.orchestrator.report.snapshot import settings_set, snapshot, trial_table
-from bbkb.orchestrator.settings.worker_sections import WorkerSettings
 from bbkb.orchestrator.wording import printable
 from tests.examples import examples
 from tests.orchestrator.synthetic_log import NASTY_MESSAGES, SyntheticLog
@@ -90,7 +90,7 @@ def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
     plain = SyntheticLog(trials=6, failure_share=0).history()
     expected = [tag for tag, _ in Page(render(plain, "title")).elements]
     history = SyntheticLog(trials=6, failure_share=0).history()
-    history.settings = replace(history.settings, objective=text, plain={**history.settings.plain, "note": [text]})
+    history.settings = replace(history.settings, objective=ObjectiveSettings(command=text), note=text)
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, "activation": text})
         row.worker, row.error = text, text
@@ -101,7 +101,7 @@ def test_report_carries_all_texts_from_outside_as_data(text: str) -> None:
 
 def test_report_escapes_direction_marks_and_invisible_characters() -> None:
     history, text = SyntheticLog(trials=6, failure_share=0).history(), "a\u202eb\u200bc\x1b"
-    history.settings = replace(history.settings, plain={**history.settings.plain, "note": text})
+    history.settings = replace(history.settings, note=text)
     for row in history.trials:
         row.pick = replace(row.pick, parameters={**row.parameters, text: text})
         row.worker, row.error = text, text
@@ -143,7 +143,7 @@ def test_trial_table_has_strict_json_and_machines_if_trials_use_them() -> None:
     assert not {"machines", "GPUs"} & set(names)
     rows = json.loads(json.dumps(trial_table(history), allow_nan=False))["rows"]
     assert (rows[0][names.index("x")], rows[0][names.index("layers")]) == (None, "[1, 2]")
-    history.settings = replace(history.settings, workers=WorkerSettings(gpus=8, machines=2))
+    history.settings = replace(history.settings, workers=Workers(gpus=8, machines=2))
     table = trial_table(history)
     names = [column["name"] for column in table["columns"]]
     assert {(row[names.index("machines")], row[names.index("GPUs")]) for row in table["rows"]} == {(2, 16.0)}
@@ -160,9 +160,9 @@ def test_answer_is_the_best_configuration_in_forms_to_copy() -> None:
 
 
 def test_settings_are_those_that_differ_from_their_defaults() -> None:
-    shown = settings_set(CAMPAIGNS["usual"].history().settings.shown)
-    assert shown["space"]["dropout"] == {"low": 0.0, "high": 0.5}
-    assert shown["space"]["batch_size"]["log"] is True
-    assert shown["workers"]["count"] == 4
-    assert "store" not in shown
-    assert "note" not in shown
+    given = settings_set(shown(CAMPAIGNS["usual"].history().settings))
+    assert given["space"]["dropout"] == {"low": 0.0, "high": 0.5}
+    assert given["space"]["batch_size"]["log"] is True
+    assert given["workers"]["count"] == 4
+    assert "store" not in given
+    assert "note" not in given

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bbkb.orchestrator.campaign.settings import FromParameter, Workers
 from bbkb.orchestrator.history.fold import History, fold
 from bbkb.orchestrator.report.figure import Spec
 from bbkb.orchestrator.report.timeline import CampaignClock, timeline
-from bbkb.orchestrator.settings.worker_sections import FromParameter, WorkerSettings
 from tests.orchestrator.synthetic_log import SyntheticLog
 from tests.present import present
 
@@ -76,7 +76,7 @@ def test_gantt_merges_bars_of_thousands_of_attempts_without_loss() -> None:
 
 def test_gantt_bar_of_a_trial_on_several_machines_is_higher() -> None:
     history = SyntheticLog(trials=2, failure_share=0, workers=1).history()
-    workers = WorkerSettings(gpus=8, machines_from=FromParameter(parameter="nodes"))
+    workers = Workers(gpus=8, machines_from=FromParameter(parameter="nodes"))
     history.settings = replace(history.settings, workers=workers)
     for row, nodes in zip(history.trials, (1, 4), strict=True):
         row.pick = replace(row.pick, parameters={"nodes": nodes})

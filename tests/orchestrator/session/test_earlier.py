@@ -13,6 +13,7 @@ import pytest
 
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.api import Campaign, Result, tune
+from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.session.known_results import with_best_of
 from bbkb.orchestrator.session.portfolio import EarlierRun, portfolio
@@ -110,11 +111,11 @@ def test_campaign_begins_with_the_best_of_an_earlier_run_and_resumes_without_it(
 def test_resolved_settings_keep_the_configurations_of_earlier_runs(tmp_path: Path) -> None:
     before = earlier(tmp_path)
     settings = with_best_of(from_mapping(campaign(known_results=best_of(before))))
-    again = from_mapping(settings.resolved())
+    again = from_mapping(plain(settings))
     assert again.first == settings.first
     assert len(again.first) == 1
     assert with_best_of(again) is again
-    unread = from_mapping(campaign(known_results=best_of(before))).resolved()["known_results"]
+    unread = plain(from_mapping(campaign(known_results=best_of(before))))["known_results"]
     assert unread == [{**best_of(before)[0], "first": None}]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from bbkb.orchestrator.campaign import events
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.stops import StopCause
 from bbkb.orchestrator.session.event_lines import log_event
 from bbkb.workers.messages import FailureKind
@@ -23,7 +23,9 @@ ENDS = [
     (PAUSED, "INFO", "paused after 4 s on host:7, at step 7: the strategy chooses which trials continue"),
 ]
 AGAIN = 25
-OPENED = events.SessionOpened(time=0.0, epoch=2, executor="ray", slots=4, settings={}, rules=Rules(evaluations=1))
+OPENED = events.SessionOpened(
+    time=0.0, epoch=2, executor="ray", slots=4, settings=Settings(name="c", budget=Budget(evaluations=1))
+)
 CHOSEN = events.BatchChosen(time=0.0, round=1, picks=(), reason="limit", seconds=0.5, limit=4)
 COMPLETED = events.TrialsContinued(time=0.0, trials=(AGAIN,), reason="finish")
 CONTINUED = events.TrialsContinued(time=0.0, trials=(AGAIN, AGAIN), reason="promising")

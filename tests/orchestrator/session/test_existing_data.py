@@ -24,6 +24,7 @@ from bbkb.orchestrator.campaign.events import (
     TrialFailed,
     TrialSucceeded,
 )
+from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import build
@@ -197,7 +198,7 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
     parts = build(settings)
     new_run = create_run(settings, replace(parts, problem=replace(parts.problem, candidates=grid())))
     with new_run.store() as store:
-        store.claim(new_run.name, "test").append(evaluations(settings.resolved()) if events is None else events)
+        store.claim(new_run.name, "test").append(evaluations(plain(settings)) if events is None else events)
     return new_run
 
 

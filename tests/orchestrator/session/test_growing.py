@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.fold import fold
@@ -20,7 +21,6 @@ from bbkb.orchestrator.session.open import create_run, open_session
 from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.settings.loading import from_mapping, load
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.verify import verify
 
@@ -188,6 +188,6 @@ def test_candidates_of_a_continuous_space_repeat_only_without_growth(campaign: M
 
     assert not may_repeat()
     assert may_repeat(candidates={"size": 64})
-    function = campaign().resolved()["objective"]["callable"]
+    function = plain(campaign())["objective"]["callable"]
     objective = {"callable": function, "direction": "minimize", "deterministic": True}
     assert not may_repeat(candidates={"size": 64}, objective=objective)

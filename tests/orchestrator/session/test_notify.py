@@ -13,11 +13,11 @@ import pytest
 
 from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, TrialFailed, TrialSucceeded
+from bbkb.orchestrator.campaign.settings import Notify as NotifySettings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.session import notify
 from bbkb.orchestrator.session.notify import notifications
-from bbkb.orchestrator.settings.sections import NotifySettings
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.quick import tune_here

@@ -3,10 +3,10 @@ placement."""
 
 import pytest
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.session.ray_workers import first_workers, placement_of
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Share
 from bbkb.workers.on_ray.places import NamedNode, check_fits

@@ -39,7 +39,7 @@ def run(tmp_path: Path, request: Any) -> Run:
 
 def problem_of(run: Run) -> Any:
     created = of_type(CampaignCreated, run.events()[0])
-    return build(from_mapping(created.settings)).problem
+    return build(created.settings).problem
 
 
 def test_replay_repeats_every_choice_and_draw(run: Run) -> None:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import build, build_new
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.resources import Resources, missing_program
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.workers.messages import Share
 from tests.present import present
 
@@ -53,7 +53,7 @@ def test_missing_program_is_rejected_if_commands_run_here() -> None:
         ("PYTHONPATH=. echo 1", True),
         ("if true; then echo 1; fi", True),
     ):
-        tree = {**here.resolved(), "objective": {"command": command, "direction": "maximize"}}
+        tree = {**plain(here), "objective": {"command": command, "direction": "maximize"}}
         assert (missing_program(from_mapping(tree)) == "") is is_there
     tree["objective"] = {"command": "pyhton train.py", "direction": "maximize"}
     with pytest.raises(UserError, match=r"objective\.command: .* no program 'pyhton'; did you mean 'python'\?"):

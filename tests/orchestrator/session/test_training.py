@@ -13,12 +13,12 @@ from bbkb import Campaign, Range, tune
 from bbkb.objectives.problems.training.cnn import ConvolutionalNetwork, ConvolutionalTraining
 from bbkb.objectives.problems.training.images import Rows
 from bbkb.orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
+from bbkb.orchestrator.campaign.settings import ModelStopping
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import build, build_new
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.resumed import with_recorded
-from bbkb.orchestrator.settings.stopping_sections import ModelStoppingSettings
 from bbkb.orchestrator.store.runs import open_run
 from tests.orchestrator.quick import tune_here
 
@@ -94,7 +94,7 @@ def test_short_first_trainings_end_at_the_pauses_of_trials(
     budget = {"evaluations": 1000, "steps": trainings * last_step}
     settings = from_mapping(tree(tmp_path, objective, early_stopping=rule, budget=budget, strategy={"name": "bbkb"}))
     decided = with_training(settings, build(settings).objective).early_stopping
-    assert isinstance(decided, ModelStoppingSettings)
+    assert isinstance(decided, ModelStopping)
     assert (decided.first_trials, decided.first_steps) == first
 
 
@@ -118,10 +118,10 @@ def softmax_tree(tmp_path: Path, **sections: Any) -> dict[str, Any]:
     }
 
 
-def decide(tree: dict[str, Any]) -> tuple[ModelStoppingSettings, bool]:
+def decide(tree: dict[str, Any]) -> tuple[ModelStopping, bool]:
     settings = from_mapping(tree)
     decided = with_training(settings, build_new(settings).training_objective)
-    assert isinstance(decided.early_stopping, ModelStoppingSettings)
+    assert isinstance(decided.early_stopping, ModelStopping)
     return decided.early_stopping, decided.workers.trial_folders
 
 
@@ -204,8 +204,8 @@ def test_trainings_pause_and_continue_from_checkpoints_with_two_lines(tmp_path: 
     result = Campaign.from_file(tmp_path / "softmax.yaml").run(progress=False)
     events = list(open_run(result.folder).events())
     opened = next(event for event in events if isinstance(event, SessionOpened))
-    rule = from_mapping(opened.settings).early_stopping
-    assert isinstance(rule, ModelStoppingSettings)
+    rule = opened.settings.early_stopping
+    assert isinstance(rule, ModelStopping)
     assert rule.last_step == EPOCHS
     assert any(isinstance(event, TrialsContinued) for event in events)
     reports = [report for event in events if isinstance(event, ReportsArrived) for report in event.reports]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError
-from bbkb.orchestrator.settings.goal_sections import check_goals
-from bbkb.orchestrator.settings.loading import from_mapping
+from bbkb.orchestrator.settings.loading import checked_goals, from_mapping
 from tests.orchestrator.settings.small import SMALL
 
 
@@ -15,12 +15,8 @@ def test_goals_are_read_and_read_back_and_the_direction_is_that_of_the_first() -
     settings = from_mapping({**SMALL, "objectives": turned, "constraints": [{"metric": "memory", "at_most": 4}]})
     assert settings.objective.direction == "minimize"
     assert settings.constraints[0].at_most == 4
-    assert from_mapping(settings.resolved()) == settings
-    assert json.loads(json.dumps(settings.resolved()))["objectives"][1]["reference"] == 0.5
-
-
-def test_resolved_file_omits_goals_that_were_not_given() -> None:
-    assert not {"objectives", "constraints"} & from_mapping(SMALL).resolved().keys()
+    assert from_mapping(plain(settings)) == settings
+    assert json.loads(json.dumps(plain(settings)))["objectives"][1]["reference"] == 0.5
 
 
 def test_target_beside_a_constraint_is_a_value_that_satisfies_it() -> None:
@@ -30,12 +26,12 @@ def test_target_beside_a_constraint_is_a_value_that_satisfies_it() -> None:
 
 def test_goals_of_a_caller_without_a_file_are_checked_too() -> None:
     with pytest.raises(ValueError, match=r"objectives\.0\.metric is required"):
-        check_goals({"objectives": [{}]}, object())
+        checked_goals({"objectives": [{}], "constraints": []}, object())
     with pytest.raises(ValueError, match="bbkb and uniform"):
-        check_goals({"objectives": [{"metric": "a"}, {"metric": "b"}]}, object())
+        checked_goals({"objectives": [{"metric": "a"}, {"metric": "b"}], "constraints": []}, object())
 
 
 def test_wrong_direction_of_the_first_objective_is_reported_once() -> None:
     with pytest.raises(ConfigError) as refused:
         from_mapping({**SMALL, "objectives": [{"metric": "a", "direction": "up"}]})
-    assert str(refused.value) == "settings: objectives.0.direction must be 'maximize' or 'minimize', got \"up\""
+    assert str(refused.value) == "settings: objectives.0.direction must be 'minimize' or 'maximize', got \"up\""

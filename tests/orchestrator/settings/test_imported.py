@@ -11,10 +11,9 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from bbkb.orchestrator.api import Campaign, Result
+from bbkb.orchestrator.campaign.settings import GivenResults, Settings
 from bbkb.orchestrator.errors import ConfigError, UserError
 from bbkb.orchestrator.interop.optuna_study import to_optuna
-from bbkb.orchestrator.settings.imported import GivenResults
-from bbkb.orchestrator.settings.known_results import of_kind
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from bbkb.orchestrator.settings.resumed import with_recorded
 from tests.histories import history_of
@@ -26,6 +25,10 @@ SPACE = {
     "model": {"choices": ["svm", "forest"]},
     "C": {"low": 1e-3, "high": 1e3, "log": True, "when": {"model": "svm"}},
 }
+
+
+def given_in(settings: Settings) -> list[GivenResults]:
+    return [source for source in settings.known_results if isinstance(source, GivenResults)]
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +111,7 @@ def test_resume_does_not_read_the_study_again(tmp_path: Path) -> None:
     before = load(result.folder / "campaign.yaml")
     study.optimize(objective, n_trials=3)
     now = from_mapping(file_tree)
-    count_before, count_now = (len(of_kind(known.known_results, GivenResults)[0].results) for known in (before, now))
+    count_before, count_now = (len(given_in(known)[0].results) for known in (before, now))
     assert count_now > count_before
     assert with_recorded(before, now).known_results == before.known_results
     (tmp_path / "study.db").unlink()
@@ -186,7 +189,7 @@ def test_ray_tune_experiment_is_existing_data(tmp_path: Path) -> None:
         (tmp_path / "tuned" / f"trial_{number}" / "result.json").write_text(first + line)
     changed = tree(tmp_path, {"ray_tune": str(tmp_path / "tuned"), "metric": "loss"})
     changed["space"] = {"x": SPACE["x"], "inner.n": SPACE["n"]}
-    [existing] = of_kind(from_mapping(changed).known_results, GivenResults)
+    [existing] = given_in(from_mapping(changed))
     assert [(dict(result.parameters), result.value) for result in existing.results] == [
         ({"x": 0.5, "inner.n": 2}, 2.0),
         ({"x": 0.25, "inner.n": 3}, 9.0),

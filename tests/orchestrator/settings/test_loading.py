@@ -6,7 +6,9 @@ import pytest
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
+from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.settings.loading import from_mapping, load
+from bbkb.orchestrator.settings.options import load_objective, objective_of
 
 
 def test_relative_paths_refer_to_the_folder_of_the_campaign_file(tmp_path: Path) -> None:
@@ -20,7 +22,7 @@ def test_relative_paths_refer_to_the_folder_of_the_campaign_file(tmp_path: Path)
     assert loaded.candidates.table == str(folder / "t.csv")
     assert loaded.data.folder == str(folder / "sets")
     assert loaded.store == f"sqlite:///{folder / 'log.db'}"
-    assert loaded.objective.options == PythonCallable("m:f", (str(folder), str(Path.cwd())))
+    assert objective_of(loaded.objective) == PythonCallable("m:f", (str(folder), str(Path.cwd())))
     assert loaded.runs == str(Path.cwd() / "out"), "results belong where the user is"
     assert load(folder / "x.yaml", ["store=sqlite:////db"]).store == "sqlite:////db"
     assert load(folder / "x.yaml", ["store=postgresql://h/db"]).store == "postgresql://h/db"
@@ -33,11 +35,11 @@ def test_folder_of_the_file_is_searched_once(tmp_path: Path, monkeypatch: pytest
         "space: {a: {low: 0, high: 1}}\n"
     )
     monkeypatch.chdir(tmp_path)
-    assert load(file).objective.options == PythonCallable("m:f", (str(tmp_path),))
+    assert objective_of(load(file).objective) == PythonCallable("m:f", (str(tmp_path),))
     twice = {"search_paths": [str(tmp_path)] * 2}
     recorded = load(file, [f"objective.options={twice}"])
-    assert from_mapping(recorded.resolved()).resolved() == recorded.resolved()
-    assert recorded.objective.options == PythonCallable("m:f", (str(tmp_path),) * 2)
+    assert plain(from_mapping(plain(recorded))) == plain(recorded)
+    assert objective_of(recorded.objective) == PythonCallable("m:f", (str(tmp_path),) * 2)
 
 
 def test_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
@@ -47,18 +49,18 @@ def test_command_runs_beside_the_campaign_file(tmp_path: Path) -> None:
         "space: {a: {low: 0, high: 1}}\n"
     )
     loaded = load(tmp_path / "x.yaml")
-    assert loaded.objective.options == ShellCommand("run {a}", str(tmp_path), memory_bytes=5)
-    assert loaded.objective.load(loaded.data.source()) is loaded.objective.options
-    assert from_mapping(loaded.resolved()) == loaded
+    assert objective_of(loaded.objective) == ShellCommand("run {a}", str(tmp_path), memory_bytes=5)
+    assert load_objective(loaded.objective, loaded.data) == objective_of(loaded.objective)
+    assert from_mapping(plain(loaded)) == loaded
     elsewhere = load(tmp_path / "x.yaml", ["objective.options={working_directory: ..}"])
-    assert isinstance(elsewhere.objective.options, ShellCommand)
-    assert elsewhere.objective.options.working_directory == str(tmp_path.parent)
+    assert elsewhere.objective.options is not None
+    assert elsewhere.objective.options["working_directory"] == str(tmp_path.parent)
 
 
 def test_data_folder_of_the_environment_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BBKB_DATA", str(tmp_path))
     tree = {"name": "x", "objective": {"name": "sine"}, "budget": {"evaluations": 3}}
-    resolved = from_mapping(tree).resolved()
+    resolved = plain(from_mapping(tree))
     monkeypatch.delenv("BBKB_DATA")
     assert from_mapping(resolved).data.folder == str(tmp_path)
     assert from_mapping(tree).data.folder is None

@@ -6,6 +6,7 @@ from typing import get_args
 import pytest
 
 from bbkb.objectives.objective import ObjectiveError
+from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError, UserError
 from bbkb.orchestrator.settings.file import write
 from bbkb.orchestrator.settings.loading import from_mapping, load, naming_places
@@ -170,7 +171,7 @@ objectives: [{metric: a}, {metric: b}] => 4: known_results must not be given bes
 objectives: [{direction: minimize}] => 4: objectives.0.metric is required
 objectives: [{metric: a, direction: up}]
 objective: {name: branin, direction: minimize}
-=> 3: objectives.0.direction must be 'maximize' or 'minimize'
+=> 3: objectives.0.direction must be 'minimize' or 'maximize'
 objectives: [{metric: a}, {metric: a}] => 4: objectives.1.metric must differ from the earlier ones
 objectives: [{metric: a}, {metric: b}]
 objective: {name: branin, direction: minimize} => 4: objective.direction must be left
@@ -293,9 +294,9 @@ def test_whole_number_may_be_written_with_an_exponent() -> None:
     settings = from_mapping({**SMALL, "seed": 2.0, "budget": {"evaluations": 1e3, "steps": 1e4, "hours": 1.0}})
     assert (settings.seed, settings.budget.evaluations, settings.budget.steps) == (2, 1000, 10_000)
     stopping = from_mapping({**SMALL, "budget": {"evaluations": 5, "stop_when": {"no_gain_of": 0.1, "in": 1e2}}})
-    assert 100 in stopping.resolved()["budget"]["stop_when"].values()
-    plain = settings.resolved()["budget"]
-    assert [type(plain[key]) for key in ("evaluations", "steps", "hours")] == [int, int, float]
+    assert 100 in plain(stopping)["budget"]["stop_when"].values()
+    budget = plain(settings)["budget"]
+    assert [type(budget[key]) for key in ("evaluations", "steps", "hours")] == [int, int, float]
 
 
 def test_later_check_is_reported_with_the_line_of_the_file(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import pytest
-from pydantic import ValidationError
 
 from bbkb.orchestrator.bandit.kernels import Kernel
-from bbkb.orchestrator.settings.mistakes import describe
+from bbkb.orchestrator.settings.mistakes import RefusalError
 from bbkb.orchestrator.settings.options import alternatives, build, dump
 
 
@@ -37,9 +36,9 @@ class Figure:
 
 
 def _errors_of(options: dict[str, Any]) -> list[str]:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(RefusalError) as error:
         build(Figure, options)
-    return [str(problem) for problem in describe(error.value, options)]
+    return [str(problem) for problem in error.value.problems]
 
 
 def test_nested_dataclass_is_picked_by_its_name() -> None:
@@ -69,9 +68,9 @@ class Covered:
 
 def test_field_without_plain_values_is_named_with_a_supported_type() -> None:
     options = {"kernel": "rbf"}
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(RefusalError) as error:
         build(Covered, options)
-    assert [str(problem) for problem in describe(error.value, options)] == [
+    assert [str(problem) for problem in error.value.problems] == [
         "kernel is a field of Covered with a type that no campaign file has, Kernel; take plain "
         "values, a dataclass of them, or bbkb.strategy.KernelOption for a kernel"
     ]

@@ -8,15 +8,15 @@ import ConfigSpace
 import pytest
 
 from bbkb import Campaign, Optimizer
-from bbkb.objectives.configspace_file import plain
+from bbkb.objectives import configspace_file
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
+from bbkb.orchestrator.campaign.settings import Settings, plain, plain_space
 from bbkb.orchestrator.settings.loading import from_mapping, load
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.settings.schema import schema
-from bbkb.orchestrator.settings.spaces import build_forbid, build_space, dump_space
+from bbkb.orchestrator.settings.spaces import build_forbid, build_space
 from tests.orchestrator.settings.small import ErrorLines, cases
 
 HEAD = "name: x\nobjective: {command: echo 1, direction: maximize}\nbudget: {evaluations: 5}\n"
@@ -42,7 +42,7 @@ def test_space_loads_back() -> None:
             "c": {"choices": [1, 2], "weights": [1, 2], "when": {"b": ["x"]}},
         }
     )
-    assert build_space(dump_space(space)) == space
+    assert build_space(plain_space(space)) == space
 
 
 def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_conditions_and_forbidden_clauses_load_back(tmp_path: Path) -> None:
     assert settings.space["model"] == Choice(("svm", "forest"), weights=(3.0, 1.0))
     assert settings.space["C"] == Range(1e-3, 1e3, log=True, when={"model": "svm"})
     assert settings.forbid == ({"model": ("svm",), "share": {"above": 0.5}},)
-    assert from_mapping(settings.resolved()) == settings
+    assert from_mapping(plain(settings)) == settings
 
 
 # Sections below SPACE, in line 9 and below, and the beginning of the message.
@@ -161,14 +161,14 @@ def test_configspace_file_is_a_space(tmp_path: Path, ending: str) -> None:
     theirs = configspace_space()
     getattr(theirs, f"to_{ending}")(tmp_path / f"space.{ending}")
     settings = settings_of(tmp_path, f"{HEAD}space: space.{ending}\nforbid: [{{depth: 20}}]\n")
-    assert from_mapping(settings.resolved()) == settings
+    assert from_mapping(plain(settings)) == settings
     assert len(settings.forbid) == 3, "the file's and the campaign's"
     candidates = make_candidates(SearchSpace(settings.space, settings.forbid), 300)
     for arm in range(len(candidates)):
         configuration = candidates.parameters(arm)
         ConfigSpace.Configuration(theirs, values=configuration)  # raises when it is not valid there
         assert configuration["depth"] != 20
-    ours = SearchSpace(build_space(plain(theirs)[0]), build_forbid(plain(theirs)[1]))
+    ours = SearchSpace(build_space(configspace_file.plain(theirs)[0]), build_forbid(configspace_file.plain(theirs)[1]))
     for sampled in theirs.sample_configuration(100):
         ours.code_of({name: value.item() if hasattr(value, "item") else value for name, value in sampled.items()})
 
@@ -224,7 +224,7 @@ def test_enqueued_configuration_is_completed_by_the_seed_and_recorded() -> None:
     assert third["model"] == "svm"
     assert from_mapping(tree).enqueue == settings.enqueue
     assert from_mapping({**tree, "seed": 1}).enqueue != settings.enqueue
-    assert from_mapping({**settings.resolved(), "seed": 1}).enqueue == settings.enqueue
+    assert from_mapping({**plain(settings), "seed": 1}).enqueue == settings.enqueue
     optimizer = Optimizer(settings.space, "maximize", enqueue=[{"rate": 0.25}])
     assert optimizer.ask(1)[0]["rate"] == 0.25
     with pytest.raises(ObjectiveError, match=r"^enqueue\.0\.rate must be from 0 to 1, got 7$"):
@@ -249,7 +249,7 @@ def test_block_is_repeated_for_each_layer(tmp_path: Path) -> None:
     expected = [f"layer_{place}_{inner}" for place in (1, 2, 3) for inner in ("units", "drop")]
     assert list(settings.space) == ["n", *expected]
     assert settings.space["layer_2_drop"].when == ({"layer_2_units": (64,), "n": {"at_least": 2}},)
-    assert from_mapping(settings.resolved()).space == settings.space
+    assert from_mapping(plain(settings)).space == settings.space
     space = SearchSpace(settings.space)
     assert space.candidate({"n": 1, "layer_1_units": 64, "layer_1_drop": 0.5}).columns["layer_2_units"][0] is None
 

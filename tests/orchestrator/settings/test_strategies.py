@@ -4,14 +4,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pytest
-from pydantic import ValidationError
 
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
 from bbkb.orchestrator.bandit.strategy import never_waits
-from bbkb.orchestrator.settings.mistakes import describe
+from bbkb.orchestrator.settings.mistakes import RefusalError
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 
 
@@ -40,9 +39,9 @@ def test_file_that_names_some_options_gets_the_newest_defaults() -> None:
 
 
 def _errors_of(options: dict[str, Any]) -> list[str]:
-    with pytest.raises(ValidationError) as error:
+    with pytest.raises(RefusalError) as error:
         build_strategy(options)
-    return [str(problem) for problem in describe(error.value, options)]
+    return [str(problem) for problem in error.value.problems]
 
 
 def test_preset_that_is_unknown_or_contradicted_is_rejected() -> None:

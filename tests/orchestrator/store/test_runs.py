@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.build import Parts, build
 from bbkb.orchestrator.session.open import first_events
 from bbkb.orchestrator.settings.loading import from_mapping
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
 from tests.present import present
 
@@ -34,7 +34,7 @@ def settings(tmp_path: Path, database_url: str, campaign: str) -> Settings:
 
 
 def change(settings: Settings, **keys: Any) -> Settings:
-    return from_mapping({**settings.resolved(), **keys})
+    return from_mapping({**plain(settings), **keys})
 
 
 @pytest.fixture
@@ -136,4 +136,4 @@ def test_run_writes_and_shows_no_password(settings: Settings, parts: Parts, data
         written += [row.body.encode() for row in store.rows(run.name, 0)]
     assert not [content for content in written if b"hunter2" in content]
     assert "hunter2" not in repr(run)
-    assert "hunter2" not in str(with_password.resolved())
+    assert "hunter2" not in str(plain(with_password))

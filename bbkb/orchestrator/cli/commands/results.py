@@ -62,7 +62,7 @@ def best(
     taken = state.refresh.recommended or best
     if best is None or taken is None:
         raise RunError(f"{folder} has no best configuration: {state.missing_best}")
-    is_single = len(state.rules.goals.objectives) == 1
+    is_single = len(state.settings.goals.objectives) == 1
     for note in _notes(run, state, best, taken):
         say(SafeConsole(stderr=True), note)
     text = _format(taken.parameters, format_) if is_single else _front_text(state, format_)
@@ -74,7 +74,7 @@ def _notes(run: Run, state: CampaignState, best: Best, taken: Best | Recommendat
     single value."""
     if taken is best and best.trial is None:
         yield f"the best value, {best.value:.6g}, comes from {best.origin}"
-    objectives = state.rules.goals.objectives
+    objectives = state.settings.goals.objectives
     if len(objectives) == 1:
         text = f"{taken}, {objectives[0].direction}d"
         yield f"value {status_of(run.name, state).best.text if taken is best else text}"
@@ -140,7 +140,7 @@ def _dump(plain: object, format_: BestFormat) -> str:
 def _front_text(state: CampaignState, format_: BestFormat) -> str:
     if format_ is BestFormat.ARGS:
         return "\n".join(_format(member.parameters, format_) for member in state.results.front.ordered)
-    names = [objective.metric for objective in state.rules.goals.objectives]
+    names = [objective.metric for objective in state.settings.goals.objectives]
     front = [
         {"objectives": dict(zip(names, member.values, strict=True)), "parameters": _active(member.parameters)}
         for member in state.results.front.ordered

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.cli import arguments
 from bbkb.orchestrator.cli.arguments import overrides
 from bbkb.orchestrator.display.console import console_for
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.running.ray_start import check_address, start_ray
 from bbkb.orchestrator.settings.loading import load
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store import runs
 from bbkb.workers.messages import FailureKind
 

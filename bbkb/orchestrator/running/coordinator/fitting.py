@@ -1,9 +1,9 @@
 """Checks, before a campaign starts, that a node of the cluster can hold one of its evaluations."""
 
+from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator.environment import named_cluster
 from bbkb.orchestrator.session.resources import Resources
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.workers.executor import ExecutorError
 
 

@@ -10,6 +10,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import ActorLostError, RunError
 from bbkb.orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
@@ -18,7 +19,6 @@ from bbkb.orchestrator.running.coordinator.processes import cores, lost_process,
 from bbkb.orchestrator.running.coordinator.starting import ending_since
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.ray_workers import first_workers
-from bbkb.orchestrator.settings.model import Settings
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
 
@@ -87,7 +87,7 @@ class RemoteSession:
         ).remote(
             str(run.folder),
             run.name,
-            json.dumps(settings.resolved()),
+            json.dumps(plain(settings)),
             length,
             first_workers(settings, run.name, None if is_detached else cores()),
             bool(built),

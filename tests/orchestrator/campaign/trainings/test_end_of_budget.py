@@ -8,6 +8,7 @@ from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, St
 from bbkb.orchestrator.campaign.endings import StopReason
 from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived
 from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.retries import failures_before_giving_up
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
 from bbkb.orchestrator.campaign.trainings.end_of_budget import Enough
@@ -132,7 +133,7 @@ def test_spent_budget_completes_a_paused_trial_if_none_has_finished(last_step: i
 
 def test_spent_budget_ends_a_session_in_which_many_trials_fail() -> None:
     state = paused(*(trial / 40 for trial in range(40)), steps=160)
-    failures = state.rules.retries.failures_before_giving_up
+    failures = failures_before_giving_up(state.session.slots)
     for trial in range(39, 39 - failures, -1):
         assert decide(state, 2.0) == Finish((trial,))
         state = fold_from(

@@ -18,7 +18,7 @@ import ray
 
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
-from bbkb.orchestrator.campaign.rules import Rules
+from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.errors import BbkbError, CampaignError, RunError
 from bbkb.orchestrator.running.coordinator.actor import NAMESPACE
 from bbkb.orchestrator.running.coordinator.remote import RemoteSession
@@ -60,7 +60,9 @@ workers: {{count: 2, timeout_seconds: 60, kind: {kind}}}
 
 
 def session_event() -> SessionOpened:
-    return SessionOpened(time=0.0, epoch=1, executor="ray", slots=1, settings={}, rules=Rules(evaluations=1))
+    return SessionOpened(
+        time=0.0, epoch=1, executor="ray", slots=1, settings=Settings(name="c", budget=Budget(evaluations=1))
+    )
 
 
 def success() -> TrialSucceeded:

@@ -5,14 +5,15 @@ import pytest
 from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, GiveUp, Pause
 from bbkb.orchestrator.campaign.events import Event
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.rules import (
+from bbkb.orchestrator.campaign.retries import (
     CANCELLATIONS_OF_A_TRIAL,
     LONGEST_PAUSE_SECONDS,
     NODES_A_TRIAL_MAY_COST,
     WORKERS_AN_ARM_MAY_COST,
     AttemptFailures,
-    RetryRules,
+    allows_retry,
 )
+from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
 from tests.orchestrator.campaign.short_logs import (
@@ -68,14 +69,13 @@ def test_retries_of_0_hold_for_timeouts_and_memory_too(kind: FailureKind) -> Non
 
 
 def test_lost_worker_does_not_use_up_the_retries() -> None:
-    rules, lost = RetryRules(after_errors=1), AttemptFailures().after(FailureKind.WORKER_LOST)
-    assert rules.allow(FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
-    assert not rules.allow(FailureKind.ERROR, AttemptFailures({FailureKind.ERROR: 2}), workers_lost=0)
+    workers, lost = Workers(retries=1), AttemptFailures().after(FailureKind.WORKER_LOST)
+    assert allows_retry(workers, FailureKind.ERROR, lost.after(FailureKind.ERROR), workers_lost=2)
+    assert not allows_retry(workers, FailureKind.ERROR, AttemptFailures({FailureKind.ERROR: 2}), workers_lost=0)
 
 
 def test_cancelled_attempt_does_not_use_up_the_retries() -> None:
-    rules = RetryRules(after_errors=0)
-    assert rules.allow(FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
+    assert allows_retry(Workers(retries=0), FailureKind.CANCELLED, AttemptFailures(), workers_lost=0)
 
 
 @pytest.mark.parametrize("kind", FailureKind)
@@ -126,7 +126,7 @@ def test_arm_that_kills_workers_is_quarantined_across_its_trials() -> None:
 
 
 def test_out_of_memory_is_retried_with_more_memory_if_configured() -> None:
-    state = fold(session(slots=1, workers={"retry_memory_factor": 1.5}), batch(0, [5]))
+    state = fold(session(slots=1, workers={"retry_memory_factor": 1.5, "memory_gb": 1.0}), batch(0, [5]))
     for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):  # two retries
         state = apply(state, dispatch((0, attempt)))
         assert state.memory_factor(0) == factor

@@ -1,0 +1,1035 @@
+"""The settings of a campaign: the sections of a campaign file as frozen dataclasses, each key with
+its default, bounds and meaning.
+
+The settings are the rules of the campaign. The first event records them with all defaults filled
+in, a resume records them again with its changes, and every decision reads them from the state. They
+are plain values: the objective and the strategy are named with their options, and built by
+`bbkb.orchestrator.settings`, which also reads files and reports mistakes. So a log can be read
+where the user's code cannot be imported.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
+from typing_extensions import Doc
+
+from bbkb.objectives.conditions import Clause, Scalar, clauses_of
+from bbkb.objectives.goals import Direction
+from bbkb.objectives.objective import Parameters
+from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from bbkb.objectives.sampling import Sampler
+from bbkb.objectives.space import LARGEST_SIZE
+from bbkb.objectives.tabular import Duplicates
+from bbkb.orchestrator.annotations import LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
+from bbkb.orchestrator.campaign.goals import CampaignGoals
+from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
+from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+from bbkb.orchestrator.credentials import hide_address, mistake_in_url, redact
+from bbkb.orchestrator.logs import Format, Level
+from bbkb.workers.executor import TRAITS, ExecutorName, Traits
+from bbkb.workers.messages import Share
+
+UNLIMITED = sys.maxsize  # the evaluations of a search whose caller decides when it ends
+MOST_TRIALS = 1_000_000_000
+MOST_WORKERS = 100_000
+
+DEFAULT_STRATEGY = "bbkb"
+
+Configuration = Mapping[str, Scalar]
+Tree = Mapping[str, Any]  # plain values, as in YAML and JSON
+
+NaturalInt = Annotated[int, Ge(0), WHOLE]
+PositiveInt = Annotated[int, Ge(1), WHOLE]
+PositiveFloat = Annotated[float, Gt(0)]
+Hours = Annotated[float, Gt(0), Le(1e6)]  # at most a century
+Seconds = Annotated[float, Gt(0), Le(3.6e9)]
+Text = Annotated[str, MinLen(1)]
+
+_FIRST_LETTER = "A-Za-z0-9"
+_FURTHER_LETTERS = "._-"
+_LONGEST_NAME = 64
+_NAME = rf"^[{_FIRST_LETTER}][{_FIRST_LETTER}{_FURTHER_LETTERS}]*$"
+_TAG = r"^[^\s,]+$"
+_WEBHOOK = r"^(https?://|\$\{)"
+_DATABASES = ("sqlite", "postgresql", "postgres")
+
+
+def name_from(text: str) -> str:
+    """Return a valid name that resembles a text: other letters become hyphens."""
+    name = re.sub(f"[^{_FIRST_LETTER}{_FURTHER_LETTERS}]+", "-", text[:1000]).lstrip(_FURTHER_LETTERS)
+    return name[:_LONGEST_NAME].rstrip(_FURTHER_LETTERS) or "campaign"
+
+
+def _check_name(name: str) -> str:
+    if re.fullmatch(_NAME, name) and len(name) <= _LONGEST_NAME:
+        return name
+    raise ValueError(
+        f"must have at most {_LONGEST_NAME} letters of A-Z and a-z, digits, '.', '_' and '-', and begin with a letter "
+        f"or digit, such as {name_from(name)}"
+    )
+
+
+def _check_tag(tag: str) -> str:
+    if re.match(_TAG, tag) and len(tag) <= _LONGEST_NAME:
+        return tag
+    raise ValueError(f"must be a word without a comma, of at most {_LONGEST_NAME} characters")
+
+
+def _check_webhook(url: str) -> str:
+    if not re.match(_WEBHOOK, url):
+        raise ValueError("must begin with https:// or http://, or be ${VAR}")
+    if "@" in url.split("://")[-1].split("/")[0].split("?")[0]:
+        raise ValueError("must not contain a user and password: write ${VAR}, and set VAR to an address")
+    return url
+
+
+def _check_store(store: str) -> str:
+    """Check the URL of a store, without showing a password."""
+    scheme = store.partition("://")[0].partition("+")[0]
+    shown = redact(store)[:60]
+    if store != "sqlite" and not store.startswith("${") and ("://" not in store or scheme not in _DATABASES):
+        raise ValueError(f'must be sqlite, sqlite:///FILE or postgresql://…, got "{shown}"')
+    if reason := mistake_in_url(store):
+        raise ValueError(f'must be a database URL ({reason}), got "{shown}"')
+    scheme, _, path = store.partition(":///")
+    if store != "sqlite" and scheme.startswith("sqlite") and path in ("", ":memory:"):
+        raise ValueError(f'must name a file: sqlite:///FILE, got "{shown}"')
+    return store
+
+
+def _check_gpus(amount: float) -> float:
+    if amount > 1 and not amount.is_integer():
+        raise ValueError("must be a whole number above 1: a share of less than one graphics processor, or whole ones")
+    return amount
+
+
+Name = Annotated[str, Checked(_check_name, _NAME)]
+Tag = Annotated[str, Checked(_check_tag, _TAG)]
+StoreUrl = Annotated[str, Checked(_check_store)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopWhen(Section):
+    """Rules that stop a campaign when further evaluations are not worth their cost. With both
+    rules, the first one that applies stops it."""
+
+    no_gain_of: Annotated[
+        PositiveFloat | None, Doc("Stop when the best value has not improved by this much; needs `in`.")
+    ] = None
+    within: Annotated[
+        PositiveInt | None, Doc("The number of evaluations without this improvement; needs `no_gain_of`.")
+    ] = None
+    expected_gain_below: Annotated[
+        PositiveFloat | Literal["noise"] | None,
+        Doc(
+            "Stop when the model's upper bound on the improvement is below this, or below the standard deviation of a "
+            "value's noise."
+        ),
+    ] = None
+    patience: Annotated[
+        PositiveInt, Doc("The number of consecutive choices per worker at which `expected_gain_below` must hold.")
+    ] = 2
+
+    def __post_init__(self) -> None:
+        if (self.no_gain_of is None) != (self.within is None):
+            missing = "no_gain_of" if self.no_gain_of is None else "in"
+            raise ValueError(f"must have {missing} too, such as {{no_gain_of: 0.001, in: 64}}")
+        if self.no_gain_of is None and self.expected_gain_below is None:
+            raise ValueError(
+                "must have no_gain_of and in, or expected_gain_below, such as {expected_gain_below: noise}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(Section):
+    """The limits of a campaign, which ends at the first of them."""
+
+    evaluations: Annotated[
+        int,
+        Ge(1),
+        Le(MOST_TRIALS),
+        WHOLE,
+        Doc("Number of evaluations that the campaign may spend; may be left out if steps is given."),
+    ]
+    steps: Annotated[
+        Annotated[int, Ge(1), Le(1000 * MOST_TRIALS), WHOLE] | None,
+        Doc(
+            "Number of steps, such as epochs, that all trials together may report. After that, no trial starts. A "
+            "trial without reports counts as one step."
+        ),
+    ] = None
+    hours: Annotated[Hours | None, Doc("Hours after which no trial starts.")] = None
+    target: Annotated[float | None, Doc("Value at which the campaign stops.")] = None
+    stop_when: Annotated[
+        StopWhen | None, Doc("Stop conditions for evaluations that are not worth their cost; none by default.")
+    ] = None
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether there is a budget; not if the caller of `ask` decides when the search ends."""
+        return self.evaluations != UNLIMITED
+
+    @property
+    def seconds(self) -> float | None:
+        """The time in sessions, without the pauses between them; None if it is not limited."""
+        return None if self.hours is None else self.hours * 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computing(Section):
+    """Resources of the strategy's own computations."""
+
+    threads: Annotated[PositiveInt | None, Doc("Threads of its matrix products; null takes one.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Log(Section):
+    """The format and the level of `run.log` in the run's folder."""
+
+    level: Annotated[Level, Doc("The least severe level that is written; --log-level overrides it.")] = "info"
+    format: Annotated[Format, Doc("Lines of text, or json: one JSON object for each line.")] = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notify(Section):
+    """Notifications at the end of a session, at its first failed evaluation, and if no evaluation
+    ends."""
+
+    command: Annotated[
+        Text | None,
+        Doc(
+            "Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT describe "
+            "the event; its standard input contains them as JSON."
+        ),
+    ] = None
+    webhook: Annotated[
+        Annotated[str, Checked(_check_webhook, _WEBHOOK)] | None,
+        Doc(
+            "Address that receives this JSON by POST. ${VAR} in the address is read from the environment at each call."
+        ),
+    ] = None
+    stalled_minutes: Annotated[
+        float,
+        Gt(0),
+        Le(60e6),
+        Doc("Minutes without a finished evaluation after which the campaign counts as stalled."),
+    ] = 60.0
+
+    def __post_init__(self) -> None:
+        if self.command is None and self.webhook is None:
+            raise ValueError("must have a command or a webhook")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Data(Section):
+    """The source of data sets."""
+
+    folder: Annotated[str | None, Doc("Folder with data sets; else BBKB_DATA in the environment.")] = None
+    download: Annotated[bool, Doc("Whether a missing data set may be downloaded.")] = False
+
+
+MetricName = Annotated[
+    str, MinLen(1), MaxLen(100), Doc("Name of the metric; `value` is the value that the objective returns.")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveMetric(Section):
+    """One of several objectives: a metric and its direction."""
+
+    metric: MetricName
+    direction: Annotated[Direction, Doc("Whether high or low values are good.")] = "maximize"
+    reference: Annotated[
+        float | None, Doc("A barely unacceptable value: the reference of hypervolumes; null: the worst result.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstraintMetric(Section):
+    """A bound on a metric."""
+
+    metric: MetricName
+    at_most: Annotated[float | None, Doc("The largest value that is allowed.")] = None
+    at_least: Annotated[float | None, Doc("The smallest value that is allowed.")] = None
+
+    def __post_init__(self) -> None:
+        if self.at_most is None and self.at_least is None:
+            raise ValueError(f"must have at_most or at_least beside metric: {self.metric}")
+        if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least must be <= at_most, {self.at_most:g}, got {self.at_least:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectiveSettings(Section):
+    """The objective: exactly one of a listed name, a Python callable and a shell command."""
+
+    name: Annotated[str | None, Doc("Name of a listed objective, or package.module:Name of a class of options.")] = None
+    callable: Annotated[
+        str | None,
+        Doc("Python function, package.module:function or path/to/file.py:function; gets keyword arguments."),
+    ] = None
+    command: Annotated[
+        Text | None,
+        Doc("Shell command in which {name} is replaced by a parameter; its last line of output is the value."),
+    ] = None
+    function: Annotated[str | None, Doc("Function that was passed to the Python API; not to be written by hand.")] = (
+        None
+    )
+    direction: Annotated[
+        Direction | None,
+        Doc("Whether high or low values are good. Required unless the objective is a listed one."),
+    ] = None
+    deterministic: Annotated[
+        bool, Doc("Whether a second evaluation returns the same value; if so, no arm is evaluated twice.")
+    ] = False
+    options: Annotated[Mapping[str, Any] | None, Doc("Options of the objective by name.")] = None
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the given keys among `name`, `callable`, `command` and `function`."""
+        return [key for key in OBJECTIVE_KEYS if getattr(self, key) is not None]
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the objective is one of those that are part of this software."""
+        return self.sources == ["name"] and ":" not in str(self.name)
+
+
+OBJECTIVE_KEYS = ("name", "callable", "command", "function")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CandidateSettings(Section):
+    """The finite set of arms: points drawn from the space, or the rows of a table."""
+
+    size: Annotated[
+        Annotated[int, Ge(1), Le(LARGEST_SIZE), WHOLE] | None,
+        Doc("Number of candidates drawn from the space; null takes all of a finite space of at most 100 000."),
+    ] = None
+    sampler: Annotated[Sampler, Doc("The method of drawing candidates from the space.")] = "sobol"
+    grow: Annotated[
+        bool | None,
+        Doc(
+            "Whether candidates are appended around the best ones; null appends them if no size is given, not all "
+            "configurations are candidates, and the strategy supports it."
+        ),
+    ] = None
+    limit: Annotated[
+        PositiveInt,
+        Doc("The largest number of candidates while they are appended; the worst ones are retired."),
+    ] = 20_000
+    table: Annotated[str | None, Doc("CSV or Parquet file whose rows are the candidates, instead of a space.")] = None
+    target: Annotated[str | None, Doc("Column of the table with the value, which makes the table the objective.")] = (
+        None
+    )
+    duplicates: Annotated[
+        Duplicates,
+        Doc(
+            "Rows of the table with equal parameters. merge: they are one candidate, and if the table is the "
+            "objective, each evaluation draws one of their values; keep: each row is a candidate."
+        ),
+    ] = "merge"
+
+    def __post_init__(self) -> None:
+        if self.target is not None and self.table is None:
+            raise ValueError("target needs candidates.table: it names a column of it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asha(Section):
+    """Early stopping by asynchronous successive halving."""
+
+    rule: Annotated[Literal["asha"], Doc("Stop a trial unless it is among the best 1/reduction at its step.")] = "asha"
+    reduction: Annotated[
+        float, Gt(1), Doc("One in this number of trials at a step continues to `reduction` times that step.")
+    ] = 3.0
+    first_step: Annotated[PositiveInt, Doc("The first step at which trials are compared.")] = 1
+    metric: Annotated[
+        str | None, Doc("The objective whose reports are compared, by its metric; null: the first one.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Median(Section):
+    """Early stopping by the median rule."""
+
+    rule: Annotated[Literal["median"], Doc("Stop a trial that is worse than the median at its step.")] = "median"
+    after: Annotated[PositiveInt, Doc("The first step at which trials are compared.")] = 3
+    metric: Annotated[
+        str | None, Doc("The objective whose reports are compared, by its metric; null: the first one.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelStopping(Section):
+    """Early stopping by the model over configurations and steps."""
+
+    rule: Annotated[
+        Literal["model"],
+        Doc(
+            "Learn from learning curves: pause trials after 1/2, 1/4, 1/8 of their steps and so on, and continue those "
+            "with the best expected final values. Without checkpoints: stop trials that are worse than the median at "
+            "their step. In both cases, also stop trials whose expected final value is worse than the best one."
+        ),
+    ] = "model"
+    last_step: Annotated[
+        Annotated[int, Ge(2), WHOLE] | None,
+        Doc(
+            "The step at which a training ends. null: the epochs of a training that is part of bbkb; for other "
+            "objectives the largest step of a finished trial, and there are no short first trainings."
+        ),
+    ] = None
+    after: Annotated[PositiveInt, Doc("The first step at which trials are paused or compared.")] = 3
+    continues: Annotated[
+        bool | Literal["anew"] | None,
+        Doc(
+            "Whether a promising stopped trial continues. true: from a checkpoint in its folder, which implies "
+            "workers.trial_folders; anew: it restarts from its first step at the end of the budget; false: never; "
+            "null: true if the function has an argument `folder`, the command names BBKB_FOLDER, or the training is "
+            "part of bbkb, else anew."
+        ),
+    ] = None
+    first_trials: Annotated[
+        NaturalInt | None,
+        Doc(
+            "The number of trials that are trained for first_steps only, before the best ones continue. null: "
+            "determined by the budget; 0: none. Requires trials that can continue."
+        ),
+    ] = None
+    first_steps: Annotated[
+        PositiveInt | None,
+        Doc("The number of steps of each of the first trials; null: all of them use about an eighth of the budget."),
+    ] = None
+    finish: Annotated[
+        NaturalInt, Doc("The number of the best unfinished trials that are completed at the end of the budget.")
+    ] = 3
+    keep_checkpoints: Annotated[
+        NaturalInt | None,
+        Doc(
+            "The number of stopped trials whose files are kept: those with the best forecasts. The other trials cannot "
+            "continue. null: the files of all trials are kept."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.keep_checkpoints is not None and self.keep_checkpoints < self.finish:
+            raise ValueError(f"keep_checkpoints must be >= finish, {self.finish}, got {self.keep_checkpoints}")
+
+
+EarlyStopping = Annotated[
+    Asha | Median | ModelStopping, Tagged("rule", (("asha", Asha), ("median", Median), ("model", ModelStopping)))
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Section):
+    """Virtual time, for the simulated executor."""
+
+    seconds: Annotated[Seconds, Doc("Mean duration of an evaluation in virtual seconds.")] = 1.0
+    sigma: Annotated[float, Ge(0), Le(10), Doc("Standard deviation of the duration's logarithm; 0 is constant.")] = 0.0
+    straggler_share: Annotated[float, Ge(0), Le(1), Doc("Share of attempts that take much longer.")] = 0.0
+    straggler_factor: Annotated[
+        float,
+        Ge(1),
+        Le(1e6),
+        Doc("Factor by which stragglers take longer; `seconds` remains the mean of all durations."),
+    ] = 20.0
+    failure_rate: Annotated[float, Ge(0), Lt(1), Doc("Share of attempts that fail.")] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FromParameter(Section):
+    """A number determined by one of a trial's parameters."""
+
+    parameter: Annotated[str, Doc("Name of the parameter with this number.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers(Section):
+    """The executor of evaluations and the resources of each of them."""
+
+    executor: Annotated[
+        ExecutorName,
+        Doc(
+            "The executor of evaluations: ray (in parallel), inline (one at a time, in this process) or simulated (in "
+            "virtual time)."
+        ),
+    ] = "ray"
+    kind: Annotated[
+        Literal["task", "actor", "auto"],
+        Doc(
+            "Under Ray: a task for each evaluation, or worker actors, in which evaluations continue when the "
+            "campaign's process dies; auto takes tasks for 1000 or more evaluations of less than 0.1 s."
+        ),
+    ] = "auto"
+    keep_hours: Annotated[
+        Hours, Doc("Hours that worker actors wait for a resume after the campaign's process has died.")
+    ] = 12.0
+    count: Annotated[
+        int,
+        Ge(1),
+        Le(MOST_WORKERS),
+        WHOLE,
+        Doc("The number of concurrent evaluations; default: this machine's cores."),
+    ] = field(default_factory=lambda: os.cpu_count() or 1)
+    machines: Annotated[
+        int,
+        Ge(1),
+        Le(100_000),
+        WHOLE,
+        Doc(
+            "Machines of one evaluation, each with cpus and gpus: the objective runs on all of them at the same time, "
+            "and the value is that of the first."
+        ),
+    ] = 1
+    machines_from: Annotated[
+        FromParameter | None,
+        Doc("The parameter that gives the number of machines of a trial, instead of machines."),
+    ] = None
+    spread: Annotated[
+        Literal["strict", "soft"],
+        Doc(
+            "Whether the machines of an evaluation must be different nodes; soft lets them share nodes if there are "
+            "too few."
+        ),
+    ] = "strict"
+    ray_train: Annotated[
+        bool,
+        Doc(
+            "Whether the function starts a trainer of Ray Train. Its workers, at most `machines` with cpus and gpus "
+            "each, use the resources of the evaluation. The function runs once, and `spread` has no effect."
+        ),
+    ] = False
+    cpus: Annotated[float, Gt(0), Le(1e6), Doc("Processor cores of one evaluation.")] = 1.0
+    gpus: Annotated[
+        float,
+        Ge(0),
+        Le(1e6),
+        Checked(_check_gpus),
+        Doc("Graphics processors of one evaluation: a share of one, or a whole number."),
+    ] = 0.0
+    cpus_from: Annotated[
+        FromParameter | None, Doc("The parameter that gives the number of cores of a trial, instead of cpus.")
+    ] = None
+    gpus_from: Annotated[
+        FromParameter | None,
+        Doc("The parameter that gives the number of graphics processors of a trial, instead of gpus."),
+    ] = None
+    memory_gb: Annotated[
+        Annotated[float, Gt(0), Le(1e6)] | None, Doc("Largest memory of one evaluation, in 10^9 bytes.")
+    ] = None
+    timeout_seconds: Annotated[
+        Seconds | None, Doc("Seconds after which an evaluation is killed and counts as failed.")
+    ] = None
+    timeout_factor: Annotated[
+        Annotated[float, Gt(1)] | None,
+        Doc(
+            "Without timeout_seconds: an evaluation that has run this many times as long as the longest success so far "
+            "is ended and counts as failed."
+        ),
+    ] = None
+    retry_memory_factor: Annotated[
+        Annotated[float, Ge(1)] | None,
+        Doc("Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory."),
+    ] = None
+    retries: Annotated[
+        Annotated[int, Ge(0), Le(1_000_000), WHOLE] | None,
+        Doc(
+            "Number of further attempts after an exception; null: none, and one after a time-out or running out of "
+            "memory (two with retry_memory_factor). 0: none after these either. Lost workers are always replaced."
+        ),
+    ] = None
+    trial_folders: Annotated[
+        bool,
+        Doc(
+            "Give each trial a folder below the run's, the same for all its attempts, for checkpoints and artifacts: "
+            "`folder` of a function, BBKB_FOLDER of a command. Beyond one machine the run's folder must be on a shared "
+            "disk."
+        ),
+    ] = False
+    simulation: Annotated[Simulation, Doc("Virtual time, for the simulated executor.")] = Simulation()
+
+    def __post_init__(self) -> None:
+        if not self.traits.on_ray:
+            if self.machines > 1:
+                raise ValueError(f"machines must be 1 without workers.executor ray, got {self.machines}")
+            gangs = {"machines_from": self.machines_from is not None, "ray_train": self.ray_train}
+            for key in (key for key, is_given in gangs.items() if is_given):
+                raise ValueError(f"{key} needs workers.executor ray, got {self.executor}")
+        elif self.is_gang and self.kind == "task":
+            raise ValueError(
+                "kind must be actor or auto if workers.machines is above 1, and with machines_from or ray_train: a "
+                "task ends with the campaign's process, got task"
+            )
+        if self.retry_memory_factor is not None and self.memory_gb is None:
+            raise ValueError("retry_memory_factor needs workers.memory_gb: it multiplies that")
+
+    @property
+    def traits(self) -> Traits:
+        """The properties of the executor."""
+        return TRAITS[self.executor]
+
+    @property
+    def sized_by(self) -> dict[str, str]:
+        """The parameters that determine a trial's `cpus`, `gpus` or `machines`, by setting."""
+        sources = {"cpus": self.cpus_from, "gpus": self.gpus_from, "machines": self.machines_from}
+        return {key: source.parameter for key, source in sources.items() if source is not None}
+
+    def share_of(self, parameters: Parameters) -> Share:
+        """Return the resources of a trial with these parameters. If a parameter that determines
+        `cpus`, `gpus` or `machines` is inactive because of its condition, the setting itself
+        applies."""
+        fixed = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
+        values = {key: parameters.get(name) for key, name in self.sized_by.items()}
+        amounts = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
+        machines = int(amounts.pop("machines", self.machines))
+        return replace(fixed, **amounts, machines=machines)
+
+    def largest_share(self, space: Mapping[str, Parameter]) -> Share:
+        """Return the largest known amount of each resource that a trial takes."""
+        return self.share_of({name: _largest(space.get(name)) for name in self.sized_by.values()})
+
+    @property
+    def is_gang(self) -> bool:
+        """Whether an evaluation may have several processes that Ray places together."""
+        return self.machines > 1 or self.machines_from is not None or self.ray_train
+
+    @property
+    def is_spread(self) -> bool:
+        """Whether the machines of one evaluation must be different nodes."""
+        return self.spread == "strict" and not self.ray_train
+
+    @property
+    def all_cpus(self) -> float:
+        """The cores of one evaluation on all its machines."""
+        return self.cpus * self.machines
+
+    @property
+    def all_gpus(self) -> float:
+        """The graphics processors of one evaluation on all its machines."""
+        return self.gpus * self.machines
+
+    @property
+    def gives_count(self) -> bool:
+        """Whether the number of concurrent evaluations differs from the default."""
+        return self.count != (os.cpu_count() or 1)
+
+    @property
+    def requested(self) -> int | None:
+        """The number of workers that are requested from a cluster; None without one."""
+        return self.count if self.traits.on_ray else None
+
+    @property
+    def deadline_factor(self) -> float | None:
+        """The deadline of an attempt as a multiple of the longest duration so far; None if there is
+        none, or it is given in seconds."""
+        return None if self.timeout_seconds else self.timeout_factor
+
+    @property
+    def needs(self) -> str:
+        """The resources of one evaluation, such as `2 machines with 3 CPUs and 1 GPU each`."""
+        amounts = [f"{self.cpus:g} CPU{'s' * (self.cpus != 1)}"]
+        if self.gpus:
+            amounts.append(f"{self.gpus:g} GPU{'s' * (self.gpus != 1)}")
+        if self.memory_gb is not None:
+            amounts.append(f"{self.memory_gb:g} GB")
+        *first, last = amounts
+        listed = f"{', '.join(first)} and {last}" if first else last
+        return listed if self.machines == 1 else f"{self.machines} machines with {listed} each"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultTable(Section):
+    """A CSV or Parquet table. Its columns besides `reward` are either `arm`, the index of a
+    candidate, or one column for each parameter."""
+
+    table: Annotated[Text, Doc("A CSV or Parquet table of results.")]
+    reward: Annotated[Text, Doc("The column of the table with the values, on the scale of the objective.")] = "reward"
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownRun(Section):
+    """The evaluations of another run."""
+
+    store: Annotated[
+        StoreUrl | None, Doc("The database that contains the run; null: the run's folder contains it.")
+    ] = None
+    run: Annotated[Text, Doc("A run's folder; with store, the run's name in the database.")]
+
+    def __post_init__(self) -> None:
+        if self.store is None and "://" in self.run:
+            raise ValueError("run must be a folder, or a name beside store: URL")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptunaStudy(Section):
+    """The completed trials of a study."""
+
+    optuna: Annotated[Text, Doc("Storage of a study: a database URL, or a journal file.")]
+    study: Annotated[Text | None, Doc("The name of the study; may be left out if the storage contains only one.")] = (
+        None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneExperiment(Section):
+    """The last report of each trial of an experiment."""
+
+    ray_tune: Annotated[Text, Doc("Folder of an experiment of Ray Tune.")]
+    metric: Annotated[Text | None, Doc("The metric that its trials reported.")] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownResult(Section):
+    """A configuration that was evaluated elsewhere."""
+
+    parameters: Annotated[Mapping[str, Scalar], MinLen(1), Doc("The configuration.")]
+    value: Annotated[float, Doc("Its value, on the scale of the objective.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GivenResults(Section):
+    """Results of another tuner or of the campaign file, in their original order."""
+
+    results: Annotated[tuple[KnownResult, ...], LISTED, MinLen(1), Doc("A list of {parameters: …, value: …}.")]
+    source: Annotated[str, Doc("The origin of the results, for display.")] = "the campaign file"
+    origin: Annotated[
+        str | None, Doc("The table or the run from which they were read, in the campaign.yaml of a run.")
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BestOf(Section):
+    """Runs with the same space, whose best configurations are evaluated first. Their values are not
+    learned, so their objective may differ."""
+
+    best_of: Annotated[
+        tuple[str, ...], LISTED, MinLen(1), Doc("Folders of runs whose best configurations are evaluated first.")
+    ]
+    first: Annotated[
+        Annotated[tuple[Mapping[str, Scalar], ...], LISTED] | None,
+        Doc("These configurations, in the campaign.yaml of a run."),
+    ] = None
+
+
+KINDS_OF_RESULTS: Mapping[str, type[Section]] = {
+    "table": ResultTable,
+    "run": KnownRun,
+    "optuna": OptunaStudy,
+    "ray_tune": TuneExperiment,
+    "results": GivenResults,
+    "best_of": BestOf,
+}
+
+
+def kind_of_results(source: object) -> str | None:
+    """Return the tag of a source of known results: its first key that selects a kind."""
+    keys = source if isinstance(source, Mapping) else getattr(type(source), "__dataclass_fields__", ())
+    return next((f"a {key}" for key in KINDS_OF_RESULTS if key in keys), None)
+
+
+Source = ResultTable | KnownRun | OptunaStudy | TuneExperiment | GivenResults | BestOf
+
+
+def origin_of(source: Source) -> str | None:
+    """Return a text that identifies a table or a run; None for other sources."""
+    match source:
+        case ResultTable():
+            return f"{source.reward} of {source.table}"
+        case KnownRun():
+            return source.run if source.store is None else f"{source.run} in {redact(source.store)}"
+        case _:
+            return None
+
+
+Known = tuple[
+    Annotated[
+        Source,
+        Tagged(
+            kind_of_results,
+            tuple((f"a {key}", cls) for key, cls in KINDS_OF_RESULTS.items()),
+            otherwise=f"must be a mapping with one of the keys {', '.join(KINDS_OF_RESULTS)}",
+        ),
+    ],
+    ...,
+]
+
+PARAMETERS: Mapping[str, type[Parameter]] = {  # kinds of parameters by their identifying key
+    "choices": Choice,
+    "ordered": Ordered,
+    "constant": Constant,
+    "low": Range,
+    "high": Range,
+}
+
+
+def _read_space(space: Mapping[str, Any]) -> dict[str, Parameter]:
+    """Return the parameters that `_plain_space` wrote."""
+    return {name: _read_parameter(options) for name, options in space.items()}
+
+
+def _read_parameter(options: Any) -> Parameter:
+    if isinstance(options, Parameter):
+        return options
+    kind = next((cls for key, cls in PARAMETERS.items() if key in options), None)
+    if kind is None:
+        raise ValueError("must have low and high, or choices, or ordered, or constant")
+    return kind(**options)
+
+
+def plain_space(space: Mapping[str, Parameter]) -> dict[str, dict[str, Any]]:
+    """Return the parameters as plain values."""
+    plain: dict[str, dict[str, Any]] = _plain(space)
+    return plain
+
+
+def _read_forbid(clauses: Any) -> tuple[Clause, ...]:
+    return clauses_of(tuple(clauses)) if clauses else ()
+
+
+def _plain(value: Any) -> Any:
+    """Return sections, parameters, mappings and tuples as plain values with their keys in a file."""
+    if is_dataclass(value):
+        value = {key_of(field.name): getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(child) for key, child in value.items()}
+    return [_plain(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(Section):
+    """One campaign. `bbkb.orchestrator.settings` reads and checks a whole file; paths are then
+    absolute, and all defaults are filled in."""
+
+    name: Annotated[Name, Doc("Name of the campaign; the name of its run's folder begins with it.")]
+    tags: Annotated[tuple[Tag, ...], LISTED, Doc("Words with which `bbkb list --tag` finds the campaign's runs.")] = ()
+    note: Annotated[str, MaxLen(10_000), Doc("A description of the campaign, for display.")] = ""
+    seed: Annotated[NaturalInt, Doc("Seed of all random numbers.")] = 0
+    objective: Annotated[ObjectiveSettings, Doc("The function, command or problem to optimize.")] = ObjectiveSettings()
+    objectives: Annotated[
+        tuple[ObjectiveMetric, ...],
+        LISTED,
+        Doc("Several objectives, each a metric; the first is the value of a result."),
+    ] = ()
+    constraints: Annotated[
+        tuple[ConstraintMetric, ...], LISTED, Doc("Bounds on metrics that the best results must satisfy.")
+    ] = ()
+    candidates: Annotated[CandidateSettings, Doc("The finite set of arms.")] = CandidateSettings()
+    space: Annotated[
+        Mapping[str, Parameter],
+        Plain(_read_space, plain_space),
+        Doc("Parameters by name, or a ConfigSpace file; else the objective's own space."),
+    ] = field(default_factory=dict)
+    forbid: Annotated[
+        tuple[Clause, ...],
+        Plain(_read_forbid, _plain),
+        Doc("Excluded combinations of values, such as {model: svm, kernel: poly}."),
+    ] = ()
+    enqueue: Annotated[tuple[Configuration, ...], LISTED, Doc("Configurations to evaluate first, in this order.")] = ()
+    known_results: Annotated[
+        Known,
+        LISTED,
+        Doc(
+            "Results that exist already and cost no budget: tables, runs, studies of Optuna, folders of Ray Tune, or "
+            "lists; {best_of: [runs/a]} evaluates the best configurations of other runs first."
+        ),
+    ] = ()
+    strategy: Annotated[Mapping[str, Any], Doc("The algorithm that chooses configurations, with its options.")] = field(
+        default_factory=lambda: {"name": DEFAULT_STRATEGY}
+    )
+    budget: Annotated[Budget, Doc("The limits at which the campaign ends.")]
+    workers: Annotated[Workers, Doc("The executor of evaluations, and the resources of each evaluation.")] = field(
+        default_factory=Workers
+    )
+    early_stopping: Annotated[
+        EarlyStopping | None,
+        Doc(
+            "Stop trials whose intermediate values are worse than those of others. A function reports them with "
+            "`report(value, step)`, a command with lines BBKB_REPORT step value."
+        ),
+    ] = None
+    computing: Annotated[Computing, Doc("Resources of the strategy's own computations.")] = Computing()
+    log: Annotated[Log, Doc("Level and format of run.log in the run's folder.")] = Log()
+    notify: Annotated[
+        Notify | None,
+        Doc("A command or webhook, called at the end, at the first failure and if no evaluation ends."),
+    ] = None
+    store: Annotated[
+        StoreUrl,
+        Doc(
+            "The store of the results: sqlite in the run's folder, or a database URL, in which ${VAR} is taken from "
+            "the environment when the connection is made."
+        ),
+    ] = "sqlite"
+    data: Annotated[Data, Doc("The source of data sets.")] = Data()
+    runs: Annotated[str, Doc("Folder in which the run's folder is created.")] = "runs"
+    run: Annotated[
+        Name | None,
+        Doc("Name of the run's folder and, in a shared database, of the campaign; null: name and time."),
+    ] = None
+
+    @property
+    def first(self) -> tuple[Configuration, ...]:
+        """The configurations to evaluate first: the enqueued ones, then those of earlier runs."""
+        taken = [
+            configuration
+            for source in self.known_results
+            if isinstance(source, BestOf)
+            for configuration in source.first or ()
+        ]
+        return (*self.enqueue, *(configuration for configuration in taken if configuration not in self.enqueue))
+
+    @property
+    def has_known_values(self) -> bool:
+        """Whether the strategy learns values from any of the known results."""
+        return any(not isinstance(source, BestOf) for source in self.known_results)
+
+    @property
+    def objective_name(self) -> str:
+        """The objective as one word or line: for a pickled function, the campaign's name; empty if a
+        table is the objective."""
+        if self.objective.function is not None:
+            return self.name
+        return next((str(getattr(self.objective, key)) for key in self.objective.sources), "")
+
+    # Rules that follow from several keys. Every decision of the campaign reads the settings here.
+
+    @cached_property
+    def goals(self) -> CampaignGoals:
+        """The objectives (at least one) and the constraints."""
+        return CampaignGoals.of(
+            {
+                "objective": {"direction": self.objective.direction or "maximize"},
+                "objectives": [asdict(each) for each in self.objectives],
+                "constraints": [asdict(each) for each in self.constraints],
+            }
+        )
+
+    @cached_property
+    def training(self) -> TrainingRule | None:
+        """The rule for trainings that are paused and continued; None without such a rule."""
+        if self.pauses_trials:
+            # one trial is trained to its end, so that a budget of steps always yields a result
+            return TrainingRule(
+                continues=True,
+                has_checkpoints=True,
+                finish=1,
+                last_step=self.strategy.get("last_step"),
+                trains_whole=False,
+                saves_checkpoints=True,
+            )
+        rule = self.early_stopping
+        if not isinstance(rule, ModelStopping):
+            return None
+        return TrainingRule(
+            first_trials=rule.first_trials or 0,
+            first_steps=rule.first_steps or 1,
+            continues=bool(rule.continues),
+            has_checkpoints=rule.continues is True,
+            finish=rule.finish,
+            last_step=rule.last_step,
+            keep_checkpoints=rule.keep_checkpoints,
+        )
+
+    @cached_property
+    def stopping(self) -> StoppingRule | None:
+        """The rule that stops or pauses trials by intermediate values; None if there is none."""
+        if self.pauses_trials:
+            return StoppingRule.every(self.strategy["interval"])
+        match self.early_stopping:
+            case Asha() as rule:
+                return StoppingRule.asha(rule.reduction, rule.first_step, rule.metric)
+            case Median() as rule:
+                return StoppingRule.median(rule.after, rule.metric)
+            case ModelStopping() as rule if self.training is not None:
+                return self.training.stopping(rule.after)
+        return None
+
+    @property
+    def last_step(self) -> int | None:
+        """The step at which a training ends; None if it is not given."""
+        return None if self.training is None else self.training.last_step
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether stopped trials continue from their checkpoints."""
+        return self.training is not None and self.training.has_checkpoints
+
+    @property
+    def pauses_trials(self) -> bool:
+        """Whether the strategy pauses its trials itself: it then has these options (`PausesTrials`)."""
+        return "interval" in self.strategy and "last_step" in self.strategy
+
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether the strategy chooses a trial as soon as a worker is idle, without batches."""
+        return self.strategy.get("mode") == "async"
+
+    @property
+    def refresh_growth(self) -> float:
+        """The growth of the results at which a refit is due; 0: after each result."""
+        return float(self.strategy.get("refresh_growth") or 0.0)
+
+    @property
+    def has_own_strategy(self) -> bool:
+        """Whether the strategy is the user's, named as `package.module:Name`."""
+        return ":" in self.strategy["name"]
+
+    @property
+    def sign(self) -> float:
+        """The factor that turns a value into a reward, which is maximized."""
+        return self.goals.objectives[0].sign
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    """Return all settings as plain values with the keys of a campaign file, without passwords."""
+    tree: dict[str, Any] = _plain(settings)
+    tree["store"] = redact(settings.store)
+    for source in tree["known_results"]:
+        if source.get("store"):
+            source["store"] = redact(source["store"])
+    return tree
+
+
+Recorded = Annotated[Settings, Written(plain)]  # in an event: complete, because a default may change
+
+
+def shown(settings: Settings) -> dict[str, Any]:
+    """Return the settings for display: without a number of evaluations that follows from the number
+    of steps, and without a webhook's address, which is a secret."""
+    tree = without_implied(plain(settings))
+    if settings.notify is not None and settings.notify.webhook is not None:
+        tree["notify"] = {**tree["notify"], "webhook": hide_address(settings.notify.webhook)}
+    return tree
+
+
+def without_implied(tree: Tree) -> dict[str, Any]:
+    """Return plain settings without `budget.evaluations` if `budget.steps` implies it."""
+    budget = tree.get("budget") or {}
+    steps = budget.get("steps")
+    if not isinstance(steps, int) or budget.get("evaluations") != most_trials(steps):
+        return dict(tree)
+    return {**tree, "budget": {key: budget[key] for key in budget if key != "evaluations"}}
+
+
+def most_trials(steps: int) -> int:
+    """Return the largest number of trials in a budget of steps: each counts as at least one."""
+    return min(max(1, steps), MOST_TRIALS)
+
+
+def ends_of(parameter: Parameter | None) -> tuple[Scalar, ...]:
+    """Return both ends of a range, or the value of a constant; empty for listed values."""
+    if isinstance(parameter, Range):
+        return (parameter.low, parameter.high)
+    return (parameter.constant,) if isinstance(parameter, Constant) else ()
+
+
+def _largest(parameter: Parameter | None) -> float | None:
+    levels = () if parameter is None else parameter.levels or ends_of(parameter)
+    return max((level for level in levels if isinstance(level, int | float)), default=None)
