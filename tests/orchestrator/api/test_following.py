@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bbkb.orchestrator.api.following import Delivery
 from bbkb.orchestrator.campaign.events import Event, TrialsContinued, TrialStopped
+from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.campaign.trial_result import TrialResult
 from bbkb.orchestrator.store.runs import Run
 from tests.orchestrator.campaign.short_logs import batch, dispatch, opening, session, success
@@ -12,7 +13,8 @@ from tests.reported import reported
 
 OPENED = session(slots=1)
 WITH_TRAININGS = opening(
-    {**OPENED.settings, "early_stopping": {"rule": "model", "after": 1, "finish": 0, "continues": "anew"}}, slots=1
+    {**plain(OPENED.settings), "early_stopping": {"rule": "model", "after": 1, "finish": 0, "continues": "anew"}},
+    slots=1,
 )
 STOPPED = TrialStopped(
     time=1.0, trial=0, attempt=1, value=0.5, step=3, reports=(reported(3, 0.5),), started=0.0, finished=1.0, worker="w"
