@@ -20,7 +20,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import GetTimeoutError, RayError
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_exists, _internal_kv_put
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from bbkb.objectives.machines import END_SECONDS, Machine, free_port
@@ -38,6 +37,7 @@ from bbkb.workers.messages import (
     TrialStopped,
     TrialSucceeded,
 )
+from bbkb.workers.on_ray import head_store
 from bbkb.workers.on_ray.crews import Crew, refuse_trainers
 from bbkb.workers.on_ray.failures import describe_error, kind_of
 from bbkb.workers.on_ray.ledger import NAMESPACE
@@ -91,18 +91,18 @@ class _EndRequest:
 
     def write(self) -> None:
         """Write the request to end, which the other ranks read."""
-        _internal_kv_put(self._key, b"1", overwrite=True, namespace=NAMESPACE)
+        head_store.put(self._key, b"1", namespace=NAMESPACE)
 
     def is_there(self) -> bool:
         """Return whether they were asked; False if Ray's head does not respond."""
         try:
-            return bool(_internal_kv_exists(self._key, namespace=NAMESPACE))
+            return head_store.exists(self._key, namespace=NAMESPACE)
         except (RayError, OSError, RuntimeError) as error:
             print(f"bbkb: the other machines cannot be watched: {error}", file=sys.stderr, flush=True)
             return False
 
     def forget(self) -> None:
-        _internal_kv_del(self._key, namespace=NAMESPACE)
+        head_store.delete(self._key, namespace=NAMESPACE)
 
 
 @contextlib.contextmanager

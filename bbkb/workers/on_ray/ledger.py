@@ -3,16 +3,15 @@
 The worker actor writes an entry for its attempt into the key-value store of Ray's head: first its
 node, then its outcome, which remains until it is acknowledged. Reading an entry needs neither the
 worker's main thread, which is busy evaluating, nor the process that requested the evaluation, which
-may be dead. Ray has no public interface to this store; its own libraries use the same private one.
+may be dead.
 """
 
 import pickle
 from dataclasses import dataclass
-from typing import TypeAlias, cast
-
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
+from typing import TypeAlias
 
 from bbkb.workers.messages import Outcome
+from bbkb.workers.on_ray import head_store
 
 NAMESPACE = "bbkb"  # for all names of bbkb in a cluster: of these entries and of actors
 
@@ -43,11 +42,11 @@ class Ledger:
 
     def write(self, trial: int, attempt: int, entry: Entry) -> None:
         """Write or replace the entry of this attempt."""
-        _internal_kv_put(self._key(trial, attempt), pickle.dumps(entry), overwrite=True, namespace=NAMESPACE)
+        head_store.put(self._key(trial, attempt), pickle.dumps(entry), namespace=NAMESPACE)
 
     def read(self, trial: int, attempt: int) -> Entry | None:
         """Return the entry of this attempt."""
-        stored = cast("bytes | None", _internal_kv_get(self._key(trial, attempt), namespace=NAMESPACE))
+        stored = head_store.get(self._key(trial, attempt), namespace=NAMESPACE)
         if stored is None:
             return None
         entry: Entry = pickle.loads(stored)
@@ -55,20 +54,19 @@ class Ledger:
 
     def forget(self, trial: int, attempt: int) -> None:
         """Remove the entry of this attempt."""
-        _internal_kv_del(self._key(trial, attempt), namespace=NAMESPACE)
+        head_store.delete(self._key(trial, attempt), namespace=NAMESPACE)
 
     def touch(self, sign_of_life: str) -> None:
         """Renew the lease of the campaign's workers by writing a different text with each call."""
-        _internal_kv_put(self._lease, sign_of_life, overwrite=True, namespace=NAMESPACE)
+        head_store.put(self._lease, sign_of_life, namespace=NAMESPACE)
 
     def sign_of_life(self) -> bytes | None:
         """Return the text that the last `touch` wrote."""
-        sign: bytes | None = _internal_kv_get(self._lease, namespace=NAMESPACE)
-        return sign
+        return head_store.get(self._lease, namespace=NAMESPACE)
 
     def clear(self) -> None:
         """Remove all entries of this campaign."""
-        _internal_kv_del(f"{self.campaign}\n", del_by_prefix=True, namespace=NAMESPACE)
+        head_store.delete(f"{self.campaign}\n", is_prefix=True, namespace=NAMESPACE)
 
     @property
     def _lease(self) -> str:

@@ -21,16 +21,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
 import ray
-from ray.experimental.internal_kv import (
-    _internal_kv_del,
-    _internal_kv_exists,
-    _internal_kv_get,
-    _internal_kv_list,
-    _internal_kv_put,
-)
 
 from bbkb.workers.executor import TakeReports
 from bbkb.workers.messages import Report
+from bbkb.workers.on_ray import head_store
 from bbkb.workers.on_ray.ledger import NAMESPACE
 
 BUFFERED = 200
@@ -145,15 +139,15 @@ class ReportSender:
         sent = time.monotonic()
         pause = _FIRST_POLL_SECONDS
         key = f"{self._prefix}{number}"
-        _internal_kv_put(key, pickle.dumps(reports), overwrite=True, namespace=NAMESPACE)
+        head_store.put(key, pickle.dumps(reports), namespace=NAMESPACE)
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_closed, pause):
                     return
-            if not _internal_kv_exists(key, namespace=NAMESPACE):
+            if not head_store.exists(key, namespace=NAMESPACE):
                 break
             pause = min(1.5 * pause, POLL_SECONDS)
-        is_stopped = bool(_internal_kv_exists(self._stop_key, namespace=NAMESPACE))
+        is_stopped = head_store.exists(self._stop_key, namespace=NAMESPACE)
         with self._changed:
             self._answered = number
             self._is_stopped = is_stopped
@@ -200,10 +194,10 @@ class ReportReceiver:
             return []
         self._began = time.monotonic()
         prefix = f"{self._campaign}\nreports\n"
-        self._taken = _internal_kv_list(prefix, namespace=NAMESPACE)
+        self._taken = head_store.keys(prefix, namespace=NAMESPACE)
         values: list[Report] = []
         for key in sorted(self._taken, key=_numbers):
-            stored = _internal_kv_get(key, namespace=NAMESPACE)
+            stored = head_store.get(key, namespace=NAMESPACE)
             reports: tuple[Report, ...] = () if stored is None else pickle.loads(stored)
             values += reports
         if values:
@@ -216,14 +210,14 @@ class ReportReceiver:
         """Respond to the entries that were read: these (trial, attempt) stop, others continue."""
         for identity in stopped:
             stop_key = _stop_key(self._campaign, *identity)
-            _internal_kv_put(stop_key, b"1", overwrite=True, namespace=NAMESPACE)
+            head_store.put(stop_key, b"1", namespace=NAMESPACE)
         for key in self._taken:
-            _internal_kv_del(key, namespace=NAMESPACE)
+            head_store.delete(key, namespace=NAMESPACE)
         self._plan()
 
     def forget_stop(self, trial: int, attempt: int) -> None:
         """Remove the stop request of this attempt, which has stopped."""
-        _internal_kv_del(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
+        head_store.delete(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
 
     def _plan(self) -> None:
         now = time.monotonic()

@@ -20,8 +20,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_list, _internal_kv_put
 from ray.util.placement_group import placement_group_table
+
+from bbkb.workers.on_ray import head_store
 
 LOST_SECONDS = 15.0  # the time without a change of its entry after which a campaign is ignored
 SHARES = "bbkb sharing"  # namespace of the entries
@@ -88,7 +89,7 @@ class Sharing:
         if total < 1:
             return total
         entry = _Entry(demand / total, total if fewest is None else fewest)
-        _internal_kv_put(self._campaign, entry.text(next(self._looks)), overwrite=True, namespace=self._namespace)
+        head_store.put(self._campaign, entry.text(next(self._looks)), namespace=self._namespace)
         campaigns = self._others()
         self.others = frozenset(campaigns)
         entries = {**campaigns, self._campaign: entry}
@@ -97,14 +98,14 @@ class Sharing:
 
     def leave(self) -> None:
         """Withdraw this campaign's demand, so that the others get its slots."""
-        _internal_kv_del(self._campaign, namespace=self._namespace)
+        head_store.delete(self._campaign, namespace=self._namespace)
 
     def _others(self) -> dict[str, _Entry]:
         """Return the entries of the other live campaigns."""
         now = self._clock()
         entries = {}
-        for name in (key.decode() for key in _internal_kv_list("", namespace=self._namespace)):
-            entry = _internal_kv_get(name, namespace=self._namespace)
+        for name in (key.decode() for key in head_store.keys("", namespace=self._namespace)):
+            entry = head_store.get(name, namespace=self._namespace)
             if name == self._campaign or entry is None:
                 continue
             last_value, since = self._entries.get(name, (b"", now))

@@ -15,12 +15,11 @@ import pytest
 import ray
 from ray import cloudpickle
 from ray.exceptions import ActorUnavailableError
-from ray.experimental.internal_kv import _internal_kv_list
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray import actors as ray_actors
-from bbkb.workers.on_ray import durations, in_flight
+from bbkb.workers.on_ray import durations, head_store, in_flight
 from bbkb.workers.on_ray import executor as ray_executor
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.failures import fetch
@@ -67,7 +66,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     for executor in executors:
         executor.close()
     assert wait_until(lambda: not workers()), "worker actors are left"
-    assert _internal_kv_list(f"{request.node.name}\n", namespace=NAMESPACE) == []
+    assert head_store.keys(f"{request.node.name}\n", namespace=NAMESPACE) == []
 
 
 def attempt(number: int, attempt: int = 1, memory_factor: float = 1.0, **parameters: Any) -> Attempt:

@@ -12,7 +12,7 @@ import pytest
 import ray
 
 from bbkb.workers.messages import Report
-from bbkb.workers.on_ray import reports
+from bbkb.workers.on_ray import head_store, reports
 from bbkb.workers.on_ray.reports import BUFFERED, ReportReceiver, ReportSender
 from tests.reported import reported
 
@@ -26,7 +26,7 @@ class Store:
         self.is_away = False
         self._lock = threading.Lock()
 
-    def put(self, key: str, value: bytes, overwrite: bool, namespace: str) -> None:
+    def put(self, key: str, value: bytes, namespace: str) -> None:
         if self.is_away:
             raise ray.exceptions.RaySystemError("the head is away")
         with self._lock:
@@ -43,7 +43,7 @@ class Store:
     def delete(self, key: str | bytes, namespace: str) -> None:
         self.entries.pop(key if isinstance(key, str) else key.decode(), None)
 
-    def list(self, prefix: str, namespace: str) -> list[bytes]:
+    def keys(self, prefix: str, namespace: str) -> list[bytes]:
         return [key.encode() for key in tuple(self.entries) if key.startswith(prefix)]
 
 
@@ -54,10 +54,10 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
         ("put", fake_store.put),
         ("get", fake_store.get),
         ("exists", fake_store.exists),
-        ("del", fake_store.delete),
-        ("list", fake_store.list),
+        ("delete", fake_store.delete),
+        ("keys", fake_store.keys),
     ):
-        monkeypatch.setattr(reports, f"_internal_kv_{name}", function)
+        monkeypatch.setattr(head_store, name, function)
     return fake_store
 
 
@@ -158,9 +158,9 @@ def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
 def test_coordinator_answers_only_the_entries_that_it_took(store: Store) -> None:
     receiver = ReportReceiver("c")
     receiver.is_awaited = True
-    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), overwrite=True, namespace="")
+    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), namespace="")
     assert [report.step for report in receiver.take()] == [1]
-    store.put("c\nreports\n1\n1\n2", pickle.dumps((reported(2, 0.6, 1),)), overwrite=True, namespace="")  # meanwhile
+    store.put("c\nreports\n1\n1\n2", pickle.dumps((reported(2, 0.6, 1),)), namespace="")  # meanwhile
     receiver.answer([])
     time.sleep(receiver.patience_seconds)
     assert [report.step for report in receiver.take()] == [2]
@@ -168,14 +168,12 @@ def test_coordinator_answers_only_the_entries_that_it_took(store: Store) -> None
 
 def test_entries_of_an_attempt_come_in_the_order_reported(store: Store) -> None:
     for number in (9, 10, 100):
-        store.put(
-            f"c\nreports\n1\n1\n{number}", pickle.dumps((reported(number, 0.0, 1),)), overwrite=True, namespace=""
-        )
+        store.put(f"c\nreports\n1\n1\n{number}", pickle.dumps((reported(number, 0.0, 1),)), namespace="")
     assert [report.step for report in ReportReceiver("c").take()] == [9, 10, 100]
 
 
 def test_unanswered_reports_reach_the_next_session(store: Store) -> None:
-    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), overwrite=True, namespace="")
+    store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), namespace="")
     assert ReportReceiver("c").take() == ReportReceiver("c").take() != []
 
 
@@ -192,7 +190,7 @@ def test_coordinator_polls_more_often_if_workers_wait(store: Store) -> None:
     for is_awaited in (False, True):
         receiver = ReportReceiver("c")
         receiver.is_awaited = is_awaited
-        store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), overwrite=True, namespace="")
+        store.put("c\nreports\n1\n1\n1", pickle.dumps((reported(1, 0.5, 1),)), namespace="")
         receiver.take()
         receiver.answer([])
         patience[is_awaited] = receiver.patience_seconds

@@ -9,11 +9,10 @@ import ray
 from hypothesis import given
 from hypothesis import strategies as st
 from ray import cloudpickle
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_put
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.messages import Attempt, Share, TrialSucceeded
-from bbkb.workers.on_ray import sharing
+from bbkb.workers.on_ray import head_store, sharing
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Placement
 from bbkb.workers.on_ray.sharing import LOST_SECONDS, Sharing, Turns, fair_parts, slots_of
@@ -85,10 +84,10 @@ def test_campaigns_take_turns_if_one_of_them_has_too_few_slots() -> None:
 def test_entry_of_an_older_version_has_a_demand_and_no_turns() -> None:
     here = "test of older entries"
     campaign = Sharing("one", namespace=here)
-    _internal_kv_put("older", "1.0 7", overwrite=True, namespace=here)
+    head_store.put("older", "1.0 7", namespace=here)
     answers = [(campaign.own(there, there), campaign.is_crowded) for there in (4, 1)]
     assert answers == [(2, False), (1, True)]
-    _internal_kv_del("older", namespace=here)
+    head_store.delete("older", namespace=here)
     campaign.leave()
 
 

@@ -11,11 +11,10 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
-
 from bbkb.orchestrator import credentials
 from bbkb.orchestrator.store.connect import resolve
 from bbkb.orchestrator.store.runs import Run
+from bbkb.workers.on_ray import head_store
 
 _NAMESPACE = "bbkb-stores"  # not the ledger's, which is cleared at the end of a session
 
@@ -30,15 +29,15 @@ def leave_store(run: Run) -> None:
         url = url.set(password=password)
     complete = url.render_as_string(hide_password=False)
     if complete != run.place or credentials.has_password(complete):
-        _internal_kv_put(run.name, complete, overwrite=True, namespace=_NAMESPACE)
+        head_store.put(run.name, complete, namespace=_NAMESPACE)
 
 
 def with_store(run: Run) -> Run:
     """Return the run with the URL that `leave_store` wrote; unchanged if it wrote none."""
-    url = _internal_kv_get(run.name, namespace=_NAMESPACE)
+    url = head_store.get(run.name, namespace=_NAMESPACE)
     return run if url is None else replace(run, place=bytes(url).decode())
 
 
 def forget_store(name: str) -> None:
     """Remove the URL that `leave_store` wrote for the run with this name."""
-    _internal_kv_del(name, namespace=_NAMESPACE)
+    head_store.delete(name, namespace=_NAMESPACE)
