@@ -11,7 +11,6 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import sqlalchemy as sa
@@ -99,12 +98,6 @@ def without_secrets(message: str, url: str) -> str:
         if secret and len(str(secret)) >= _SHORTEST_SECRET:
             message = message.replace(str(secret), HIDDEN)
     return redact(message)
-
-
-def hide_address(url: str) -> str:
-    """Return a secret address (of a webhook) as scheme, host and `***`; `${VAR}` remains."""
-    parts = urlsplit(url)
-    return url if "${" in url else f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}/{HIDDEN}"
 
 
 def in_environment(text: str, environment: Mapping[str, str] = os.environ) -> str:

@@ -30,7 +30,7 @@ from bbkb.orchestrator.annotations import LISTED, WHOLE, Checked, Plain, Section
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
 from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
-from bbkb.orchestrator.credentials import hide_address, mistake_in_url, redact
+from bbkb.orchestrator.credentials import mistake_in_url, redact, stored
 from bbkb.orchestrator.logs import Format, Level
 from bbkb.workers.executor import TRAITS, ExecutorName, Traits
 from bbkb.workers.messages import Share
@@ -56,7 +56,6 @@ _FURTHER_LETTERS = "._-"
 _LONGEST_NAME = 64
 _NAME = rf"^[{_FIRST_LETTER}][{_FIRST_LETTER}{_FURTHER_LETTERS}]*$"
 _TAG = r"^[^\s,]+$"
-_WEBHOOK = r"^(https?://|\$\{)"
 _DATABASES = ("sqlite", "postgresql", "postgres")
 
 
@@ -79,14 +78,6 @@ def _check_tag(tag: str) -> str:
     if re.match(_TAG, tag) and len(tag) <= _LONGEST_NAME:
         return tag
     raise ValueError(f"must be a word without a comma, of at most {_LONGEST_NAME} characters")
-
-
-def _check_webhook(url: str) -> str:
-    if not re.match(_WEBHOOK, url):
-        raise ValueError("must begin with https:// or http://, or be ${VAR}")
-    if "@" in url.split("://")[-1].split("/")[0].split("?")[0]:
-        raise ValueError("must not contain a user and password: write ${VAR}, and set VAR to an address")
-    return url
 
 
 def _check_store(store: str) -> str:
@@ -194,36 +185,6 @@ class Log(Section):
 
     level: Annotated[Level, Doc("The least severe level that is written; --log-level overrides it.")] = "info"
     format: Annotated[Format, Doc("Lines of text, or json: one JSON object for each line.")] = "text"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Notify(Section):
-    """Notifications at the end of a session, at its first failed evaluation, and if no evaluation
-    ends."""
-
-    command: Annotated[
-        Text | None,
-        Doc(
-            "Shell command, run where the campaign runs; BBKB_EVENT (ended, failure or stalled) and BBKB_TEXT describe "
-            "the event; its standard input contains them as JSON."
-        ),
-    ] = None
-    webhook: Annotated[
-        Annotated[str, Checked(_check_webhook, _WEBHOOK)] | None,
-        Doc(
-            "Address that receives this JSON by POST. ${VAR} in the address is read from the environment at each call."
-        ),
-    ] = None
-    stalled_minutes: Annotated[
-        float,
-        Gt(0),
-        Le(60e6),
-        Doc("Minutes without a finished evaluation after which the campaign counts as stalled."),
-    ] = 60.0
-
-    def __post_init__(self) -> None:
-        if self.command is None and self.webhook is None:
-            raise ValueError("must have a command or a webhook")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -856,9 +817,12 @@ class Settings(Section):
     ] = None
     computing: Annotated[Computing, Doc("Resources of the strategy's own computations.")] = Computing()
     log: Annotated[Log, Doc("Level and format of run.log in the run's folder.")] = Log()
-    notify: Annotated[
-        Notify | None,
-        Doc("A command or webhook, called at the end, at the first failure and if no evaluation ends."),
+    on_event: Annotated[
+        Text | None,
+        Doc(
+            "Shell command, run where the campaign runs at the first failed evaluation of a session and at its end; "
+            "BBKB_EVENT (failure or ended) and BBKB_TEXT describe the event; its standard input contains them as JSON."
+        ),
     ] = None
     store: Annotated[
         StoreUrl,
@@ -990,10 +954,10 @@ class Settings(Section):
 def plain(settings: Settings) -> dict[str, Any]:
     """Return all settings as plain values with the keys of a campaign file, without passwords."""
     tree: dict[str, Any] = _plain(settings)
-    tree["store"] = redact(settings.store)
+    tree["store"] = stored(settings.store)
     for source in tree["known_results"]:
         if source.get("store"):
-            source["store"] = redact(source["store"])
+            source["store"] = stored(source["store"])
     return tree
 
 
@@ -1002,11 +966,8 @@ Recorded = Annotated[Settings, Written(plain)]  # in an event: complete, because
 
 def shown(settings: Settings) -> dict[str, Any]:
     """Return the settings for display: without a number of evaluations that follows from the number
-    of steps, and without a webhook's address, which is a secret."""
-    tree = without_implied(plain(settings))
-    if settings.notify is not None and settings.notify.webhook is not None:
-        tree["notify"] = {**tree["notify"], "webhook": hide_address(settings.notify.webhook)}
-    return tree
+    of steps."""
+    return without_implied(plain(settings))
 
 
 def without_implied(tree: Tree) -> dict[str, Any]:

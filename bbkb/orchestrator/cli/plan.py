@@ -88,11 +88,6 @@ def warnings(settings: Settings, parts: Parts) -> Iterator[str]:
             "the password of the store is in the campaign file. It is written nowhere else, so a resume "
             "needs it from the environment: PGPASSWORD, a password file (~/.pgpass, PGPASSFILE), or ${VAR} in the URL"
         )
-    if settings.notify is not None and settings.notify.webhook is not None and "${" not in settings.notify.webhook:
-        yield (
-            "the address in notify.webhook is written into the run's folder and its log, where a reader may "
-            "use it: write ${VAR}, and set the variable VAR on the machine of the campaign"
-        )
     yield from _strategy_warnings(settings)
 
 

@@ -77,7 +77,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
             f"--run must have lower-case letters, digits and hyphens, first a letter, last no hyphen, and at most "
             f"{_LONGEST_NAME} characters on Kubernetes, got {run!r}"
         )
-    _refuse_secrets(settings, campaign, run)
+    _refuse_secrets(campaign, run)
     refuse_secret_options(plain(settings))
     is_file = settings.store == "sqlite"
     values = {
@@ -86,7 +86,7 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
         "count": workers_on(pods, settings),
         "grace": grace_seconds(settings.workers.timeout_seconds),
         "is_file": is_file,
-        "needs_variables": not is_file or "${" in _webhook(settings),
+        "needs_variables": not is_file,
         "environment": RAY_SETTINGS,
         "ray_version": metadata.version("ray"),
     }
@@ -96,11 +96,10 @@ def manifests_for(pods: Pods, settings: Settings, campaign: str, run: str, token
     return [secret, config, *others]
 
 
-def _refuse_secrets(settings: Settings, campaign: str, run: str) -> None:
+def _refuse_secrets(campaign: str, run: str) -> None:
     """Raise UserError if the file contains a secret, because the file becomes a ConfigMap."""
     lines = [number for number, line in enumerate(campaign.splitlines(), 1) if redact(line) != line]
     places = [f"line {number} of the campaign file" for number in lines]
-    places += ["notify.webhook"] if _webhook(settings) and "${" not in _webhook(settings) else []
     if places:
         raise UserError(
             f"{places[0]} must not hold a secret on Kubernetes, because many can read the ConfigMap of the campaign "
@@ -116,10 +115,6 @@ def refuse_secret_options(resolved: Mapping[str, Any]) -> None:
                 f"objective.options.{key} must not hold a secret on Kubernetes, where the file is a ConfigMap that "
                 "many can read: let the objective read it from an environment variable or a file of the image"
             )
-
-
-def _webhook(settings: Settings) -> str:
-    return "" if settings.notify is None else settings.notify.webhook or ""
 
 
 def as_yaml(manifests: list[Manifest]) -> str:

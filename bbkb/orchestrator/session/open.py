@@ -28,10 +28,10 @@ from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.engine.engine import Engine
 from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.session import on_event
 from bbkb.orchestrator.session.build import Parts, build
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.executors import MAKE, Request, unenforced_limits
-from bbkb.orchestrator.session.notify import notifications
 from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs
 from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
@@ -173,7 +173,7 @@ def open_session(
             computes_in_background=not (traits.one_at_a_time or traits.in_virtual_time),
             show_seconds=show_seconds,
         )
-        driver.recorder.heard = resources.enter_context(notifications(settings.notify, run, driver.status))
+        driver.recorder.heard = resources.enter_context(on_event.commands(settings.on_event, run, driver.status))
         return OpenSession(driver, opened, heartbeat, resources.pop_all())
 
 

@@ -77,10 +77,13 @@ def build_forbid(forbid: object) -> tuple[Clause, ...]:
 
 def read_space(file: str, folder: Path) -> tuple[Plain, list[Plain]]:
     """Return a ConfigSpace file's `space` and `forbid`, below `folder`. Raises RefusalError."""
-    from bbkb.objectives.configspace_file import read_configspace  # only if a file names one
-
     try:
+        from bbkb.objectives.configspace_file import read_configspace  # only if a file names one
+
         return read_configspace(folder / Path(file).expanduser())
+    except ModuleNotFoundError:
+        install = 'pip install "ConfigSpace>=1.2.1,<2"'
+        raise RefusalError([Refusal((), f"needs ConfigSpace, which reads {file}: {install}")]) from None
     except ObjectiveError as error:
         raise RefusalError([Refusal((), f": {error}")]) from error
 

@@ -41,7 +41,7 @@ _LONGEST_SHOWN = 200  # characters of a path in a message
 _LOG = "campaign.sqlite"
 _PROVENANCE = "provenance.json"
 _MOST_PROVENANCE_BYTES = 1_000_000
-_VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy", "ConfigSpace")
+_VERSIONED = ("bbkb-orchestrator", "ray", "numpy", "scipy", "scikit-learn", "SQLAlchemy")
 
 
 @dataclass(frozen=True, slots=True)

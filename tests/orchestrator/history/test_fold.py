@@ -21,7 +21,6 @@ from bbkb.orchestrator.campaign.events import (
     TrialsContinued,
     TrialSucceeded,
 )
-from bbkb.orchestrator.campaign.settings import shown
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.campaign.transitions import apply
@@ -181,14 +180,6 @@ def test_recorded_settings_need_no_import() -> None:
     assert read == created
     assert (read.settings.objective_name, read.settings.is_asynchronous) == ("no_such_module:f", True)
     assert not read.settings.goals.objectives[0].is_maximized
-
-
-def test_recorded_settings_hide_the_webhook() -> None:
-    def shown_notify(notify: object) -> object:
-        return shown(settings_from({"notify": notify}))["notify"]
-
-    given = {"webhook": "https://chat.example/services/secret", "stalled_minutes": 5.0}
-    assert shown_notify(given) == {"command": None, "webhook": "https://chat.example/***", "stalled_minutes": 5.0}
 
 
 @pytest.mark.parametrize("error", [ConfigError("model.kernel must be …"), MemoryError()])

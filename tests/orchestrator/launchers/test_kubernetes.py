@@ -153,7 +153,6 @@ def test_pod_must_hold_one_evaluation() -> None:
     [
         ("store: postgresql://me:geheim@server/campaigns", "line 2 of the campaign file"),
         ("known_results: [{optuna: 'postgresql://me:geheim@server/studies'}]", "line 2 of the campaign file"),
-        ("notify: {webhook: 'https://chat.example/hooks/geheim'}", "notify.webhook"),
     ],
 )
 def test_secret_in_the_campaign_file_is_rejected_in_a_config_map(line: str, place: str) -> None:
@@ -172,11 +171,6 @@ def test_secret_among_the_options_of_an_objective_is_rejected(key: str) -> None:
         refuse_secret_options({**resolved, "objective": {"options": {"judge": {key: "geheim"}}}})
     assert "geheim" not in str(error.value)
     refuse_secret_options({**resolved, "objective": {"options": {"stop_token": "</s>", key: ""}}})
-
-
-def test_webhook_gets_its_variable_from_the_secret() -> None:
-    (head,) = head_of(manifests(notify={"webhook": "${HOOK}"}))["containers"]
-    assert head["envFrom"] == [{"secretRef": {"name": "first-store"}}]
 
 
 @pytest.mark.skipif(CRDS is None, reason="needs BBKB_KUBERAY_CRDS, a folder with the operator's CRDs")

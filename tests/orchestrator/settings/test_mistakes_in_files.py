@@ -38,9 +38,6 @@ seed: 1.5 => 4: seed must be a whole number, got 1.5
 seed: true => 4: seed must be a whole number, got true
 worker: {} => 4: worker is not a known key; did you mean 'workers'?
 workers.count: 2 => 4: workers.count is not a known key; write workers: {count: …}
-notify: {} => 4: notify must have a command or a webhook
-notify: {webhook: 'https://ann:pw@host/'} => must not contain a user and password
-notify: {webhook: a.b/c} => 4: notify.webhook must begin with https:// or http://, or be ${
 workers: {count: 0} => 4: workers.count must be >= 1, got 0
 workers: 4 => 4: workers must be a mapping with keys such as
 workers: {cpus: .inf} => 4: workers.cpus must be a finite number, got Infinity

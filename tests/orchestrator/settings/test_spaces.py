@@ -1,6 +1,7 @@
 """The search space of a campaign file: conditions, forbidden clauses, ConfigSpace files, enqueued
 configurations."""
 
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -189,6 +190,16 @@ def test_file_without_a_configspace_is_rejected(
         (tmp_path / name).write_text(content)
     (line,) = error_lines(f"{HEAD}space: {name}\n")
     assert line.startswith(message), line
+
+
+def test_missing_configspace_is_named_with_its_installation(
+    tmp_path: Path, error_lines: ErrorLines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "space.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, "ConfigSpace", None)
+    monkeypatch.delitem(sys.modules, "bbkb.objectives.configspace_file", raising=False)
+    (line,) = error_lines(f"{HEAD}space: space.json\n")
+    assert 'pip install "ConfigSpace' in line
 
 
 def test_schema_knows_conditions_and_files() -> None:
