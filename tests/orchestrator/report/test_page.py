@@ -165,4 +165,4 @@ def test_settings_are_those_that_differ_from_their_defaults() -> None:
     assert given["space"]["batch_size"]["log"] is True
     assert given["workers"]["count"] == 4
     assert "store" not in given
-    assert "note" not in shown
+    assert "note" not in given

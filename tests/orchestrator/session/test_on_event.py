@@ -13,13 +13,14 @@ from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.session import on_event
 from bbkb.orchestrator.store.runs import Run
+from bbkb.workers.messages import FailureKind
 from tests.orchestrator.quick import tune_here
 
 CLOSED = SessionClosed(time=2.0, outcome=SessionOutcome.FINISHED, reason="budget spent")
 KEEP = "cat >> got; echo >> got"
 
 
-def failed_trial(failure: str = "error") -> TrialFailed:
+def failed_trial(failure: FailureKind = FailureKind.ERROR) -> TrialFailed:
     attempt: dict[str, Any] = {"trial": 3, "attempt": 1, "started": 0.0, "finished": 1.0, "worker": "w"}
     return TrialFailed(time=1.0, failure=failure, message="no data", is_final=True, **attempt)
 
@@ -35,7 +36,7 @@ def run(command: str | None, folder: Path, *events: Event) -> list[dict[str, str
 
 
 def test_command_hears_of_the_first_failure_and_the_end_once(tmp_path: Path) -> None:
-    events = failed_trial("cancelled"), failed_trial(), failed_trial(), CLOSED
+    events = failed_trial(FailureKind.CANCELLED), failed_trial(), failed_trial(), CLOSED
     failure, end = run(KEEP, tmp_path, *events)
     assert (failure["event"], end["event"]) == ("failure", "ended")
     assert failure["text"] == "bbkb campaign first: trial 3 failed (error): no data"
