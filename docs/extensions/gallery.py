@@ -1,7 +1,7 @@
 """Record the gallery of the documentation: `make gallery`, or this script with names of entries.
 
 The commands of an entry of gallery.yaml run in the folder /tmp/gallery/NAME. Its reports, its
-picture and its output are then files of docs/gallery/NAME, and all pages are written from them. An
+picture and its output are then files of docs/gallery/NAME, and docs/gallery/index.md is written from them. An
 entry that has its report is kept: remove the report to draw it again from the folder of the run, if
 that is complete, and remove this folder, too, to run the campaign again.
 """
@@ -25,8 +25,7 @@ REPOSITORY = Path(__file__).parents[2]
 GALLERY = REPOSITORY / "docs" / "gallery"
 WORK = Path("/tmp/gallery")  # short, because reports show the paths of their campaign
 PLOTLY = GALLERY / "plotly.min.js"
-RECORDED = ("*.html", "*.png", "*.svg", "index.md", "output.txt")
-LANGUAGES = {".c": "c", ".py": "py", ".sh": "sh", ".yaml": "yaml"}
+RECORDED = ("*.html", "*.svg", "*.png", "output.txt")
 Entry = dict[str, Any]
 
 
@@ -40,8 +39,6 @@ def main() -> None:
             publish(name, entries[name])
     recorded = {name: entries[name] for name in entries if (GALLERY / name / "report.html").exists()}
     write_index(recorded)
-    for name, entry in recorded.items():
-        write_page(name, entry)
 
 
 def sources(name: str) -> list[Path]:
@@ -110,42 +107,31 @@ def run(command: str, folder: Path) -> str:
 
 
 def write_index(entries: dict[str, Entry]) -> None:
-    """Write the page of all entries: a picture and three sentences each."""
+    """Write the page of all entries: a picture, what to look at, and the files."""
     lines = [
         "# Gallery",
         "",
-        "The gallery has ten real campaigns, recorded by `make gallery` on a machine with two cores.",
-        "Each has its files, its command, its output and its report. Copy the files into a folder, and run",
-        "the command there.",
+        "Real campaigns, recorded by `make gallery` on a machine with two cores. Copy the files of an entry into a folder, and run the",
+        "command there.",
         "",
         "| | |",
         "| --- | --- |",
     ]
     for name, entry in entries.items():
-        picture = f"[![{entry['title']}]({name}/picture.png)]({name}/index.md)"
-        lines.append(f"| {picture} | **[{entry['title']}]({name}/index.md)**<br>{entry['see']} |")
+        runs = entry.get("reports", {})
+        titles = {report: f"report of {run_name}" for report, run_name in runs.items()} or {"report": "report"}
+        links = [f"[{text}]({name}/{report}.html)" for report, text in titles.items()]
+        links += [f"[`{file.name}`]({name}/{file.name})" for file in sources(name)]
+        links.append(f"[output]({name}/output.txt)")
+        picture = f"[![{entry['title']}]({name}/{picture_of(entry)})]({name}/{next(iter(titles))}.html)"
+        command = "<br>".join(f"`{line.partition('  #')[0]}`" for line in entry["command"].strip().splitlines())
+        lines.append(f"| {picture} | **{entry['title']}.** {entry['see']}<br>{command}<br>{' · '.join(links)} |")
     (GALLERY / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def write_page(name: str, entry: Entry) -> None:
-    """Write the page of an entry from its files."""
-    runs = entry.get("reports", {})
-    titles = {report: f"Report of {run_name}" for report, run_name in runs.items()}
-    titles = titles or {"report": "Report"}
-    links = [f"[{text}]({report}.html)" for report, text in titles.items()]
-    links += [f"[`{file.name}`]({file.name})" for file in sources(name)]
-    parts = [
-        f"# {entry['title']}",
-        entry["see"],
-        "[![The picture of the report](picture.png)](report.html)",
-        " · ".join(links),
-    ]
-    for file in sources(name):
-        text = file.read_text(encoding="utf-8").strip()
-        parts.append(f"`{file.name}`:\n\n```{LANGUAGES[file.suffix]}\n{text}\n```")
-    output = (GALLERY / name / "output.txt").read_text(encoding="utf-8").strip()
-    parts += [f"```sh\n{entry['command'].strip()}\n```", f"It printed:\n\n```text\n{output}\n```"]
-    (GALLERY / name / "index.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+def picture_of(entry: Entry) -> str:
+    """Return the name of an entry's picture."""
+    return "picture.png" if "picture" in entry else "picture.svg"
 
 
 if __name__ == "__main__":
