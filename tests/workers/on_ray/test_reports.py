@@ -113,7 +113,7 @@ def test_trial_that_waits_is_stopped_at_the_report_that_decides() -> None:
 @pytest.mark.usefixtures("patient", "store")
 def test_trial_that_does_not_wait_is_stopped_at_a_later_report() -> None:
     with Coordinator(limit=1), sender(waits=False) as report:
-        while not report(reported(1, 0.0)):
+        while not report(reported(1, 0.0, trial=1)):
             time.sleep(0.001)
 
 
@@ -151,7 +151,7 @@ def test_reports_in_quick_succession_leave_few_entries(store: Store) -> None:
     assert store.written <= 2
     assert all(len(pickle.loads(entry)) <= BUFFERED for entry in store.entries.values())
     values = ReportReceiver("c").take()
-    assert values[-1] == reported(count - 1, 0.0, 1, 1)
+    assert values[-1] == reported(count - 1, 0.0)
     assert [value.step for value in values] == sorted(value.step for value in values)
 
 
