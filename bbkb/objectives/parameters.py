@@ -289,6 +289,15 @@ def _check_finite(name: str, levels: Iterable[Scalar]) -> None:
             raise ValueError(f"{name} must not be infinite or NaN, got {level}; write the text {str(level)!r}")
 
 
+def _is_unicode(text: str) -> bool:
+    """Return whether a text can be stored, which is not so with half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _set_values(parameter: Choice | Ordered, name: str) -> None:
     """Check the values, which are the field `name`."""
     levels = _as_tuple(name, getattr(parameter, name))
@@ -298,6 +307,9 @@ def _set_values(parameter: Choice | Ordered, name: str) -> None:
     _check_finite(name, levels)
     previous: set[Scalar] = set()
     for level in levels:
+        if isinstance(level, str) and ("\0" in level or not _is_unicode(level)):
+            rule = f"{name}: texts of a search space must contain neither NUL nor unpaired surrogates"
+            raise ValueError(f"{rule}, got {level!r:.100}")
         # compared by equality: 1, 1.0 and True count as one value, as they do for most objectives
         if level in previous:
             raise ValueError(f"{name} must differ from each other, got {level!r} twice")

@@ -174,7 +174,9 @@ def encode(columns: Mapping[str, Column], most_choices: int = 64) -> NDArray[np.
     blocks = [_encode_column(name, column, most_choices) for name, column in columns.items()]
     features = np.hstack(blocks) if blocks else np.empty((0, 0))
     if features.shape[1] == 0:
-        raise ObjectiveError(f"a table must have a feature column that varies, got {', '.join(columns) or 'none'}")
+        named = ", ".join(list(columns)[:5]) or "none"
+        more = f" and {len(columns) - 5} more" * (len(columns) > 5)
+        raise ObjectiveError(f"a table must have a feature column that varies, got {named:.200}{more}")
     return features
 
 

@@ -110,6 +110,13 @@ def _read_users_table(path: Path) -> dict[str, NDArray[np.generic]]:
         raise ObjectiveError(f"candidates.table: {error}") from error
 
 
+def _features(path: Path, columns: Mapping[str, NDArray[np.generic]]) -> NDArray[np.float64]:
+    try:
+        return encode(columns)
+    except ObjectiveError as error:
+        raise ObjectiveError(f"candidates.table: {path}: {error}") from error
+
+
 def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
     """Return the rows of a user's table as arms, with the columns as parameters. Among equal rows,
     only the first is an arm, unless `duplicates` are kept. Raises ObjectiveError."""
@@ -119,7 +126,7 @@ def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates
         groups = group(columns)
         columns = groups.arms(columns)
         remark = groups.remark(path)
-    return Candidates(encode(columns), columns, remark=remark)
+    return Candidates(_features(path, columns), columns, remark=remark)
 
 
 def table_objective(path: Path, target: str, duplicates: Duplicates = "merge") -> Table:
@@ -146,7 +153,7 @@ def table_objective(path: Path, target: str, duplicates: Duplicates = "merge") -
         values = groups.repeats(values)
         remark = groups.remark(path, has_values=True)
     description = f"{target} of {path}"
-    return Table(encode(arms), arms, target=values, description=description, remark=remark)
+    return Table(_features(path, arms), arms, target=values, description=description, remark=remark)
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ def test_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], par
         (lambda: Range(0.5, 2, integer=True), "low and high of integers must be whole, got low=0.5"),
         (lambda: Choice((1, math.nan)), "choices must not be infinite or NaN, got nan; write the text 'nan'"),
         (lambda: Choice(()), "choices must hold at least one value"),
+        (lambda: Choice(("a", "a\0")), r"neither NUL nor unpaired surrogates, got 'a\\x00'"),
+        (lambda: Ordered(("a", "\ud800")), r"neither NUL nor unpaired surrogates"),
         (lambda: Choice(("a", "b", "a")), "choices must differ from each other, got 'a' twice"),
         (lambda: Ordered((1, 1.0)), "ordered must differ from each other, got 1.0 twice"),
     ],
