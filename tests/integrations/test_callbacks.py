@@ -54,7 +54,9 @@ def test_callback_prints_the_lines_of_a_command_without_a_report(
     capfd.readouterr()
     training(None, None)
     printed = re.findall(r"^BBKB_REPORT (\d+) (\S+)", capfd.readouterr().out, re.MULTILINE)
-    assert [(int(step), float(value)) for step, value in printed] == [reported[:2] for reported in expected.points()]
+    assert [(int(step), float(value)) for step, value in printed] == [
+        (reported.step, reported.values["value"]) for reported in expected.points()
+    ]
 
 
 @pytest.mark.parametrize("train", [train_xgboost, train_lightgbm])

@@ -164,7 +164,7 @@ OUT_OF_RANGE = {
     "norm_bound": (math.inf, ">= 0 and finite"),
     "noise_scale": (-1, ">= 0"),
     "delta": (1, "> 0 and < 1"),
-    "oversampling": (0.5, ">= 1"),
+    "oversampling": (0.5, "a number >= 1 or theory"),
     "ratio_threshold": (math.nan, ">= 1"),
     "resampling": ("rows", "one of pulls, arms, stable"),
     "population": (0, ">= 1"),
