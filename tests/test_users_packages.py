@@ -62,7 +62,7 @@ def test_campaign_evaluates_a_users_module_named_like_a_folder_of_ours(
 ) -> None:
     done = bbkb(folder, callable_, executor, path)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4: 4 succeeded, 0 failed" in done.stdout
+    assert "4 of 4  4 succeeded" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -159,7 +159,8 @@ def watch(
     Args:
         session: the session.
         shown: the view that displays it.
-        delivery, received: see `launch`.
+        delivery: see `launch`.
+        received: see `launch`.
     """
     if delivery is not None:
         delivery.start()
