@@ -18,12 +18,13 @@ def _adapter_of(kind: str) -> TypeAdapter[Event]:
 
 @cache
 def _adapter() -> TypeAdapter[Event]:
-    return TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="strings"))
+    return TypeAdapter(Annotated[Event, Field(discriminator="kind")], config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 def body_of(event: Event) -> str:
-    """Return the event as one line of JSON, with NaN and infinities as strings, without its kind
-    and without the fields at their defaults. Those defaults must therefore never change."""
+    """Return the event as one line of JSON without its kind and without the fields at their
+    defaults. Those defaults must therefore never change. NaN and infinities are Python's constants:
+    as strings they would be read as strings where the type is open, as in a strategy's options."""
     return _adapter().dump_json(event, exclude_defaults=True).decode()
 
 

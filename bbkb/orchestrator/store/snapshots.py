@@ -26,7 +26,7 @@ SNAPSHOT_EVENTS = 20_000  # between two snapshots of a session, which writes ano
 
 @functools.cache
 def _adapter() -> TypeAdapter[tuple[CampaignState]]:
-    return TypeAdapter(tuple[CampaignState], config=ConfigDict(ser_json_inf_nan="strings"))
+    return TypeAdapter(tuple[CampaignState], config=ConfigDict(ser_json_inf_nan="constants"))
 
 
 @functools.cache
