@@ -2,10 +2,11 @@
 
     from bbkb import Campaign, Optimizer, load, tune
     from bbkb.strategies import BBKB  # strategies with options
+    from bbkb.settings import Workers  # sections of a campaign file
     from bbkb import strategy, adapters  # for strategies of your own; for Optuna and Ray Tune
     from bbkb.integrations.xgboost import TrialCallback  # also lightgbm, keras, lightning, huggingface
 
-The names of this module, `bbkb.strategies`, `bbkb.strategy`, `bbkb.adapters` and
+The names of this module, `bbkb.strategies`, `bbkb.settings`, `bbkb.strategy`, `bbkb.adapters` and
 `bbkb.integrations` stay compatible between minor versions. Their defining packages may change in
 any version.
 """
@@ -17,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from bbkb import adapters, integrations, strategies, strategy, types
+    from bbkb import adapters, integrations, settings, strategies, strategy, types
     from bbkb.objectives.goals import Constraint, Objective
     from bbkb.objectives.machines import Machine
     from bbkb.objectives.objective import EvaluationStopped, ObjectiveError
@@ -40,8 +41,8 @@ __all__ = [
     "BbkbError", "Campaign", "CampaignError", "CandidateOptimizer", "Choice", "ConfigError",
     "Constraint", "EvaluationStopped", "Machine", "Objective", "ObjectiveError", "OpenTrial",
     "Optimizer", "Ordered", "Range", "Result", "RunError", "StoreError", "Submitted", "TrialResult",
-    "UserError", "__version__", "adapters", "integrations", "load", "main", "strategies",
-    "strategy", "tune", "types",
+    "UserError", "__version__", "adapters", "integrations", "load", "main", "settings",
+    "strategies", "strategy", "tune", "types",
 ]  # fmt: skip
 
 # module → its names, imported on first use, so that `CandidateOptimizer` needs only numpy and scipy
@@ -58,7 +59,7 @@ _NAMES = {
     "bbkb.orchestrator.version": ("__version__",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
-_MODULES = ("adapters", "integrations", "strategies", "strategy", "types")
+_MODULES = ("adapters", "integrations", "settings", "strategies", "strategy", "types")
 
 
 def __getattr__(name: str) -> object:

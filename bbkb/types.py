@@ -11,7 +11,7 @@ from bbkb.objectives.goals import Direction
 from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Constant, Parameter
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.api.arguments import EarlyStopping, Executor, Space
+from bbkb.orchestrator.api.arguments import Concurrency, EarlyStopping, Executor, Space
 from bbkb.orchestrator.ask_tell.strategy import StrategyChoice
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.checks import HasArms
@@ -42,8 +42,8 @@ from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.campaign.trial_result import Trials
 
 __all__ = [  # noqa: RUF022 (in the order of the docstring)
-    "Calibrated", "Candidates", "Comparison", "Constant", "Direction",
-    "EarlyStopping", "Executor", "Parameter", "Posterior", "Recommendation", "SearchSpace",
+    "Calibrated", "Candidates", "Comparison", "Concurrency", "Constant",
+    "Direction", "EarlyStopping", "Executor", "Parameter", "Posterior", "Recommendation", "SearchSpace",
     "Space", "Status", "StrategyChoice", "Trials",
     # parts of a status
     "BestStatus", "BudgetStatus", "EndedAttempt", "Forecast", "GoalsStatus", "ModelStatus",

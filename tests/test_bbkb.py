@@ -20,7 +20,7 @@ from bbkb.orchestrator.running import launch
 from tests.argument_sections import is_protocol, missing_arguments
 from tests.processes import run_python
 
-MODULES = ("adapters", "integrations", "strategy", "types")
+MODULES = ("adapters", "integrations", "settings", "strategy", "types")
 
 
 def test_module_exports_and_completes_its_names_only() -> None:

@@ -3,6 +3,7 @@
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -11,6 +12,7 @@ import numpy as np
 from bbkb.objectives.goals import Constraint, Objective
 from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.pickled import LiveFunction, draft_function
+from bbkb.orchestrator.annotations import Section, key_of
 from bbkb.orchestrator.ask_tell.checks import (
     check_direction,
     check_goals,
@@ -22,7 +24,7 @@ from bbkb.orchestrator.ask_tell.checks import (
 from bbkb.orchestrator.ask_tell.strategy import StrategyChoice
 from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
-from bbkb.orchestrator.campaign.settings import Settings, name_from
+from bbkb.orchestrator.campaign.settings import Settings, Workers, name_from
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.options import dump_objective
 from bbkb.orchestrator.settings.strategies import dump_strategy, strategy_name
@@ -36,6 +38,7 @@ Objectives: TypeAlias = Sequence[Objective | Mapping[str, object]]
 Constraints: TypeAlias = Sequence[Constraint | Mapping[str, object]]
 KnownResults: TypeAlias = Sequence[Mapping[str, object]]
 Executor: TypeAlias = ExecutorName
+Concurrency: TypeAlias = int | Workers | Mapping[str, object]
 EarlyStopping: TypeAlias = Literal["model", "median", "asha"] | Mapping[str, object]
 FurtherSettings: TypeAlias = Mapping[str, object]
 
@@ -68,6 +71,21 @@ def _converted(name: str, value: Any) -> object:
         case "early_stopping" if isinstance(value, str):
             return {"rule": value}
     return value
+
+
+def _written(value: Any) -> Any:
+    """Return a section as its mapping in a campaign file, which is checked and may be joined with
+    arguments: without defaults, except those that depend on the machine. Return other values as
+    they are."""
+    if not isinstance(value, Section):
+        return value
+    given = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
+    defaults = {field.name: field.default for field in fields(value)}  # type: ignore[arg-type]
+    return {
+        key_of(name): _written(setting)
+        for name, setting in given.items()
+        if name == "rule" or defaults[name] is MISSING or setting != defaults[name]
+    }
 
 
 def _strategy(choice: Strategy) -> Mapping[str, object]:
@@ -117,10 +135,14 @@ def settings_of(
     """
     check_objective(objective)
     tree = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
+    tree = {key: _written(section) for key, section in tree.items()}
     check_mapping(tree.get("objective", {}), "settings['objective']", "{'deterministic': True}")
     for name, value in arguments.items():
-        plain = value.item() if isinstance(value, np.generic) else value
-        if plain is not None and (converted := _converted(name, plain)) is not None:
+        plain = value.item() if isinstance(value, np.generic) else _written(value)
+        if name == "workers" and isinstance(plain, Mapping):
+            for key, setting in plain.items():
+                _insert(tree, (name, key), setting, f"{name}.{key}")
+        elif plain is not None and (converted := _converted(name, plain)) is not None:
             _insert(tree, _KEYS.get(name, (name,)), converted, name)
     tree.setdefault("name", _name_of(objective))
     if "budget" not in tree:

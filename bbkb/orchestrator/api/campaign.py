@@ -13,6 +13,7 @@ from bbkb.objectives.errors import warn_user
 from bbkb.objectives.goals import Direction
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.orchestrator.api.arguments import (
+    Concurrency,
     Constraints,
     EarlyStopping,
     Executor,
@@ -69,7 +70,7 @@ class Campaign:
         evaluations: int | None = None,
         direction: Direction | None = None,
         executor: Executor | None = None,
-        workers: int | None = None,
+        workers: Concurrency | None = None,
         hours: float | None = None,
         steps: int | None = None,
         early_stopping: EarlyStopping | None = None,
@@ -200,7 +201,7 @@ def tune(
     evaluations: int | None = None,
     direction: Direction | None = None,
     executor: Executor | None = None,
-    workers: int | None = None,
+    workers: Concurrency | None = None,
     hours: float | None = None,
     steps: int | None = None,
     early_stopping: EarlyStopping | None = None,
@@ -231,7 +232,8 @@ def tune(
         executor: "ray" evaluates in parallel on this machine or a cluster; "inline" evaluates in
             this process, one trial at a time. None: "ray". The guide to campaign files lists all
             executors.
-        workers: the number of concurrent evaluations; None: the number of this machine's cores.
+        workers: the number of concurrent evaluations; None: the number of this machine's cores. Or
+            the section of a campaign file: Workers(count=8, gpus=1), or a mapping.
         hours: the time limit in hours, after which no trial starts.
         steps: the total number of steps, such as epochs, that the trials may report.
         early_stopping: "model", "median" or "asha"; or the section of a campaign file as a mapping.
@@ -247,7 +249,7 @@ def tune(
         name: the beginning of the name of the run's folder; None: the function's name.
         run: the name of the run's folder; None: `name` followed by the time.
         settings: further sections of a campaign file: {"workers": {"retries": 0}, "log": {"level":
-            "debug"}}. An editor completes the keys of this mapping.
+            "debug"}}, as mappings or as objects of `bbkb.settings`.
         address: the Ray cluster to join; None: RAY_ADDRESS. Without either, a local Ray is started,
             which later campaigns of this process also use.
         progress: whether a terminal or a notebook displays the progress.

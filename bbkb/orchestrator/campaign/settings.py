@@ -517,6 +517,8 @@ class Workers(Section):
     simulation: Annotated[Simulation, Doc("Virtual time, for the simulated executor.")] = Simulation()
 
     def __post_init__(self) -> None:
+        if self.executor not in TRAITS:
+            return  # `tune` and `Campaign` report it with its key
         if not self.traits.on_ray:
             if self.machines > 1:
                 raise ValueError(f"machines must be 1 without workers.executor ray, got {self.machines}")

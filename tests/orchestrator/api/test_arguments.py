@@ -1,14 +1,16 @@
 """`bbkb.orchestrator.api.arguments`: arguments of `tune` and `Campaign` are settings of a campaign file."""
 
+from pathlib import Path
 from typing import Any
 
 import jedi
 import pytest
 
-from bbkb import Campaign, Constraint, Objective, Range
+from bbkb import Campaign, Constraint, Objective, Range, tune
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError
+from bbkb.settings import Asha, Budget, FromParameter, Simulation, StopWhen, Workers
 
 SPACE: Space = {"x": Range(0.0, 1.0)}
 COMMAND = {"command": "train --x {x}"}
@@ -46,6 +48,48 @@ def test_arguments_join_the_sections_of_settings() -> None:
     assert settings["budget"] == {"target": 0.5}, "the user's mapping is not changed"
 
 
+@pytest.mark.parametrize(
+    ("section", "mapping"),
+    [
+        (Workers(count=8), {"count": 8}),
+        (Workers(count=8, trial_folders=True), {"count": 8, "trial_folders": True}),
+        (Workers(count=2, gpus_from=FromParameter(parameter="x")), {"count": 2, "gpus_from": {"parameter": "x"}}),
+        (
+            Workers(executor="simulated", count=4, simulation=Simulation(sigma=0.5)),
+            {"executor": "simulated", "count": 4, "simulation": {"sigma": 0.5}},
+        ),
+    ],
+)
+def test_workers_may_be_a_section(section: Workers, mapping: dict[str, Any]) -> None:
+    expected = resolved(evaluations=5, settings={"workers": mapping})["workers"]
+    assert resolved(evaluations=5, workers=section)["workers"] == expected
+    assert resolved(evaluations=5, workers=mapping)["workers"] == expected
+    assert resolved(evaluations=5, settings={"workers": section})["workers"] == expected
+
+
+def test_number_of_workers_is_the_count_of_their_section() -> None:
+    assert resolved(evaluations=5, workers=8) == resolved(evaluations=5, workers={"count": 8})
+
+
+def test_tune_runs_with_a_section_of_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    workers = Workers(count=1, trial_folders=True)
+    result = tune(
+        lambda x: x, SPACE, evaluations=2, direction="minimize", executor="inline", workers=workers, progress=False
+    )
+    assert result.outcome == "finished"
+    assert (Path(result.folder) / "trials").is_dir()
+
+
+def test_sections_join_arguments() -> None:
+    budget = Budget(evaluations=9, stop_when=StopWhen(no_gain_of=0.1, within=4))
+    joined = resolved(executor="inline", hours=2.0, workers=Workers(count=1, retries=1), settings={"budget": budget})
+    assert (joined["workers"]["executor"], joined["workers"]["retries"]) == ("inline", 1)
+    assert (joined["budget"]["evaluations"], joined["budget"]["hours"]) == (9, 2.0)
+    assert joined["budget"]["stop_when"]["in"] == 4
+    assert resolved(evaluations=5, early_stopping=Asha())["early_stopping"]["rule"] == "asha"
+
+
 def test_steps_without_evaluations_allow_as_many_trials_as_steps() -> None:
     assert resolved(steps=30)["budget"]["evaluations"] == 30
 
@@ -75,13 +119,16 @@ def test_goals_are_objects_or_mappings() -> None:
     [
         ("executor", "inline", {"workers": {"executor": "ray"}}),
         ("workers", 2, {"workers": {"count": 1}}),
+        ("workers", {"count": 2}, {"workers": {"count": 1}}),
         ("hours", 1.0, {"budget": {"hours": 2.0}}),
         ("run", "first", {"run": "second"}),
         ("seed", 1, {"seed": 2}),
     ],
 )
 def test_argument_also_in_settings_is_rejected(argument: str, value: object, settings: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"^{argument} must be given once, as an argument or in settings; got both"):
+    with pytest.raises(
+        ValueError, match=rf"^{argument}\S* must be given once, as an argument or in settings; got both"
+    ):
         resolved(**{"evaluations": 5, argument: value, "settings": settings})
 
 
@@ -98,6 +145,12 @@ def test_campaign_without_a_budget_names_the_argument() -> None:
         ({"executor": "inlin"}, r"workers\.executor .*did you mean 'inline'"),
         ({"hours": -1}, r"budget\.hours must be > 0"),
         ({"early_stopping": "mode"}, r"early_stopping\.rule"),
+        ({"workers": "many"}, r"workers\.count must be a whole number"),
+        ({"workers": {"cuont": 8}}, r"workers\.cuont is not a known key; did you mean 'count'"),
+        ({"workers": {8: 1}}, r"workers\.8 .*strings"),
+        ({"workers": Workers(count=0)}, r"workers\.count must be >= 1, got 0"),
+        ({"workers": Workers(executor="inlin")}, r"workers\.executor .*did you mean 'inline'"),  # type: ignore[arg-type]
+        ({"workers": Budget(evaluations=5)}, r"workers\.evaluations is not a known key"),
         ({"settings": {"workers": 3}, "executor": "inline"}, r"workers must be a mapping"),
     ],
 )
