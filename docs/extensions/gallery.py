@@ -123,15 +123,15 @@ def write_index(entries: dict[str, Entry]) -> None:
         links = [f"[{text}]({name}/{report}.html)" for report, text in titles.items()]
         links += [f"[`{file.name}`]({name}/{file.name})" for file in sources(name)]
         links.append(f"[output]({name}/output.txt)")
-        picture = f"[![{entry['title']}]({name}/{picture_of(entry)})]({name}/{next(iter(titles))}.html)"
+        picture = f"[![{entry['title']}]({name}/{picture_of(name)})]({name}/{next(iter(titles))}.html)"
         command = "<br>".join(f"`{line.partition('  #')[0]}`" for line in entry["command"].strip().splitlines())
         lines.append(f"| {picture} | **{entry['title']}.** {entry['see']}<br>{command}<br>{' · '.join(links)} |")
     (GALLERY / "index.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def picture_of(entry: Entry) -> str:
-    """Return the name of an entry's picture."""
-    return "picture.png" if "picture" in entry else "picture.svg"
+def picture_of(name: str) -> str:
+    """Return the name of an entry's picture: of its report, or drawn by its command."""
+    return next(path.name for path in sorted((GALLERY / name).glob("picture.*")))
 
 
 if __name__ == "__main__":
