@@ -90,7 +90,9 @@ def advice(status: Status, folder: str) -> list[tuple[str, str]]:
     if status.best.value is not None:
         steps.append(("Use the configuration in a script:", f"train.py $(bbkb best {run} --format args)"))
     if status.outcome == "failed" and not status.trials.succeeded and status.trials.failed:
-        return [("Fix the cause of the failures, then try the failed trials again:", f"{again} --retry-failed")]
+        # failed trials have spent steps, too; twice as many let all be tried again
+        more = "" if budget.step_budget is None else f" --set budget.steps={2 * budget.step_budget}"
+        return [("Fix the cause of the failures, then try the failed trials again:", f"{again} --retry-failed{more}")]
     if status.outcome != "finished":
         steps.append(("Continue where it stopped:", again))
     elif budget.is_counted:

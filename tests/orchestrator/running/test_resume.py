@@ -113,14 +113,20 @@ def test_failed_run_with_a_spent_budget_is_failed_when_resumed(bbkb: Bbkb, folde
 
 
 def test_steps_spent_on_failed_trials_need_a_larger_budget(bbkb: Bbkb, folder: Path) -> None:
-    function = "def f(x, report):\n    report(x, 1)\n"
+    disk = folder / "disk"
+    function = (
+        f"import os\ndef f(x, report):\n    report(x, 1)\n    if os.path.exists({str(disk)!r}):\n        return x\n"
+    )
     write_failing_campaign(folder, function, "early_stopping: {rule: model, last_step: 3}\nbudget: {steps: 4}\n")
     began = bbkb(folder, "run", "failing.yaml", "--run", "one")
     assert began.returncode == 1
-    assert "--retry-failed with a larger budget, once the cause is fixed" in began.stdout
+    assert "--retry-failed --set budget.steps=8" in began.stdout
     for options in ([], ["--retry-failed"]):
         done = bbkb(folder, "resume", "runs/one", *options)
         assert (done.returncode, "To continue, raise budget.steps" in done.stdout) == (1, True)
+    disk.touch()
+    done = bbkb(folder, "resume", "runs/one", "--retry-failed", "--set", "budget.steps=8")
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
