@@ -38,9 +38,10 @@ def view_of(optimizer: Any) -> Any:
 
 
 def curves_of(optimizer: Any) -> tuple[TrialCurve, ...]:
-    """Return the curves that the model knows or learns with the next results."""
-    curves = search_of(optimizer).state.trainings.curves.values()
-    return (*curves, *model_of(optimizer).curve_state.known.trials)
+    """Return one curve of each trial: the one that the model learns with the next results, or else
+    the one that it knows."""
+    known = {curve.trial: curve for curve in model_of(optimizer).curve_state.known.trials}
+    return tuple({**known, **search_of(optimizer).state.trainings.curves}.values())
 
 
 def with_options(candidates: Any, strategy: str = "bbkb", **arguments: Any) -> CandidateOptimizer:
