@@ -215,7 +215,7 @@ def _parse(text: str, place_of: Callable[[int], str]) -> tuple[Any, dict[Keys, s
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = ", ".join(filter(None, (error.context, error.problem)))
         if r"'\t'" in (error.problem or ""):
-            problem = "a tab cannot be used for indentation; use spaces"
+            problem = "a tab cannot be used here; use spaces"
         raise ConfigError(f"{place_of(line)}: not valid YAML: {problem}") from error
     except yaml.reader.ReaderError as error:
         line = text[: error.position].count("\n") + 1
