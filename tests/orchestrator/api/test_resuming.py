@@ -204,10 +204,10 @@ def test_function_that_cannot_be_imported_is_passed_again(inline: dict[str, Any]
 def test_function_of_a_module_is_imported_for_a_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inline: dict[str, Any]
 ) -> None:
-    (tmp_path / "users_module.py").write_text("def loss(x):\n    return x\n")
+    (tmp_path / "module_of_a_resume.py").write_text("def loss(x):\n    return x\n")
     monkeypatch.syspath_prepend(tmp_path)
-    result = tune_small(inline, objective=importlib.import_module("users_module").loss)
-    del sys.modules["users_module"]
+    result = tune_small(inline, objective=importlib.import_module("module_of_a_resume").loss)
+    del sys.modules["module_of_a_resume"]
     objective = build(from_mapping(read(result.folder / "campaign.yaml").tree)).objective
     assert objective.evaluate({"x": 2.0}, 0, lambda *_, **__: None).value == 2.0
 
