@@ -159,7 +159,9 @@ class Scale:
     def scores(self, rewards: Floats) -> Floats:
         """Return the score of each of `rewards` (n,): (n,)."""
         inside: Floats = np.interp(rewards, self._means, self._scores)
-        beyond: Floats = np.maximum(rewards - self._means[-1], 0.0)
+        largest = self._means[-1]
+        with np.errstate(over="ignore"):  # the difference of two huge rewards
+            beyond: Floats = np.minimum(np.maximum(rewards, largest) - largest, np.finfo(np.float64).max)
         return inside + self.slope * beyond
 
     def rewards(self, scores: Floats) -> Floats:
