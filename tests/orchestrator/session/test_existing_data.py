@@ -279,7 +279,7 @@ def test_best_trial_may_be_existing_data_and_is_marked_so(tmp_path: Path, direct
     (tmp_path / "earlier.csv").write_text("x,reward\n2,-20\n3,30\n1,5\n")
     (tmp_path / "c.yaml").write_text(BEST_KNOWN.format(folder=tmp_path, direction=direction))
     run = CliRunner().invoke(app, ["run", str(tmp_path / "c.yaml"), "--run", "r"], env={"COLUMNS": "200"})
-    assert f"{value:g}, {direction}d (known results: {tmp_path}" in run.output
+    assert f"best value {value:g}, {direction}d known results: {tmp_path}" in " ".join(run.output.split())
     folder = str(tmp_path / "runs" / "r")
     status = json.loads(CliRunner().invoke(app, ["status", folder, "--json"]).stdout)
     assert (status["best_value"], status["best_trial"], status["best_parameters"]) == (value, None, {"x": x})
