@@ -27,6 +27,8 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import UserError
+from bbkb.orchestrator.history.reading import read_history
+from bbkb.orchestrator.report.snapshot import snapshot
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.known_results import existing
 from bbkb.orchestrator.session.open import create_run
@@ -290,7 +292,9 @@ def test_best_trial_may_be_existing_data_and_is_marked_so(tmp_path: Path, direct
     result = load(folder).best
     assert (result.trial, result.value, result.status, result.parameters) == (None, value, "existing", {"x": x})
     assert f"known results: {tmp_path}" in CliRunner().invoke(app, ["compare", folder], env={"COLUMNS": "200"}).output
-    assert f"known results: {tmp_path}" in Path(folder, "report.html").read_text()
+    assert f"known results: {tmp_path}" in str(
+        snapshot(read_history(runs.open_run(Path(folder))), "r", figures=[])["answer"]
+    )
 
 
 LOSS: dict[str, Any] = {"direction": "minimize", "executor": "inline", "progress": False}
