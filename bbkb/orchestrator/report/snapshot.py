@@ -146,8 +146,8 @@ def _subtitle(history: History) -> str:
     settings = history.settings
     return joined(
         " · ",
-        settings.objective and f"{one_line(settings.objective, 80)}",
-        settings.strategy,
+        next((one_line(getattr(settings.objective, source), 80) for source in settings.objective.sources), ""),
+        str(settings.strategy.get("name", "")),
         f"{history.created.arms + history.appended:,} candidates",
         f"seed {history.created.seed}",
         " ".join(settings.tags),

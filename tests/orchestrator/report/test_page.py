@@ -159,6 +159,13 @@ def test_answer_is_the_best_configuration_in_forms_to_copy() -> None:
     assert [name for name, _ in answer["parameters"]] == list(history.best.parameters)
 
 
+def test_subtitle_names_objective_strategy_and_seed() -> None:
+    parts = snapshot(CAMPAIGNS["usual"].history(), "c", figures=[])["subtitle"].split(" · ")
+    settings = CAMPAIGNS["usual"].history().settings
+    assert parts[:2] == [settings.objective.name, settings.strategy["name"]]
+    assert f"seed {settings.seed}" in parts
+
+
 def test_settings_are_those_that_differ_from_their_defaults() -> None:
     given = settings_set(shown(CAMPAIGNS["usual"].history().settings))
     assert given["space"]["dropout"] == {"low": 0.0, "high": 0.5}
