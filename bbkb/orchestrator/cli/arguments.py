@@ -30,7 +30,6 @@ Workers = Annotated[int | None, typer.Option("--workers", help="The number of co
 Address = Annotated[
     str | None, typer.Option("--address", help="Ray cluster to join; default: RAY_ADDRESS, or else a new local one.")
 ]
-Tags = Annotated[list[str] | None, typer.Option("--tag", help="A word for finding the run; may be repeated.")]
 RunName = Annotated[
     str | None,
     typer.Option(

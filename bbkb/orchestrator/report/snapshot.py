@@ -146,7 +146,7 @@ def _subtitle(history: History) -> str:
     settings = history.settings
     return joined(
         " · ",
-        next((one_line(getattr(settings.objective, source), 80) for source in settings.objective.sources), ""),
+        one_line(settings.objective_name, 80),
         str(settings.strategy.get("name", "")),
         f"{history.created.arms + history.appended:,} candidates",
         f"seed {history.created.seed}",

@@ -36,16 +36,6 @@ def forecasts(state: SparseState, trials: Sequence[int]) -> tuple[TrialForecast,
     )
 
 
-def forecasts_by(knowledge: Knowledge, trials: Sequence[int]) -> tuple[TrialForecast, ...]:
-    """Return the forecasts of the given trials with a curve by `knowledge`, if its model has
-    steps."""
-    evidence = knowledge.curve_evidence
-    predictions = knowledge.predictions(trials)
-    if evidence is None or predictions is None:
-        return ()
-    return tuple(_of(predictions, evidence, None, _unseen_variance(knowledge, evidence)))
-
-
 def _unseen_variance(knowledge: Knowledge, evidence: CurveEvidence) -> float:
     """Return the variance that all forecasts share before any trial has reached the last step:
     curves contain no information about later steps than the largest one that was reported. Results
