@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
@@ -405,13 +405,6 @@ class Simulation(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FromParameter(Section):
-    """A number determined by one of a trial's parameters."""
-
-    parameter: Annotated[str, Doc("Name of the parameter with this number.")]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Workers(Section):
     """The executor of evaluations and the resources of each of them."""
 
@@ -449,10 +442,6 @@ class Workers(Section):
             "and the value is that of the first."
         ),
     ] = 1
-    machines_from: Annotated[
-        FromParameter | None,
-        Doc("The parameter that gives the number of machines of a trial, instead of machines."),
-    ] = None
     spread: Annotated[
         Literal["strict", "soft"],
         Doc(
@@ -475,12 +464,8 @@ class Workers(Section):
         Checked(_check_gpus),
         Doc("Graphics processors of one evaluation: a share of one, or a whole number."),
     ] = 0.0
-    cpus_from: Annotated[
-        FromParameter | None, Doc("The parameter that gives the number of cores of a trial, instead of cpus.")
-    ] = None
     gpus_from: Annotated[
-        FromParameter | None,
-        Doc("The parameter that gives the number of graphics processors of a trial, instead of gpus."),
+        str | None, Doc("The parameter that gives the number of graphics processors of a trial, instead of gpus.")
     ] = None
     memory_gb: Annotated[
         Annotated[float, Gt(0), Le(1e6)] | None, Doc("Largest memory of one evaluation, in 10^9 bytes.")
@@ -522,13 +507,12 @@ class Workers(Section):
         if not self.traits.on_ray:
             if self.machines > 1:
                 raise ValueError(f"machines must be 1 without workers.executor ray, got {self.machines}")
-            gangs = {"machines_from": self.machines_from is not None, "ray_train": self.ray_train}
-            for key in (key for key, is_given in gangs.items() if is_given):
-                raise ValueError(f"{key} needs workers.executor ray, got {self.executor}")
+            if self.ray_train:
+                raise ValueError(f"ray_train needs workers.executor ray, got {self.executor}")
         elif self.is_gang and self.kind == "task":
             raise ValueError(
-                "kind must be actor or auto if workers.machines is above 1, and with machines_from or ray_train: a "
-                "task ends with the campaign's process, got task"
+                "kind must be actor or auto if workers.machines is above 1, and with ray_train: a task ends with the "
+                "campaign's process, got task"
             )
         if self.retry_memory_factor is not None and self.memory_gb is None:
             raise ValueError("retry_memory_factor needs workers.memory_gb: it multiplies that")
@@ -538,30 +522,21 @@ class Workers(Section):
         """The properties of the executor."""
         return TRAITS[self.executor]
 
-    @property
-    def sized_by(self) -> dict[str, str]:
-        """The parameters that determine a trial's `cpus`, `gpus` or `machines`, by setting."""
-        sources = {"cpus": self.cpus_from, "gpus": self.gpus_from, "machines": self.machines_from}
-        return {key: source.parameter for key, source in sources.items() if source is not None}
-
     def share_of(self, parameters: Parameters) -> Share:
-        """Return the resources of a trial with these parameters. If a parameter that determines
-        `cpus`, `gpus` or `machines` is inactive because of its condition, the setting itself
-        applies."""
-        fixed = Share(cpus=self.cpus, gpus=self.gpus, machines=self.machines)
-        values = {key: parameters.get(name) for key, name in self.sized_by.items()}
-        amounts = {key: float(value) for key, value in values.items() if isinstance(value, int | float)}
-        machines = int(amounts.pop("machines", self.machines))
-        return replace(fixed, **amounts, machines=machines)
+        """Return the resources of a trial with these parameters. If the parameter that gives `gpus`
+        is inactive because of its condition, `gpus` itself applies."""
+        gpus = parameters.get(self.gpus_from) if self.gpus_from is not None else None
+        number = float(gpus) if isinstance(gpus, int | float) else self.gpus
+        return Share(cpus=self.cpus, gpus=number, machines=self.machines)
 
     def largest_share(self, space: Mapping[str, Parameter]) -> Share:
         """Return the largest known amount of each resource that a trial takes."""
-        return self.share_of({name: _largest(space.get(name)) for name in self.sized_by.values()})
+        return self.share_of({} if self.gpus_from is None else {self.gpus_from: _largest(space.get(self.gpus_from))})
 
     @property
     def is_gang(self) -> bool:
         """Whether an evaluation may have several processes that Ray places together."""
-        return self.machines > 1 or self.machines_from is not None or self.ray_train
+        return self.machines > 1 or self.ray_train
 
     @property
     def is_spread(self) -> bool:
@@ -667,27 +642,12 @@ class GivenResults(Section):
     ] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class BestOf(Section):
-    """Runs with the same space, whose best configurations are evaluated first. Their values are not
-    learned, so their objective may differ."""
-
-    best_of: Annotated[
-        tuple[str, ...], LISTED, MinLen(1), Doc("Folders of runs whose best configurations are evaluated first.")
-    ]
-    first: Annotated[
-        Annotated[tuple[Mapping[str, Scalar], ...], LISTED] | None,
-        Doc("These configurations, in the campaign.yaml of a run."),
-    ] = None
-
-
 KINDS_OF_RESULTS: Mapping[str, type[Section]] = {
     "table": ResultTable,
     "run": KnownRun,
     "optuna": OptunaStudy,
     "ray_tune": TuneExperiment,
     "results": GivenResults,
-    "best_of": BestOf,
 }
 
 
@@ -697,7 +657,7 @@ def kind_of_results(source: object) -> str | None:
     return next((f"a {key}" for key in KINDS_OF_RESULTS if key in keys), None)
 
 
-Source = ResultTable | KnownRun | OptunaStudy | TuneExperiment | GivenResults | BestOf
+Source = ResultTable | KnownRun | OptunaStudy | TuneExperiment | GivenResults
 
 
 def origin_of(source: Source) -> str | None:
@@ -800,7 +760,7 @@ class Settings(Section):
         LISTED,
         Doc(
             "Results that exist already and cost no budget: tables, runs, studies of Optuna, folders of Ray Tune, or "
-            "lists; {best_of: [runs/a]} evaluates the best configurations of other runs first."
+            "lists."
         ),
     ] = ()
     strategy: Annotated[Mapping[str, Any], Doc("The algorithm that chooses configurations, with its options.")] = field(
@@ -839,22 +799,6 @@ class Settings(Section):
         Name | None,
         Doc("Name of the run's folder and, in a shared database, of the campaign; null: name and time."),
     ] = None
-
-    @property
-    def first(self) -> tuple[Configuration, ...]:
-        """The configurations to evaluate first: the enqueued ones, then those of earlier runs."""
-        taken = [
-            configuration
-            for source in self.known_results
-            if isinstance(source, BestOf)
-            for configuration in source.first or ()
-        ]
-        return (*self.enqueue, *(configuration for configuration in taken if configuration not in self.enqueue))
-
-    @property
-    def has_known_values(self) -> bool:
-        """Whether the strategy learns values from any of the known results."""
-        return any(not isinstance(source, BestOf) for source in self.known_results)
 
     @property
     def objective_name(self) -> str:

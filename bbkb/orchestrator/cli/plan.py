@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 
 from rich.console import Console
 
@@ -13,7 +12,7 @@ from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategy import Choose, Sequential
 from bbkb.orchestrator.campaign.commands import Ask, Begin
 from bbkb.orchestrator.campaign.events import ExistingTaken
-from bbkb.orchestrator.campaign.settings import BestOf, Budget, ModelStopping, Settings
+from bbkb.orchestrator.campaign.settings import Budget, ModelStopping, Settings
 from bbkb.orchestrator.credentials import has_password, stored
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.history.facts import assignments
@@ -58,14 +57,11 @@ def _budget_text(budget: Budget) -> str:
 
 
 def say_remarks(console: Console, settings: Settings, parts: Parts, existing_results: ExistingTaken | None) -> None:
-    """Print warnings, the existing data, and the number of configurations from earlier runs."""
+    """Print warnings and the existing data."""
     for warning in warnings(settings, parts):
         say(console, f"warning: {warning}")
     if existing_results is not None:
         say(console, f"known results: {existing_results}")
-    for source in (source for source in settings.known_results if isinstance(source, BestOf)):
-        names = ", ".join(Path(run).name for run in source.best_of)
-        say(console, f"earlier runs: the first {len(source.first or ())} configurations are of {names}")
 
 
 def warnings(settings: Settings, parts: Parts) -> Iterator[str]:

@@ -65,7 +65,7 @@ def _inline_hint(history: History, waited_seconds: float | None) -> str:
 def _needs_ray(history: History) -> bool:
     """Return whether this process could not have evaluated these trials, or has done so."""
     workers = history.settings.workers
-    if not workers.traits.on_ray or workers.machines > 1 or workers.machines_from:
+    if not workers.traits.on_ray or workers.machines > 1:
         return True
     # in this process, an evaluation without a memory limit could end the campaign
     is_guarded = workers.memory_gb or history.campaign.failures.quarantined

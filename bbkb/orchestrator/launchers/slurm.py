@@ -141,7 +141,7 @@ def _reasons(
 ) -> list[Setting]:
     spare = "; one core of the first node is the coordinator's" if head_cpus < allocation.cpus else ""
     largest = settings.workers.largest_share(settings.space)
-    each = "at most " if settings.workers.sized_by else ""
+    each = "at most " if settings.workers.gpus_from else ""
     each += _count_of(largest.cpus, "CPU") + (f" and {_count_of(largest.gpus, 'GPU')}" if largest.gpus else "")
     each += f" on each of {plural(largest.machines, 'machine')}" if largest.machines > 1 else ""
     nodes = plural(allocation.nodes, "node")

@@ -84,6 +84,6 @@ def check_node(settings: Settings, *, cpus: float, gpus: float, several: str) ->
     for name, has, needed in (("cpus", cpus, largest.cpus), ("gpus", gpus, largest.gpus)):
         if needed > has:
             amount = f"workers.{name} = {needed:g}"
-            if name in workers.sized_by:
-                amount = f"the largest workers.{name}_from, {needed:g}"
+            if name == "gpus" and workers.gpus_from is not None:
+                amount = f"the largest workers.gpus_from, {needed:g}"
             raise UserError(f"--{name} must be >= {amount}, which one evaluation needs, got {has}")

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bbkb.orchestrator.history.fold import History
 from bbkb.orchestrator.history.rows import AttemptRow
-from bbkb.orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, scatter, sentences, short
+from bbkb.orchestrator.report.figure import Figure, Spec, axis, label, layout, round_values, scatter, short
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.messages import FailureKind, Share
 
@@ -88,28 +88,23 @@ def timeline(history: History) -> Figure | None:
     bars = _bars(history, clock)
     lanes = sorted({bar.worker for bar in bars}, key=_natural, reverse=True)  # the first at the bottom
     seconds, unit = clock.unit
-    machines = max(bar.share.machines for bar in bars)
-    height = int(np.clip(150 + 24 * min(machines, 4) * len(lanes), 240, 760))
-    is_high = machines > 1
+    height = int(np.clip(150 + 24 * len(lanes), 240, 760))
     running = _running(history)
     return Figure(
         name="workers",
         title="Workers",
-        caption=sentences(
-            f"{history.status().workers.utilization:.0%} of their time spent evaluating.",
-            is_high and "A bar is as high as its trial has machines, in the lane of the first of them.",
-        ),
+        caption=f"{history.status().workers.utilization:.0%} of their time spent evaluating.",
         explanation="One bar for each attempt that has ended; gaps are idle time. Dotted lines mark a resume: pauses "
         "between sessions are cut out, and evaluations that were lost with a session count as idle time. Each process "
         "has a lane, and a later attempt may run in another process. Adjacent short attempts share a bar.",
         traces=[
-            *_lane_traces(history, bars, unit, machines),
+            *_lane_traces(history, bars, unit),
             _utilization([*history.attempts, *running], clock, history, (total, seconds, unit)),
         ],
         layout=layout(
             axis(f"time in session ({unit})", range=[0, total / seconds or 1]),
             axis(
-                "worker" if machines == 1 else "first machine",
+                "worker" if history.settings.workers.machines == 1 else "first machine",
                 type="category",
                 categoryarray=[label(worker, 28) for worker in lanes],
                 categoryorder="array",
@@ -126,13 +121,11 @@ def timeline(history: History) -> Figure | None:
     )
 
 
-def _lane_traces(history: History, bars: list[_Bar], unit: str, machines: int) -> list[Spec]:
+def _lane_traces(history: History, bars: list[_Bar], unit: str) -> list[Spec]:
     counts = Counter(attempt.ended for attempt in history.attempts)
     known = {kind: index for index, kind in enumerate(_COLORS)}
     kinds = sorted(counts, key=lambda kind: (known.get(kind, len(known)), kind))
-    return [
-        _lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit, machines) for kind in kinds
-    ]
+    return [_lane_trace([bar for bar in bars if bar.kind == kind], kind, counts[kind], unit) for kind in kinds]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:
@@ -182,11 +175,9 @@ def _merge(bars: Iterator[_Bar], resolution: float) -> Iterator[_Bar]:
     yield current
 
 
-def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str, machines: int) -> Spec:
-    """Return the bars of one outcome. `machines` is the largest number of machines of a trial."""
-    widths = [0.8 * bar.share.machines / machines for bar in bars]
+def _lane_trace(bars: list[_Bar], kind: str, count: int, unit: str) -> Spec:
+    """Return the bars of one outcome."""
     return {
-        **({} if machines == 1 else {"width": widths}),
         "type": "bar",
         "orientation": "h",
         "name": f"{label(kind)} ({count})",

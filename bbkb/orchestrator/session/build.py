@@ -109,12 +109,12 @@ def _with_metrics(objective: Objective, settings: Settings) -> Objective:
 
 def _find_enqueued(settings: Settings, candidates: Candidates) -> tuple[int, ...]:
     """Return the arms to evaluate first. Raises UserError if a configuration is not a candidate."""
-    arms = [find_arm(candidates, configuration) for configuration in settings.first]
+    arms = [find_arm(candidates, configuration) for configuration in settings.enqueue]
     for number, arm in enumerate(arms):
         if arm is None:
             names = ", ".join(candidates.columns)
             raise UserError(
-                f"enqueue.{number} must be one of the candidates, got {dict(settings.first[number])}; "
+                f"enqueue.{number} must be one of the candidates, got {dict(settings.enqueue[number])}; "
                 f"their parameters are {names}"
             )
     return tuple(arm for arm in arms if arm is not None)
@@ -143,7 +143,7 @@ def _objective_and_candidates(settings: Settings, function: Function | None) -> 
     section = settings.candidates
     points = DEFAULT_SIZE if growing_space(settings) is None else GROWING_SIZE
     space = SearchSpace(settings.space, settings.forbid)
-    first = [*settings.first, *known_results.configurations(settings.known_results, space)]
+    first = [*settings.enqueue, *known_results.configurations(settings.known_results, space)]
     return objective, make_candidates(
         space, size=section.size, sampler=section.sampler, seed=settings.seed, first=first, points=points
     )

@@ -1,5 +1,4 @@
-"""Reads the sources of `known_results` when a campaign is created: their values become an event, and
-the best configurations of other runs are evaluated first.
+"""Reads the sources of `known_results` when a campaign is created: their values become an event.
 
 A result is matched to a candidate by the index in the column `arm`, or by its parameters, which
 must all be equal (numbers to 12 digits, so that printed numbers match too). If several candidates
@@ -10,7 +9,7 @@ out, with its reason.
 
 import contextlib
 import time
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,15 +20,13 @@ from numpy.typing import NDArray
 from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Parameter, Range
+from bbkb.objectives.parameters import Range
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.objectives.table_file import Cells, Column, as_typed, as_typed_with_gaps, read_cells
 from bbkb.objectives.tabular import ROW
 from bbkb.orchestrator.campaign.events import ExistingTaken
-from bbkb.orchestrator.campaign.goals import ConstraintGoal
 from bbkb.orchestrator.campaign.settings import (
-    BestOf,
     GivenResults,
     Known,
     KnownResult,
@@ -38,20 +35,15 @@ from bbkb.orchestrator.campaign.settings import (
     Settings,
     Source,
     origin_of,
-    plain_space,
 )
 from bbkb.orchestrator.engine.matching import array_of, match_rows, text_of
 from bbkb.orchestrator.errors import RunError, UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.history.rows import TrialRow
-from bbkb.orchestrator.session.portfolio import MOST, Configuration, EarlierRun, portfolio
-from bbkb.orchestrator.settings.changes import differences
 from bbkb.orchestrator.store.runs import Run, open_run
 
 ARM = "arm"
 TABLES = (".csv", ".csv.gz", ".parquet")
-_SHARE = 4  # the configurations of other runs take at most a quarter of the budget
-_EXPECTED = (".prior", ".confidence")  # keys in which the spaces of runs may differ
 
 
 @dataclass(frozen=True)
@@ -109,11 +101,6 @@ def _explained(
 
 
 def read_sources(settings: Settings) -> Settings:
-    """Return the settings of a new campaign with the results and configurations of its sources."""
-    return with_best_of(with_results(settings))
-
-
-def with_results(settings: Settings) -> Settings:
     """Return the settings of a new campaign in a space with the results of tables and runs as given
     ones, which become candidates. Tables that name candidates by their index are read later.
 
@@ -379,74 +366,3 @@ def _arms(results: _Results, candidates: Candidates) -> NDArray[np.intp]:
         )
     numbers = arms.astype(np.float64)
     return np.where((numbers >= 0) & (numbers < len(candidates)), numbers, -1).astype(np.intp)
-
-
-def with_best_of(settings: Settings) -> Settings:
-    """Return the settings with the best configurations of the runs below `best_of`, if they were
-    not read yet.
-
-    Raises RunError if a run cannot be read, has a different space, or has no result.
-    """
-    known = settings.known_results
-    unread = [number for number, source in enumerate(known) if isinstance(source, BestOf) and source.first is None]
-    if not unread:
-        return settings
-    number = unread[0]
-    source = known[number]
-    assert isinstance(source, BestOf)
-    space = SearchSpace(settings.space, settings.forbid)
-    budget = settings.budget.evaluations
-    constraints = settings.goals.constraints
-    runs = []
-    for index, folder in enumerate(source.best_of):
-        with _naming(f"known_results.{number}.best_of.{index}"):
-            runs.append(_read_best(Path(folder), space, constraints))
-    free = max(budget - len(settings.enqueue), 0)
-    first = portfolio(space, runs, min(MOST, max(budget // _SHARE, 1), free))
-    read = (*known[:number], replace(source, first=tuple(first)), *known[number + 1 :])
-    return replace(settings, known_results=read)
-
-
-def _read_best(folder: Path, space: SearchSpace, constraints: Sequence[ConstraintGoal]) -> EarlierRun:
-    """Return the results of a run whose configurations belong to `space`, except those that violate
-    one of the run's `constraints`."""
-    run = open_run(folder)
-    history = fold(run.events())
-    _check_space(run.name, history.created.settings.space, space)
-    metric = history.goals.objectives[0].metric
-    allowed: list[Configuration] = []
-    rewards: list[float] = []
-    for row in history.succeeded:
-        if row.value is None or _violates({**row.metrics, metric: row.value}, constraints):
-            continue
-        configuration = {name: value for name, value in row.parameters.items() if isinstance(value, Scalar)}
-        with contextlib.suppress(ObjectiveError):  # a clause of `space` forbids it
-            space.code_of(configuration)
-            allowed.append(configuration)
-            rewards.append(history.sign * row.value)
-    if not allowed:
-        within = " that satisfies the constraints" if constraints else ""
-        raise RunError(f"run {run.name} has no result of an allowed configuration{within}: leave it out")
-    return EarlierRun(run.name, allowed, rewards)
-
-
-def _check_space(name: str, theirs: Mapping[str, Parameter], space: SearchSpace) -> None:
-    """Raise RunError if the run `name` has a different space than `space`, apart from priors."""
-    changes = differences(plain_space(theirs), plain_space(space.parameters))
-    different = [change for change in changes if not change.key.endswith(_EXPECTED)]
-    if different:
-        listed = "; ".join(f"{change.key} is {change.old} there and {change.new} here" for change in different[:3])
-        ending = f" (and {len(different) - 3} more)" if len(different) > 3 else ""
-        raise RunError(
-            f"run {name} must have the space of this campaign, and {listed}{ending}: leave it out, or "
-            "search the same space"
-        )
-
-
-def _violates(metrics: Mapping[str, float], constraints: Iterable[ConstraintGoal]) -> bool:
-    """Return whether a result is known to violate a constraint. A constraint on a metric that the
-    run did not record is ignored."""
-    return any(
-        constraint.metric in metrics and constraint.margin(metrics[constraint.metric]) < 0.0
-        for constraint in constraints
-    )

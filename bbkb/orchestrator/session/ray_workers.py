@@ -40,12 +40,12 @@ def first_workers(settings: Settings, campaign: str, cores: int | None = None) -
     `cores` are those of this machine if all workers run on it: the coordinator starts on one of
     them, and more processes would delay it. The other workers start with their attempts.
 
-    None if evaluations are Ray tasks (Ray keeps processes ready for them), if parameters determine
-    the resources of a trial, or if an evaluation takes several machines.
+    None if evaluations are Ray tasks (Ray keeps processes ready for them), if a parameter determines
+    the GPUs of a trial, or if an evaluation takes several machines.
     """
     workers = settings.workers
     objective = objective_of(settings.objective)
-    if workers.kind == "task" or workers.is_gang or workers.sized_by:
+    if workers.kind == "task" or workers.is_gang or workers.gpus_from:
         return None
     return FirstWorkers(
         count=min(workers.count, settings.budget.evaluations, max(1, (cores or sys.maxsize) - 1)),

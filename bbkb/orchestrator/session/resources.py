@@ -1,5 +1,5 @@
-"""The limits of an evaluation. Also the CPUs, GPUs and machines of each trial if a parameter
-determines them (`workers.cpus_from`)."""
+"""The limits of an evaluation, and the GPUs of each trial if a parameter determines them
+(`workers.gpus_from`)."""
 
 import threading
 from dataclasses import dataclass
@@ -64,41 +64,24 @@ def check_timeout(settings: Settings) -> None:
 def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
     """Return the resources of each trial; None if all trials take the same amount.
 
-    Raises UserError if the named parameter does not exist or has a value that is not a valid number
-    of processors.
+    Raises UserError if the parameter that gives the GPUs does not exist or has a value that Ray
+    cannot assign: neither a fraction of one nor a whole number.
     """
     workers = settings.workers
-    if not workers.sized_by:
+    name = workers.gpus_from
+    if name is None:
         return None
-    most = {name: max(_values(key, name, settings, candidates), default=None) for key, name in workers.sized_by.items()}
-    return Resources(workers=workers, largest=workers.share_of(most))
-
-
-def _values(key: str, name: str, settings: Settings, candidates: Candidates) -> list[float]:
-    """Return the parameter's values: those of the candidates, and the bounds for new ones.
-
-    Raises UserError in the same cases as `resources_of`.
-    """
-    place = f"workers.{key}_from.parameter"
     if name not in candidates.columns:
         names = list(candidates.columns)
-        raise UserError(f"{place} must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}")
+        rule = f"must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}"
+        raise UserError(f"workers.gpus_from {rule}")
     values = [*candidates.columns[name].tolist(), *ends_of(settings.space.get(name))]
-    wrong = next((value for value in values if value is not None and not _is_amount(value, key)), None)
-    if wrong is not None:
-        amounts = {"cpus": "> 0, and whole above 1", "gpus": ">= 0, and whole above 1", "machines": "whole and >= 1"}
-        raise UserError(
-            f"{place} must be a parameter whose values are {amounts[key]}; {name} has {wrong!r}: give it "
-            "choices or integer: true"
-        )
-    return [float(value) for value in values if value is not None]
-
-
-def _is_amount(value: object, key: str) -> bool:
-    """Return whether Ray can assign this amount: a whole number of machines, or a whole number of
-    processors or a fraction of one."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    if key == "machines":
-        return value >= 1 and float(value).is_integer()
-    return (value > 0 or (key == "gpus" and value == 0)) and (value <= 1 or float(value).is_integer())
+    amounts = [value for value in values if value is not None]
+    for value in amounts:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not (0 <= value <= 1 or (float(value).is_integer() and value > 1)):
+            raise UserError(
+                "workers.gpus_from must be a parameter whose values are >= 0, and whole above 1; "
+                f"{name} has {value!r}: give it choices or integer: true"
+            )
+    return Resources(workers=workers, largest=workers.share_of({name: max(map(float, amounts), default=None)}))

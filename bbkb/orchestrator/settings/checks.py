@@ -16,7 +16,7 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, Multiobjective, PausesTrials
 from bbkb.orchestrator.campaign.goals import VALUE
-from bbkb.orchestrator.campaign.settings import Asha, BestOf, Median, ModelStopping, Settings
+from bbkb.orchestrator.campaign.settings import Asha, Median, ModelStopping, Settings
 from bbkb.orchestrator.settings.mistakes import Refusal, align, excerpt
 from bbkb.orchestrator.settings.options import AnyObjective, own_space
 from bbkb.orchestrator.settings.spaces import prior_problems, space_problems
@@ -133,20 +133,13 @@ def _excluded(draft: Draft) -> Iterator[Refusal]:
         yield Refusal(("budget", "target"), f"{rule}: no single value is good enough")
     if settings.budget.stop_when is not None:
         yield Refusal(("budget", "stop_when"), f"{rule}: no single value shows a gain")
-    if settings.has_known_values:
+    if settings.known_results:
         yield Refusal(("known_results",), f"{rule}: known results have one value each")
 
 
 def _known(draft: Draft) -> Iterator[Refusal]:
-    """Conflicts among the known results and with other sections."""
-    settings = draft.settings
-    runs = [number for number, source in enumerate(settings.known_results) if isinstance(source, BestOf)]
-    for number in runs[1:]:
-        yield Refusal(("known_results", number, "best_of"), "must not be given twice: list all runs in one")
-    for number in runs if not settings.space else ():
-        rule = "needs a space: the configurations of other runs are not rows of a table"
-        yield Refusal(("known_results", number, "best_of"), rule)
-    if isinstance(warm_start_of(draft.strategy), DataStart) and not settings.has_known_values:
+    """A start from known results without any."""
+    if isinstance(warm_start_of(draft.strategy), DataStart) and not draft.settings.known_results:
         yield Refusal(("strategy", "warm_start"), "data needs known_results, such as [{table: results.csv}]")
 
 
@@ -180,7 +173,7 @@ def _pauses(draft: Draft) -> Iterator[Refusal]:
         yield Refusal(("early_stopping",), f"{without}, which pauses and replaces trials itself")
     if not settings.space:
         yield Refusal(("space",), f"must be given with {name}, which perturbs its parameters")
-    if settings.has_known_values:
+    if settings.known_results:
         yield Refusal(("known_results",), f"{without}, which copies checkpoints of its own trials")
     if settings.budget.steps is not None and settings.workers.traits.in_virtual_time:
         rule = f"{without} in virtual time, because stopped trials use all steps there"
@@ -207,7 +200,7 @@ def _trainer(draft: Draft) -> Iterator[Refusal]:
 
 # the sections that each check reads
 _CHECKS: tuple[tuple[str, Callable[[Draft], Iterable[Refusal]]], ...] = (
-    ("known_results space strategy", _known),
+    ("known_results strategy", _known),
     ("early_stopping strategy objectives constraints", _stopping),
     ("strategy early_stopping space budget known_results workers", _pauses),
     ("objective candidates", _objective),

@@ -23,7 +23,6 @@ from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategy import AnyStrategy
 from bbkb.orchestrator.campaign.settings import (
     Asha,
-    BestOf,
     Budget,
     CandidateSettings,
     ConstraintMetric,
@@ -249,8 +248,6 @@ class _Reading:
                 return replace(source, run=self._path(source.run))
             case KnownRun(store=str(url)):
                 return replace(source, store=self._store(url))
-            case BestOf():
-                return replace(source, best_of=tuple(map(self._path, source.best_of)))
         return source
 
     def _data(self, data: Data) -> Data:
@@ -280,7 +277,7 @@ class _Reading:
             settings = replace(settings, enqueue=whole_ones)
         if settings.objective.direction is None:
             settings = replace(settings, objective=replace(settings.objective, direction="maximize"))
-        if settings.has_known_values and hasattr(self.strategy, "warm_start"):
+        if settings.known_results and hasattr(self.strategy, "warm_start"):
             settings = replace(settings, strategy=dump_strategy(with_known_results(self.strategy)))
         return settings
 

@@ -1,12 +1,9 @@
 """The settings of a resume: the new settings, completed by the recorded ones."""
 
-import os
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from bbkb.orchestrator.campaign.settings import (
-    BestOf,
     GivenResults,
     ModelStopping,
     Settings,
@@ -22,8 +19,7 @@ _DECIDED = ("continues", "last_step", "first_trials", "first_steps")
 def with_recorded(recorded: Settings, settings: Settings) -> Settings:
     """Return the settings of a resume, completed by the run's settings.
 
-    * Imported results, and the best configurations of the same runs, are taken from the record,
-      because their sources may have changed.
+    * Imported results are taken from the record, because their sources may have changed.
     * The first session's decisions about trainings remain valid.
     * If only a budget of steps was given, the number of evaluations increases with it.
 
@@ -53,17 +49,6 @@ def _known_results(recorded: Iterable[Source], now: Iterable[Source]) -> tuple[S
     before, after = ([source for source in known if not isinstance(source, GivenResults)] for known in (recorded, now))
     read = {source.origin for source in recorded if isinstance(source, GivenResults)}
     after = [source for source in after if origin_of(source) is None or origin_of(source) not in read]
-    if len(before) == len(after) and all(map(_are_same, before, after)):
+    if before == after:
         return tuple(recorded)
     return (*(source for source in recorded if isinstance(source, GivenResults)), *after)
-
-
-def _are_same(recorded: Source, source: Source) -> bool:
-    """Return whether both are the same source. A recorded run that no longer exists is compared by
-    the name of its folder."""
-    if not isinstance(recorded, BestOf) or not isinstance(source, BestOf):
-        return recorded == source
-    return len(recorded.best_of) == len(source.best_of) and all(
-        Path(before).resolve() == Path(now).resolve() if os.path.exists(before) else Path(before).name == Path(now).name
-        for before, now in zip(recorded.best_of, source.best_of, strict=True)
-    )

@@ -4,12 +4,10 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from bbkb.workers.messages import Attempt
-from bbkb.workers.on_ray.actors import title_of
 from bbkb.workers.on_ray.durations import Durations
 from bbkb.workers.on_ray.in_flight import InFlight
 from bbkb.workers.on_ray.objective import Reference
 from bbkb.workers.on_ray.places import Capacity, Placement, is_saturated
-from bbkb.workers.on_ray.sharing import Turns
 
 READY_TASKS = 8  # the least number of very short tasks that may wait in Ray's queue
 
@@ -18,11 +16,9 @@ class Admission:
     """The queue of attempts that Ray does not have yet, and the capacity they wait for."""
 
     def __init__(self, capacity: Capacity, placement: Placement) -> None:
-        self.is_held_back = False  # whether attempts wait because it is another campaign's turn
         self._capacity = capacity
         self._placement = placement
         self._is_saturated = is_saturated(placement, capacity.slots)
-        self._turns = Turns()
         self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, in order of submission
         # the first queued attempt if it did not fit, and the attempts in flight at that time
         self._blocked: tuple[Attempt, frozenset[Reference]] | None = None
@@ -46,18 +42,12 @@ class Admission:
     def take_next(self, in_flight: InFlight, durations: Durations) -> Attempt | None:
         """Remove the attempt that may start now from the queue and return it; None if there is
         none."""
-        self.is_held_back = False
         if not self._queue or len(in_flight) >= self._window(durations):
             return None
-        self.is_held_back = self._turns.is_of_others()
-        attempt = None if self.is_held_back else self._first_that_fits(in_flight)
+        attempt = self._first_that_fits(in_flight)
         if attempt is not None:
             del self._queue[attempt.trial]
         return attempt
-
-    def give_turn(self) -> None:
-        """Let campaigns that are waiting for a slot take the one that was just released."""
-        self._turns.give(title_of(campaign) for campaign in self._capacity.others)
 
     def update_slots(self) -> bool:
         """Count the slots again, and return whether their number has changed."""

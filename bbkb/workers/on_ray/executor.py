@@ -35,8 +35,6 @@ from bbkb.workers.on_ray.watch import Watch
 
 _LOGGER = logging.getLogger("bbkb.executor")
 
-_TURN_SECONDS = 0.1  # between two checks whether another campaign has taken its turn
-
 
 class RayExecutor:
     """Runs at most `slots` evaluations at a time on the cluster that this process is connected to.
@@ -125,13 +123,10 @@ class RayExecutor:
             seconds = 0.0 if self._outcomes else self._patience_seconds(deadline)
             for reference, result in self._in_flight.wait(seconds):
                 self._settle(reference, result)
-            if self._admission.is_held_back:
-                self._start()
             self._check_attempts()
             if self._outcomes or (deadline is not None and time.monotonic() >= deadline):
                 break
-        keeps_idle = not (self._durations.is_short or self._capacity.is_crowded)
-        self._pool.end_idle_workers(IDLE_SECONDS if keeps_idle else 0.0)
+        self._pool.end_idle_workers(0.0 if self._durations.is_short else IDLE_SECONDS)
         outcomes = self._outcomes
         self._outcomes = []
         return outcomes
@@ -208,16 +203,13 @@ class RayExecutor:
                 self._end_attempt(reference, outcome)
 
     def _release_worker(self, reference: Reference, process: str, is_healthy: bool) -> None:
-        """Make the attempt's worker actor idle. End it if it is unhealthy or another campaign needs
-        its slot."""
+        """Make the attempt's worker actor idle. End it if it is unhealthy."""
         if self._in_flight[reference].is_task:
             return
-        if is_healthy and not self._capacity.is_crowded:
+        if is_healthy:
             self._pool.free(reference, process)
-            return
-        self._pool.end(reference)
-        if self._capacity.is_crowded:
-            self._admission.give_turn()
+        else:
+            self._pool.end(reference)
 
     def _queue_again(self, reference: Reference) -> None:
         """Return an attempt that has not begun to the front of the queue."""
@@ -273,8 +265,6 @@ class RayExecutor:
         patience = self._watch.patience_seconds
         if self._reports.listener is not None:
             patience = min(patience, self._reports.patience_seconds)
-        if self._admission.is_held_back:
-            patience = min(patience, _TURN_SECONDS)
         if deadline is not None:
             patience = min(patience, deadline - time.monotonic())
         return max(0.0, patience)

@@ -88,7 +88,6 @@ class Capacity:
         self._placement = placement
         # if trials have different shares, their common maximum; `has_room` then checks each attempt
         self._need = self._need_of(None)
-        self._largest_need = placement.largest_need()
         self._most = most
         self._sharing = Sharing(placement.campaign)
         self._has_asked = _can_grow()
@@ -98,23 +97,10 @@ class Capacity:
 
     def update(self) -> int:
         """Count the slots again, and return their number."""
-        nodes = _resources()
-        total = slots_on(nodes, self._need)
-        fewest = slots_on(nodes, self._largest_need)
-        own = self._sharing.own(total, min(self._most, total), fewest)
+        total = slots_on(_resources(), self._need)
+        own = self._sharing.own(total, min(self._most, total))
         self.slots = max(1, min(self._most, own))
         return self.slots
-
-    @property
-    def is_crowded(self) -> bool:
-        """Whether campaigns on the cluster take turns, because it has fewer slots for the
-        evaluations of one of them than there are campaigns."""
-        return self._sharing.is_crowded
-
-    @property
-    def others(self) -> frozenset[str]:
-        """The names of the other live campaigns on the cluster."""
-        return self._sharing.others
 
     def has_room(self, attempt: Attempt, running: Iterable[Attempt | None]) -> bool:
         """Return whether this attempt fits beside the running ones. Always true if all trials have

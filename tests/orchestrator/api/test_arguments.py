@@ -10,7 +10,7 @@ from bbkb import Campaign, Constraint, Objective, Range, tune
 from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.errors import ConfigError
-from bbkb.settings import Asha, Budget, FromParameter, Simulation, StopWhen, Workers
+from bbkb.settings import Asha, Budget, Simulation, StopWhen, Workers
 
 SPACE: Space = {"x": Range(0.0, 1.0)}
 COMMAND = {"command": "train --x {x}"}
@@ -53,7 +53,7 @@ def test_arguments_join_the_sections_of_settings() -> None:
     [
         (Workers(count=8), {"count": 8}),
         (Workers(count=8, trial_folders=True), {"count": 8, "trial_folders": True}),
-        (Workers(count=2, gpus_from=FromParameter(parameter="x")), {"count": 2, "gpus_from": {"parameter": "x"}}),
+        (Workers(count=2, gpus_from="x"), {"count": 2, "gpus_from": "x"}),
         (
             Workers(executor="simulated", count=4, simulation=Simulation(sigma=0.5)),
             {"executor": "simulated", "count": 4, "simulation": {"sigma": 0.5}},

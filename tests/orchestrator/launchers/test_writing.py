@@ -45,13 +45,13 @@ def test_too_few_nodes_for_one_evaluation_are_rejected() -> None:
 
 def test_largest_trial_must_fit_if_a_parameter_gives_its_resources() -> None:
     with pytest.raises(UserError, match=r"--nodes must be enough for one evaluation, which takes 3 machines .* got 2"):
-        places_of(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 2, "nodes")
+        places_of(settings_of(machines=3), [NODE] * 2, "nodes")
     with pytest.raises(UserError, match=r"--gpus must be >= the largest workers\.gpus_from, 4, which .* got 2"):
-        workers_on(Pods(image="i", cpus=4, gpus=2), settings_of(gpus_from={"parameter": "gpus"}))
+        workers_on(Pods(image="i", cpus=4, gpus=2), settings_of(gpus_from="gpus"))
 
 
 def test_largest_trial_is_displayed_as_the_most_that_one_takes() -> None:
-    sized = settings_of(machines_from={"parameter": "nodes"}, gpus_from={"parameter": "gpus"})
+    sized = settings_of(machines=3, gpus_from="gpus")
     script = script_for(JobResources(nodes=3, cpus=4, gpus=4), sized, ["c.yaml"], "first", Path("/bin"))
     (count,) = [setting for setting in script.settings if setting.name == "workers.count"]
     assert "3 nodes, at most 1 CPU and 4 GPUs on each of 3 machines an evaluation" in count.reason
@@ -63,14 +63,10 @@ def test_replaced_count_of_workers_is_displayed(workers: dict[str, int], ending:
     assert (count.value, count.reason.endswith(ending)) == ("8", True)
 
 
-def test_smallest_trials_are_counted_if_trials_differ() -> None:
-    assert places_of(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 3, "nodes") == 12
-
-
 def test_nodes_that_one_evaluation_needs_are_counted() -> None:
     assert least_nodes(settings_of(), [NODE] * 3) == 1
     assert least_nodes(settings_of(machines=2, cpus=3), [NODE] * 3) == 2
-    assert least_nodes(settings_of(machines_from={"parameter": "nodes"}), [NODE] * 4) == 3
+    assert least_nodes(settings_of(machines=3), [NODE] * 4) == 3
     assert least_nodes(settings_of(machines=2, cpus=4), [{"CPU": 3.0}, *[NODE] * 3]) == 3
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.settings import FromParameter, Workers
+from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.history.fold import History, fold
 from bbkb.orchestrator.report.figure import Spec
 from bbkb.orchestrator.report.timeline import CampaignClock, timeline
@@ -74,15 +74,14 @@ def test_gantt_merges_bars_of_thousands_of_attempts_without_loss() -> None:
     assert sum(counts) == len(history.attempts)
 
 
-def test_gantt_bar_of_a_trial_on_several_machines_is_higher() -> None:
+def test_gantt_bar_names_the_machines_and_gpus_of_its_trial() -> None:
     history = SyntheticLog(trials=2, failure_share=0, workers=1).history()
-    workers = Workers(gpus=8, machines_from=FromParameter(parameter="nodes"))
+    workers = Workers(machines=2, gpus=8, gpus_from="gpus")
     history.settings = replace(history.settings, workers=workers)
-    for row, nodes in zip(history.trials, (1, 4), strict=True):
-        row.pick = replace(row.pick, parameters={"nodes": nodes})
+    for row, gpus in zip(history.trials, (1, 4), strict=True):
+        row.pick = replace(row.pick, parameters={"gpus": gpus})
     (trace,) = bars_of(history)
-    assert trace["width"] == pytest.approx([0.2, 0.8])
-    assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["8 GPUs", "4 machines, 32 GPUs"]
+    assert [text.rpartition("<br>")[2] for text in trace["text"]] == ["2 machines, 2 GPUs", "2 machines, 8 GPUs"]
 
 
 def test_gantt_lanes_have_natural_order() -> None:

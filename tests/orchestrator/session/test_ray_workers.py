@@ -27,15 +27,9 @@ def test_evaluation_on_several_machines_runs_in_worker_actors() -> None:
 
 
 def test_trial_whose_parameter_gives_gpus_has_the_machines_too() -> None:
-    workers = settings_of(machines=2, gpus_from={"parameter": "gpus"}).workers
+    workers = settings_of(machines=2, gpus_from="gpus").workers
     assert workers.share_of({"gpus": 4}) == Share(cpus=1.0, gpus=4.0, machines=2)
     assert workers.share_of({"gpus": None}) == Share(cpus=1.0, gpus=0.0, machines=2)
-
-
-def test_evaluation_whose_parameter_gives_the_machines_runs_in_worker_actors() -> None:
-    settings = settings_of(machines_from={"parameter": "x"})
-    assert placement_of(settings, "gangs", None).kind == "actor"
-    assert first_workers(settings, "gangs") is None
 
 
 def test_trainers_of_ray_train_have_a_group_whose_parts_may_share_a_node() -> None:
@@ -50,7 +44,6 @@ def test_trainers_of_ray_train_have_a_group_whose_parts_may_share_a_node() -> No
         ({"machines": 2, "executor": "inline"}, "must be 1 without workers.executor ray, got 2"),
         ({"machines": 2, "executor": "simulated"}, "must be 1 without workers.executor ray, got 2"),
         ({"machines": 2, "kind": "task"}, "must be actor or auto if workers.machines is above 1"),
-        ({"machines_from": {"parameter": "x"}, "executor": "inline"}, "machines_from needs workers.executor ray"),
         ({"ray_train": True, "executor": "inline"}, "ray_train needs workers.executor ray"),
         ({"ray_train": True, "kind": "task"}, "must be actor or auto"),
         ({"machines": 0}, "workers.machines"),

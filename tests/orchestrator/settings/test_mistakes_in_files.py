@@ -247,7 +247,7 @@ def test_mistakes_between_sections_are_reported_beside_those_within_others(error
 
 def test_section_with_a_mistake_causes_no_mistake_in_others(error_lines: ErrorLines) -> None:
     text = f"{HEAD}space: {{a: {{low: 1}}}}\nenqueue: [{{a: 2}}]\n"
-    text += "known_results: [{best_of: [runs/x]}]\nforbid: [{a: 1}]\n"
+    text += "known_results: [{run: runs/x}]\nforbid: [{a: 1}]\n"
     (line,) = error_lines(text)
     assert line.startswith("x.yaml:4: space.a.high is required")
 
@@ -279,7 +279,7 @@ def test_settings_of_plain_values_are_reported_by_their_origin() -> None:
 
 def test_source_of_known_results_has_a_location_and_a_run_in_a_database_a_name(error_lines: ErrorLines) -> None:
     sources = "- {run: 'postgresql://host/db'}\n- {store: 'postgresql://host/db'}\n- 3\n"
-    rule = "must be a mapping with one of the keys table, run, optuna, ray_tune, results, best_of"
+    rule = "must be a mapping with one of the keys table, run, optuna, ray_tune, results"
     assert [line.partition(", got")[0] for line in error_lines(f"{HEAD}known_results:\n{sources}")] == [
         "x.yaml:5: known_results.0.run must be a folder, or a name beside store: URL",
         f"x.yaml:6: known_results.1 {rule}",

@@ -316,26 +316,6 @@ def mixed(folder: str) -> dict[str, Any]:
     return {"before": before, "order": order, "kinds": sorted({type(outcome).__name__ for outcome in done})}
 
 
-def turns(folder: str) -> dict[str, Any]:
-    """Two campaigns on two nodes that hold one trial of either at a time."""
-    executors = {name: executor_of(function("wait"), name) for name in ("here", "there")}
-    for name, executor in executors.items():
-        executor.submit(attempts(folder, name, 4))
-    while not all(executor._capacity.is_crowded for executor in executors.values()):
-        for executor in executors.values():
-            executor.next_outcomes(0.2)
-    for name in executors:
-        Path(folder, f"{name}.go").touch()
-    order: list[tuple[float, str]] = []
-    while len(order) < 8:
-        for name, executor in executors.items():
-            order += [(outcome.started, name) for outcome in executor.next_outcomes(0.2)]
-    for executor in executors.values():
-        executor.close()
-    wait_for(lambda: not groups())
-    return {"order": [name for _, name in sorted(order)]}
-
-
 def remove_other_node(campaign: str, cluster: Cluster) -> None:
     """Kill the node that does not have the worker of the first attempt."""
     first = Ledger(campaign).read(0, 1)
@@ -354,7 +334,7 @@ def lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
 
 PARTS = (
     *(sums, command, gloo, torchrun, stopped, cancelled, killed_rank, killed_command),
-    *(adopted, orphaned, trained_until_killed, mixed, turns),
+    *(adopted, orphaned, trained_until_killed, mixed),
 )
 ENDINGS: dict[str, tuple[str, Limits]] = {
     "failure": ("fail_on_second", Limits()),

@@ -1,7 +1,6 @@
 """Tests of workers/gangs/ranks.py and groups.py: evaluations that take two machines, on a cluster
 of two nodes."""
 
-import itertools
 import json
 import tempfile
 from importlib.util import find_spec
@@ -148,11 +147,3 @@ def test_small_trials_use_only_resources_beyond_a_waiting_large_one(further: dic
     assert set(part["order"][:3]) == {"first", "fits", "fits too"}  # at the same time
     assert part["order"][3:] == ["large", "too large"]
     assert part["kinds"] == ["Success"]
-
-
-@pytest.mark.slow
-def test_campaigns_on_one_slot_take_turns(further: dict[str, Any]) -> None:
-    order = further["turns"]["order"]
-    assert sorted(order) == ["here"] * 4 + ["there"] * 4
-    turns = [name for name, _ in itertools.groupby(order)]
-    assert len(turns) >= 4, "Ray alone lets the campaign that was last begin again"

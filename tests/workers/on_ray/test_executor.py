@@ -20,9 +20,9 @@ from bbkb.objectives.objective import Evaluation, Objective, Parameters, Report
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.limits import grace_seconds
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
-from bbkb.workers.on_ray import sharing, watch
+from bbkb.workers.on_ray import watch
 from bbkb.workers.on_ray.executor import RayExecutor
-from bbkb.workers.on_ray.places import Capacity, Placement
+from bbkb.workers.on_ray.places import Placement
 from tests.waiting import drain, wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -249,26 +249,6 @@ def test_objective_that_cannot_be_pickled_is_rejected(make: Make) -> None:
 def test_executor_rejects_resources_that_no_node_has(make: Make, request_: dict[str, Any], text: str) -> None:
     with pytest.raises(ExecutorError, match=text):
         make(**request_)
-
-
-def test_attempts_wait_for_another_campaigns_turn_while_outcomes_arrive(monkeypatch: pytest.MonkeyPatch) -> None:
-    states = {"bbkb other worker 1": "PENDING", "bbkb dead worker 1": "PENDING"}
-    monkeypatch.setattr(
-        sharing, "placement_group_table", lambda: {name: {"name": name, "state": states[name]} for name in states}
-    )
-    monkeypatch.setattr(Capacity, "is_crowded", True)
-    monkeypatch.setattr(Capacity, "others", frozenset({"other"}))
-    monkeypatch.setattr(sharing, "_TURN_SECONDS", 1000.0)
-    executor = RayExecutor(Misbehaving(), 1, Placement("turns", "t", "actor"))
-    executor.submit([attempt(0), attempt(1)])
-    assert [outcome.trial for outcome in executor.next_outcomes(None)] == [0]
-    assert executor.next_outcomes(0.3) == []
-    executor.submit([attempt(2)])
-    executor.cancel([2])
-    assert [outcome.trial for outcome in executor.next_outcomes(0.3)] == [2]
-    states["bbkb other worker 1"] = "CREATED"
-    assert [outcome.trial for outcome in executor.next_outcomes(None)] == [1]
-    executor.close()
 
 
 def test_fewer_than_one_slot_is_rejected(make: Make) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bbkb.workers.executor import ExecutorError
-from bbkb.workers.messages import Limits, Share
+from bbkb.workers.messages import Limits
 from bbkb.workers.on_ray.packing import Need
-from bbkb.workers.on_ray.places import Capacity, NamedNode, Placement, check_fits
+from bbkb.workers.on_ray.places import NamedNode, Placement, check_fits
 from tests.processes import SOON, run_python
 
 LOSES_NODES = """
@@ -76,17 +76,6 @@ def test_memory_request_is_at_most_the_memory_of_the_largest_node() -> None:
     largest = placement.memory_request(1e9)
     assert largest == placement.memory_request(1e12)
     assert Placement("unlimited", "t").memory_request(2.0) is None
-
-
-@pytest.mark.usefixtures("without_killed_campaigns")
-def test_campaigns_take_turns_when_their_largest_trials_fill_the_cluster() -> None:
-    campaigns = [
-        Capacity(Placement(f"largest {name}", "t", "actor", largest=Share(cpus=3.0, gpus=0.0)), 4) for name in "ab"
-    ]
-    counts = [(campaign.update(), campaign.is_crowded) for campaign in campaigns]
-    for campaign in campaigns:
-        campaign.close()
-    assert counts == [(2, True), (2, True)]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from typing import Any
 
 import pytest
 import ray
@@ -12,10 +11,9 @@ from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.messages import Attempt, Share, TrialSucceeded
-from bbkb.workers.on_ray import head_store, sharing
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Placement
-from bbkb.workers.on_ray.sharing import LOST_SECONDS, Sharing, Turns, fair_parts, slots_of
+from bbkb.workers.on_ray.sharing import LOST_SECONDS, Sharing, fair_parts, slots_of
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
 
@@ -56,39 +54,6 @@ def test_silent_campaign_is_ignored(ray_cluster: str) -> None:
     other.leave()
     assert one.own(4, 4) == 4
     one.leave()
-
-
-def crowded(namespace: str, **counts: tuple[int, int | None]) -> dict[str, bool]:
-    """Return which campaigns take turns, given their numbers of slots and of slots for their
-    largest evaluations."""
-    campaigns = {name: Sharing(name, namespace=namespace) for name in counts}
-    for _ in range(2):  # the second time each has seen the others
-        for name, (there, fewest) in counts.items():
-            campaigns[name].own(there, there, fewest)
-    for campaign in campaigns.values():
-        campaign.leave()
-    return {name: campaign.is_crowded for name, campaign in campaigns.items()}
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_campaigns_take_turns_if_one_of_them_has_too_few_slots() -> None:
-    here = "test of turns"
-    assert crowded(here, one=(1, None)) == {"one": False}
-    assert crowded(here, one=(2, None), other=(2, None)) == {"one": False, "other": False}
-    assert crowded(here, two_nodes=(1, None), one_node=(2, None)) == {"two_nodes": True, "one_node": True}
-    assert crowded(here, one=(2, 1), other=(2, 1)) == {"one": True, "other": True}
-    assert crowded(here, one=(2, 0), other=(2, 2)) == {"one": False, "other": False}  # no turn makes room for it
-
-
-@pytest.mark.usefixtures("ray_cluster")
-def test_entry_of_an_older_version_has_a_demand_and_no_turns() -> None:
-    here = "test of older entries"
-    campaign = Sharing("one", namespace=here)
-    head_store.put("older", "1.0 7", namespace=here)
-    answers = [(campaign.own(there, there), campaign.is_crowded) for there in (4, 1)]
-    assert answers == [(2, False), (1, True)]
-    head_store.delete("older", namespace=here)
-    campaign.leave()
 
 
 class Graphics:
@@ -141,52 +106,3 @@ def test_campaigns_share_the_slots_equally_and_the_last_one_gets_all(ray_cluster
     while executors[1].slots < 4:
         executors[1].next_outcomes(0.05)
     executors[1].close()
-
-
-class Table:
-    """Ray's table of placement groups, and a clock."""
-
-    def __init__(self) -> None:
-        self.states: dict[str, str] = {}
-        self.now = 0.0
-
-    def rows(self) -> dict[str, dict[str, Any]]:
-        return {name: {"name": name, "state": state} for name, state in self.states.items()}
-
-
-@pytest.fixture
-def table(monkeypatch: pytest.MonkeyPatch) -> Table:
-    table = Table()
-    monkeypatch.setattr(sharing, "placement_group_table", table.rows)
-    return table
-
-
-def turns_after(table: Table, *prefixes: str) -> Turns:
-    turns = Turns(lambda: table.now)
-    turns.give(prefixes)
-    return turns
-
-
-def test_others_have_the_turn_until_one_of_them_has_resources(table: Table) -> None:
-    table.states = {"other 1": "PENDING", "third 1": "PENDING"}
-    turns = turns_after(table, "other ", "third ")
-    assert turns.is_of_others()
-    table.states["third 1"] = "CREATED"
-    assert not turns.is_of_others()
-    table.states["third 1"] = "PENDING"
-    assert not turns.is_of_others()
-
-
-def test_turn_of_others_ends_after_a_short_time(table: Table) -> None:
-    table.states = {"other 1": "PENDING"}
-    turns = turns_after(table, "other ")
-    table.now = 4.9
-    assert turns.is_of_others()
-    table.now = 5.0
-    assert not turns.is_of_others()
-
-
-def test_campaign_does_not_wait_for_its_own_placed_or_abandoned_groups(table: Table) -> None:
-    table.states = {"own 1": "PENDING", "dead 1": "PENDING", "other 1": "CREATED"}
-    assert not turns_after(table, "other ").is_of_others()
-    assert not turns_after(table).is_of_others()
