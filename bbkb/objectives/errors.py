@@ -1,8 +1,12 @@
-"""The base class of all errors of the project, the error of an objective, and warnings. They are in
-this module because `objectives` imports no other package."""
+"""The base class of all errors of the project, the error of an objective, warnings, and the place of
+a mistake in the user's program. They are in this module because `objectives` imports no other package."""
 
 import sys
+import sysconfig
+import traceback
 import warnings
+from pathlib import Path
+from types import FrameType
 
 
 class BbkbError(Exception):
@@ -18,7 +22,24 @@ def warn_user(message: str) -> None:
     """Warn at the line of the user's program that called this project."""
     frame = sys._getframe()
     level = 1  # that of this function
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "bbkb":
+    while frame.f_back is not None and _is_ours(frame):
         frame = frame.f_back
         level += 1
     warnings.warn(message, stacklevel=level)
+
+
+def has_users_frame(error: BaseException) -> bool:
+    """Return whether an error has passed code that belongs neither to this project nor to an installed package."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(not _is_ours(frame) and not is_installed(frame.f_code.co_filename) for frame in frames)
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "bbkb"
+
+
+def is_installed(file: str) -> bool:
+    """Return whether a file or folder belongs to the standard library or to installed packages."""
+    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    is_packaged = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+    return file.startswith("<") or is_packaged or any(Path(file).is_relative_to(folder) for folder in folders)

@@ -7,6 +7,8 @@ import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar, cast
 
+from bbkb.objectives.errors import BbkbError, has_users_frame
+
 Callee = TypeVar("Callee", bound=Callable[..., Any])
 
 # words of other programs and of everyday language → keys and arguments with the same meaning
@@ -81,7 +83,8 @@ def refuse_unknown(callee: str, names: Iterable[str], known: Sequence[str]) -> N
 
 def checks_arguments(callee: Callee) -> Callee:
     """Return a function or class that raises ValueError for unknown arguments and for too many
-    positional ones, with a remedy. Python's own TypeError suggests no remedy."""
+    positional ones, with a remedy. Python's own TypeError suggests no remedy. The tracebacks of its
+    errors for users end near their line."""
     if isinstance(callee, type):
         callee.__init__ = checks_arguments(callee.__init__)  # type: ignore[misc]
         return callee
@@ -90,6 +93,8 @@ def checks_arguments(callee: Callee) -> Callee:
     by_position = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
     by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     title = callee.__qualname__.removesuffix(".__init__")
+    is_constructor = title != callee.__qualname__  # elsewhere, a ValueError may be an error of this project
+    mistakes = (BbkbError, ValueError) if is_constructor else (BbkbError,)
 
     @functools.wraps(callee)
     def checked(*args: Any, **options: Any) -> Any:
@@ -100,6 +105,14 @@ def checks_arguments(callee: Callee) -> Callee:
                 f"{title} takes only {listed} by position: write the name of the argument "
                 f"{reprlib.repr(args[len(by_position)])}, such as {by_name[0]}=…"
             )
-        return callee(*args, **options)
+        try:
+            return callee(*args, **options)
+        except mistakes as error:
+            if has_users_frame(error):
+                raise
+            cause = error.__cause__ or error.__context__
+            while cause is not None and not has_users_frame(cause):
+                cause = cause.__cause__ or cause.__context__
+            raise error.with_traceback(None) from cause
 
     return cast(Callee, checked)

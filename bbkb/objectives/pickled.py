@@ -25,10 +25,10 @@ from typing import Annotated, Any, ClassVar
 import cloudpickle
 from typing_extensions import Doc
 
-from bbkb.objectives.errors import warn_user
+from bbkb.objectives.errors import is_installed, warn_user
 from bbkb.objectives.external import call_with, check_signature, load_once
 from bbkb.objectives.objective import Evaluation, ObjectiveError, Parameters, Report
-from bbkb.objectives.reference import import_reference, is_installed
+from bbkb.objectives.reference import import_reference
 
 LARGE_BYTES = 50_000_000  # the size of a pickle above which the caller is warned
 _NAMED = 3  # the number of objects that the warning names

@@ -4,13 +4,13 @@
 import hashlib
 import importlib
 import sys
-import sysconfig
 import traceback
 from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
+from bbkb.objectives.errors import is_installed
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import ObjectiveError
 
@@ -143,13 +143,6 @@ def _line_of(error: BaseException) -> str:
     imported = [frame for frame in frames if not frame.filename.startswith(importing)]
     users = [frame for frame in imported if not is_installed(frame.filename)]
     return next((f" at {frame.filename}:{frame.lineno}" for frame in (*users[-1:], *imported)), "")
-
-
-def is_installed(file: str) -> bool:
-    """Return whether a file or folder belongs to the standard library or to installed packages."""
-    folders = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    is_packaged = not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
-    return file.startswith("<") or is_packaged or any(Path(file).is_relative_to(folder) for folder in folders)
 
 
 def _remedy(error: Exception) -> str:

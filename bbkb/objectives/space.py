@@ -34,10 +34,6 @@ LEAST_DRAWS = 4096
 _SLACK = 4
 
 
-class _MissingError(ObjectiveError):
-    """A configuration lacks a parameter."""
-
-
 @dataclass(frozen=True)
 class SearchSpace:
     """Parameters by name, and forbidden clauses (`bbkb.objectives.conditions`).
@@ -156,6 +152,16 @@ class SearchSpace:
         It may omit constants and inactive parameters. Raises ObjectiveError if a parameter is
         unknown, missing or has an invalid value, or if the configuration is forbidden.
         """
+        codes, missing = self._given_codes(configuration)
+        if missing is not None:
+            raise ObjectiveError(f"{missing} is missing")
+        if not self.is_allowed(codes)[0]:
+            broken = next(clause for clause in self.forbid if holds(self.parameters, [clause], codes)[0])
+            raise ObjectiveError(f"the configuration is forbidden by the clause: {wording([broken])}")
+        return codes
+
+    def _given_codes(self, configuration: object) -> tuple[Codes, str | None]:
+        """Return the codes (1, P) of a configuration up to its first missing parameter, and that one."""
         if not isinstance(configuration, Mapping):
             names = ", ".join(self.parameters)
             raise ObjectiveError(f"a configuration must be a mapping of the parameters {names}, got {configuration!r}")
@@ -165,14 +171,14 @@ class SearchSpace:
         codes = np.full((1, len(self.parameters)), np.nan)
         column = {name: index for index, name in enumerate(self.parameters)}
         for name in self.order:
-            codes[0, column[name]] = self._given_code(name, configuration, codes)
-        if not self.is_allowed(codes)[0]:
-            broken = next(clause for clause in self.forbid if holds(self.parameters, [clause], codes)[0])
-            raise ObjectiveError(f"the configuration is forbidden by the clause: {wording([broken])}")
-        return codes
+            code = self._given_code(name, configuration, codes)
+            if code is None:
+                return codes, name
+            codes[0, column[name]] = code
+        return codes, None
 
-    def _given_code(self, name: str, configuration: Mapping[Any, object], codes: Codes) -> float:
-        """Return the code of a parameter; `codes` (1, P) has those of its conditions."""
+    def _given_code(self, name: str, configuration: Mapping[Any, object], codes: Codes) -> float | None:
+        """Return the code of a parameter, None if it is missing; `codes` (1, P) has those of its conditions."""
         parameter = self.parameters[name]
         clauses = conditions(parameter)
         if clauses and not holds(self.parameters, clauses, codes)[0]:
@@ -185,7 +191,7 @@ class SearchSpace:
             return self._code(name, configuration[name])
         if isinstance(parameter, Constant):
             return 0.0
-        raise _MissingError(f"{name} is missing")
+        return None
 
     def complete(self, configuration: Mapping[str, Scalar], rng: np.random.Generator) -> Mapping[str, Scalar]:
         """Draw the missing parameters of a configuration such that it is allowed.
@@ -193,11 +199,8 @@ class SearchSpace:
         They are drawn like those of candidates. Raises ObjectiveError like `code_of`, and if no
         allowed configuration with the given values was found.
         """
-        try:
+        if self._given_codes(configuration)[1] is None:
             self.code_of(configuration)
-        except _MissingError:
-            pass
-        else:
             return configuration
         numbers = {name: index for index, name in enumerate(self.parameters)}
         positions = rng.random((LEAST_DRAWS, len(numbers)))
@@ -293,7 +296,10 @@ def _check_varies(space: Space) -> None:
         if parameter.integer and max(-parameter.low, parameter.high) > LARGEST_INTEGER:
             raise ObjectiveError(f"space.{name} must stay within ±2^53 for integers, got {parameter}")
         if parameter.stride is not None and coding.count(parameter) > LARGEST_INTEGER:
-            raise ObjectiveError(f"space.{name}.step must leave at most 2^53 values, got {parameter.step}; drop it")
+            raise ObjectiveError(
+                f"space.{name} must have at most 2^53 values, got {parameter.wording}; "
+                + ("narrow the range or add a step" if parameter.step is None else "raise its step or drop it")
+            )
 
 
 def check_cells(cells: int) -> None:

@@ -1,10 +1,11 @@
 """Unknown and misplaced arguments of the public functions and classes."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from bbkb import CandidateOptimizer, Choice, Constraint, Objective, Optimizer, Range, load, strategies, tune
+from bbkb import BbkbError, CandidateOptimizer, Choice, Constraint, Objective, Optimizer, Range, load, strategies, tune
 from bbkb.objectives.keywords import did_you_mean
 
 SPACE = {"x": Range(0.0, 1.0)}
@@ -29,6 +30,35 @@ SPACE = {"x": Range(0.0, 1.0)}
 def test_wrong_argument_is_rejected_with_the_correct_name(call: Callable[[], object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_traceback_of_a_mistake_ends_near_the_users_line_and_has_no_cause(tmp_path: Path) -> None:
+    mistakes: list[Callable[[], object]] = [
+        lambda: Range(1, 0),
+        lambda: tune(abs, SPACE, evaluations=-1, direction="minimize"),
+        lambda: tune(
+            lambda x: x,
+            SPACE,
+            evaluations=1,
+            direction="minimize",
+            executor="inline",
+            known_results=[{"table": str(tmp_path / "missing.csv")}],
+        ),
+    ]
+    for mistake in mistakes:
+        with pytest.raises((ValueError, BbkbError)) as raised:
+            mistake()
+        last = raised.traceback[-2]
+        assert (str(last.path), last.name) == (__file__, "<lambda>")
+        assert raised.value.__cause__ is None
+        assert raised.value.__suppress_context__ or raised.value.__context__ is None
+
+
+def test_mistake_in_imported_code_keeps_its_cause(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    with pytest.raises(BbkbError) as raised:
+        tune({"callable": f"{tmp_path}/broken.py:f"}, SPACE, evaluations=1, direction="minimize", executor="inline")
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
 def test_did_you_mean_prefers_the_same_letters_and_is_empty_if_nothing_is_similar() -> None:

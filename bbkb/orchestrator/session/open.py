@@ -222,9 +222,13 @@ def _check_unchanged(run: Run, parts: Parts, created: CampaignCreated) -> None:
     """Raise RunError if candidates or objective differ from those in the log, because the results
     would belong to another problem."""
     if created.candidates_digest != _digest(parts.problem.candidates):
+        settings = created.settings
+        cause = "its table or data folder has changed; restore the old file"
+        if settings.space and settings.candidates.table is None:
+            cause = "other versions of NumPy, SciPy or bbkb draw other ones; install the old versions"
         raise RunError(
-            f"the candidates of {run.folder} differ from those at its start: its table or data folder has changed; "
-            f"restore the old file, or start a new run"
+            f"the candidates of {run.folder} differ from those at its start: {cause}, or start a new run, which learns "
+            "these results as known_results"
         )
     if created.objective != parts.description:
         raise RunError(

@@ -122,10 +122,9 @@ def check_texts(document: Document) -> None:
     """Reject texts that file names, databases or JSON cannot represent. Raises ConfigError."""
     for keys, text in _texts(document.tree, ()):
         if _NO_TEXT.search(text):
-            got = one_line(ascii(text), _SHOWN)
-            raise ConfigError(
-                f"{document.place(keys)}: text must hold neither NUL nor a half of a surrogate pair, got {got}"
-            )
+            key = one_line(ascii(dotted_key(keys))[1:-1], _SHOWN)
+            rule = "must hold neither NUL nor a half of a surrogate pair"
+            raise ConfigError(f"{document.place(keys)}: {key} {rule}, got {one_line(ascii(text), _SHOWN)}")
 
 
 def _texts(value: object, keys: Keys) -> Iterator[tuple[Keys, str]]:

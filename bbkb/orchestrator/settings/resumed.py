@@ -21,6 +21,7 @@ def with_recorded(recorded: Settings, settings: Settings) -> Settings:
 
     * Imported results are taken from the record, because their sources may have changed.
     * The first session's decisions about trainings remain valid.
+    * The parameters keep their order.
     * If only a budget of steps was given, the number of evaluations increases with it.
 
     Args:
@@ -40,8 +41,11 @@ def with_recorded(recorded: Settings, settings: Settings) -> Settings:
         rule = replace(rule, **{name: getattr(begun, name) for name in left_open})
         if rule.continues is True:
             workers = replace(workers, trial_folders=True)
+    space = settings.space
+    if space.keys() == recorded.space.keys():  # their order decides which candidates are drawn
+        space = {name: space[name] for name in recorded.space}
     known = _known_results(recorded.known_results, settings.known_results)
-    return replace(settings, known_results=known, workers=workers, budget=budget, early_stopping=rule)
+    return replace(settings, space=space, known_results=known, workers=workers, budget=budget, early_stopping=rule)
 
 
 def _known_results(recorded: Iterable[Source], now: Iterable[Source]) -> tuple[Source, ...]:

@@ -149,6 +149,16 @@ def test_changed_space_function_direction_or_seed_is_rejected_and_named(inline: 
     assert "None became None" not in str(refused.value)
 
 
+def test_resume_keeps_the_order_of_the_parameters(inline: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {"evaluations": 4, "direction": "minimize", "progress": False, "settings": inline}
+    space = {"x": Range(0, 1), "y": Range(0, 2)}
+    swapped = {"y": space["y"], "x": space["x"]}
+    first = tune(lambda x, y: x + y, space, **arguments)
+    again = tune(lambda x, y: x + y, swapped, resume=first.folder, **{**arguments, "evaluations": 6})
+    whole = tune(lambda x, y: x + y, space, **{**arguments, "evaluations": 6, "settings": {**inline, "run": "whole"}})
+    assert [trial.parameters for trial in again.trials] == [trial.parameters for trial in whole.trials]
+
+
 def one(number: int) -> Callable[[float], float]:
     text = f"def objective(x):\n    return {number} - x\n"
     namespace: dict[str, Any] = {}
