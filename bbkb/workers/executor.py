@@ -57,7 +57,7 @@ class Traits:
 ExecutorName: TypeAlias = Literal["ray", "inline", "simulated"]  # the keys of `TRAITS`
 TRAITS: Mapping[str, Traits] = {
     "ray": Traits(on_ray=True),
-    "inline": Traits(one_at_a_time=True, unenforced=("memory_gb", "timeout_factor")),
+    "inline": Traits(one_at_a_time=True, unenforced=("memory_gb",)),
     "simulated": Traits(in_virtual_time=True, unenforced=("memory_gb", "timeout_seconds")),
 }
 

@@ -63,14 +63,6 @@ class RemoveCheckpoints:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
-    """Cancel the attempts of these trials, which have exceeded their time-out."""
-
-    trials: tuple[int, ...]
-    reason: str  # for display
-
-
-@dataclass(frozen=True, slots=True)
 class Await:
     """Wait for outcomes, or for the strategy's computation; nothing else can be done."""
 
@@ -97,4 +89,4 @@ class Close:
     reason: str
 
 
-Command = Dispatch | Begin | Ask | Tell | Grow | Finish | RemoveCheckpoints | GiveUp | Await | Pause | Stop | Close
+Command = Dispatch | Begin | Ask | Tell | Grow | Finish | RemoveCheckpoints | Await | Pause | Stop | Close

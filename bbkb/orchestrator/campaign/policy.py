@@ -30,7 +30,7 @@ from bbkb.orchestrator.bandit.strategy import is_grown
 from bbkb.orchestrator.campaign import commands
 from bbkb.orchestrator.campaign.closing import close_complete, close_stopped
 from bbkb.orchestrator.campaign.endings import Phase, StopReason
-from bbkb.orchestrator.campaign.retries import DURATIONS_TO_LEARN_FROM, failures_before_giving_up
+from bbkb.orchestrator.campaign.retries import failures_before_giving_up
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.trainings.end_of_budget import Hopeless
 from bbkb.workers.messages import Trial
@@ -39,7 +39,6 @@ MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks
 _BACKLOG_MARGIN = 2.0  # picks, as a multiple of the results expected while the strategy computes
 _LARGEST_BACKLOG = 4  # picks for each worker
 _MOST_TOGETHER = 32  # picks of one choice for a single worker
-_LEAST_DEADLINE_SECONDS = 10.0
 _LEAST_QUEUE = 8
 # the time between two evaluations is worth saving only below this mean duration
 _SHORT_SECONDS = 0.05
@@ -150,15 +149,10 @@ def _ask_for_batch(state: CampaignState, _now: float) -> commands.Command | None
 
 
 def _wait(state: CampaignState, now: float) -> commands.Command | None:
-    """Wait for an outcome or a computation, or until a queued attempt may be retried.
-
-    Attempts past their deadline are cancelled first.
-    """
+    """Wait for an outcome or a computation, or until a queued attempt may be retried."""
     may_dispatch = state.session.phase is Phase.RUNNING and bool(state.backlog) and state.unspent
     if not (state.running or state.computation or may_dispatch):
         return None
-    if (overdue := _overdue(state, now)) is not None:
-        return overdue
     if state.running or state.computation or not state.backlog:
         return commands.Await()
     later = [time for time in state.failures.paused.values() if time > now]
@@ -326,15 +320,3 @@ def _completes_first(state: CampaignState) -> bool:
     failures = failures_before_giving_up(state.session.slots)
     is_hopeful = not state.totals.succeeded and state.session.failed < failures
     return is_hopeful and bool(state.end_of_budget.trials)
-
-
-def _overdue(state: CampaignState, now: float) -> commands.GiveUp | None:
-    """Return the attempts past the deadline set by `workers.timeout_factor` and past durations."""
-    factor = state.settings.workers.deadline_factor
-    if factor is None or state.totals.succeeded < DURATIONS_TO_LEARN_FROM:
-        return None
-    deadline = max(_LEAST_DEADLINE_SECONDS, factor * state.durations.longest_evaluation)
-    late = tuple(trial for trial, run in state.running.items() if now - run.since > deadline)
-    if not late:
-        return None
-    return commands.GiveUp(late, f"no result within {deadline:.4g} s, {factor:g} times the longest evaluation so far")

@@ -15,12 +15,9 @@ CANCELLATIONS_OF_A_TRIAL = 10
 # failure, up to the maximum.
 FIRST_PAUSE_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 60.0
-_RETRIES_WITH_MORE_MEMORY = 2
 _FEWEST_FAILURES = 10  # of a session without a success, before it gives up
 # These have their own limits. Lost workers are counted by arm.
 _NOT_CHARGED = (FailureKind.WORKER_LOST, FailureKind.NODE_LOST, FailureKind.CANCELLED)
-# The number of successful evaluations before a time-out is derived from their durations.
-DURATIONS_TO_LEARN_FROM = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +60,6 @@ def allows_retry(workers: Workers, kind: FailureKind, failures: AttemptFailures,
             return False  # the same parameters and seed would give the same value
         case FailureKind.ERROR:
             retries = workers.retries or 0  # the same code and seed rarely give another result
-        case FailureKind.OUT_OF_MEMORY if workers.retry_memory_factor is not None:
-            retries = _RETRIES_WITH_MORE_MEMORY if workers.retries is None else workers.retries
         case _:  # a retry rarely helps, and is expensive
             retries = 1 if workers.retries is None else min(1, workers.retries)
     return failures.charged <= retries

@@ -394,13 +394,6 @@ class Simulation(Section):
 
     seconds: Annotated[Seconds, Doc("Mean duration of an evaluation in virtual seconds.")] = 1.0
     sigma: Annotated[float, Ge(0), Le(10), Doc("Standard deviation of the duration's logarithm; 0 is constant.")] = 0.0
-    straggler_share: Annotated[float, Ge(0), Le(1), Doc("Share of attempts that take much longer.")] = 0.0
-    straggler_factor: Annotated[
-        float,
-        Ge(1),
-        Le(1e6),
-        Doc("Factor by which stragglers take longer; `seconds` remains the mean of all durations."),
-    ] = 20.0
     failure_rate: Annotated[float, Ge(0), Lt(1), Doc("Share of attempts that fail.")] = 0.0
 
 
@@ -422,9 +415,6 @@ class Workers(Section):
             "campaign's process dies; auto takes tasks for 1000 or more evaluations of less than 0.1 s."
         ),
     ] = "auto"
-    keep_hours: Annotated[
-        Hours, Doc("Hours that worker actors wait for a resume after the campaign's process has died.")
-    ] = 12.0
     count: Annotated[
         int,
         Ge(1),
@@ -473,22 +463,11 @@ class Workers(Section):
     timeout_seconds: Annotated[
         Seconds | None, Doc("Seconds after which an evaluation is killed and counts as failed.")
     ] = None
-    timeout_factor: Annotated[
-        Annotated[float, Gt(1)] | None,
-        Doc(
-            "Without timeout_seconds: an evaluation that has run this many times as long as the longest success so far "
-            "is ended and counts as failed."
-        ),
-    ] = None
-    retry_memory_factor: Annotated[
-        Annotated[float, Ge(1)] | None,
-        Doc("Factor on workers.memory_gb for a new attempt after an evaluation ran out of memory."),
-    ] = None
     retries: Annotated[
         Annotated[int, Ge(0), Le(1_000_000), WHOLE] | None,
         Doc(
             "Number of further attempts after an exception; null: none, and one after a time-out or running out of "
-            "memory (two with retry_memory_factor). 0: none after these either. Lost workers are always replaced."
+            "memory. 0: none after these either. Lost workers are always replaced."
         ),
     ] = None
     trial_folders: Annotated[
@@ -514,8 +493,6 @@ class Workers(Section):
                 "kind must be actor or auto if workers.machines is above 1, and with ray_train: a task ends with the "
                 "campaign's process, got task"
             )
-        if self.retry_memory_factor is not None and self.memory_gb is None:
-            raise ValueError("retry_memory_factor needs workers.memory_gb: it multiplies that")
 
     @property
     def traits(self) -> Traits:
@@ -562,12 +539,6 @@ class Workers(Section):
     def requested(self) -> int | None:
         """The number of workers that are requested from a cluster; None without one."""
         return self.count if self.traits.on_ray else None
-
-    @property
-    def deadline_factor(self) -> float | None:
-        """The deadline of an attempt as a multiple of the longest duration so far; None if there is
-        none, or it is given in seconds."""
-        return None if self.timeout_seconds else self.timeout_factor
 
     @property
     def needs(self) -> str:

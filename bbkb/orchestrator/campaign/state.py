@@ -283,12 +283,6 @@ class CampaignState:
                 needed[origin] = min(needed[origin], step)
         return needed
 
-    def memory_factor(self, trial: int) -> float:
-        """Return the factor on the usual memory for the next attempt of `trial`."""
-        factor = self.settings.workers.retry_memory_factor
-        count = self.failures.of_trial(trial).of(FailureKind.OUT_OF_MEMORY)
-        return 1.0 if factor is None else float(factor**count)
-
     @property
     def existing_observations(self) -> tuple[Observation, ...]:
         """Results known before the campaign and not yet learned, as rewards to maximize."""

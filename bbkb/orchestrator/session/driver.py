@@ -171,8 +171,6 @@ class Driver:
                 self.recorder.record(self._engine.continuation(picks, "finish", now))
             case commands.RemoveCheckpoints():
                 self._remove_checkpoints(command)
-            case commands.GiveUp():
-                self._evaluations.give_up(command)
             case commands.Stop():
                 self.recorder.record(events.StopRequested(time=now, reason=command.reason))
 

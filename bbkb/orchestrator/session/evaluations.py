@@ -6,7 +6,7 @@ from math import isfinite  # bound here: an objective that runs in this process 
 
 from bbkb.objectives.objective import Candidates
 from bbkb.orchestrator.campaign.attempts import place_between
-from bbkb.orchestrator.campaign.commands import Dispatch, GiveUp
+from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
 from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, knows_remark
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
@@ -77,7 +77,6 @@ class Evaluations:
             parameters=parameters,
             seed=int(self._recorder.engine.rng(TRIALS, trial.id).integers(2**31)),
             attempt=trial.attempt,
-            memory_factor=state.memory_factor(trial.id),
             folder=None if problem.trial_folders is None else trial_folder(problem.trial_folders, trial.id),
             share=None if problem.resources is None else problem.resources.workers.share_of(parameters),
             trials=problem.outputs,
@@ -172,28 +171,6 @@ class Evaluations:
         curve = self._campaign.trainings.curves.get(first.trial)
         has_checkpoints = self._problem.trial_folders is not None
         return curve.step if has_checkpoints and curve is not None and curve.is_continued_at(first.step) else 0
-
-    def give_up(self, command: GiveUp) -> None:
-        """Record these attempts as timed out and cancel them.
-
-        The outcomes are recorded here because the workers may never respond. Later outcomes of
-        these attempts are ignored.
-        """
-        now = self._executor.now()
-        for trial in command.trials:
-            run = self._campaign.running[trial]
-            failure = TrialFailed(
-                trial=trial,
-                attempt=run.trial.attempt,
-                failure=FailureKind.TIMEOUT,
-                message=command.reason,
-                started=min(run.since, now),
-                finished=now,
-                worker="",
-            )
-            self.record(failure)
-        self.commit()
-        self._executor.cancel(command.trials)
 
     def commit(self) -> None:
         """Write the recorded events, then acknowledge their outcomes to the executor."""

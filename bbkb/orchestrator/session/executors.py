@@ -37,12 +37,7 @@ def _make_simulated(request: Request) -> Executor:
     return SimulatedExecutor(
         request.parts.objective,
         slots=workers.count,
-        durations=DurationModel(
-            simulation.seconds,
-            simulation.sigma,
-            simulation.straggler_share,
-            simulation.straggler_factor,
-        ),
+        durations=DurationModel(simulation.seconds, simulation.sigma),
         failures=Failures(simulation.failure_rate),
         seed=request.settings.seed,
         start_at=request.start_at,

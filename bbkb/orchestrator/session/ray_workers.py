@@ -25,7 +25,6 @@ def placement_of(settings: Settings, campaign: str, resources: Resources | None)
         kind="actor" if workers.is_gang else workers.kind,
         cpus=workers.cpus,
         gpus=workers.gpus,
-        keep_seconds=workers.keep_hours * 3600.0,
         machines=workers.machines,
         is_spread=workers.is_spread,
         crew=_crew_of(workers, campaign),

@@ -2,8 +2,7 @@
 
 import pytest
 
-from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, GiveUp, Pause
-from bbkb.orchestrator.campaign.events import Event
+from bbkb.orchestrator.campaign.commands import Ask, Dispatch, Pause
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.retries import (
     CANCELLATIONS_OF_A_TRIAL,
@@ -123,24 +122,3 @@ def test_arm_that_kills_workers_is_quarantined_across_its_trials() -> None:
     assert (lost.totals.failed, lost.failures.quarantined) == (1, (5,))
     state = apply(apply(state, success(2)), dispatch((1, 2)))  # it can be evaluated after all
     assert not ends_trial(state, 1, FailureKind.WORKER_LOST, attempt=2)
-
-
-def test_out_of_memory_is_retried_with_more_memory_if_configured() -> None:
-    state = fold(session(slots=1, workers={"retry_memory_factor": 1.5, "memory_gb": 1.0}), batch(0, [5]))
-    for attempt, factor in ((1, 1.0), (2, 1.5), (3, 2.25)):  # two retries
-        state = apply(state, dispatch((0, attempt)))
-        assert state.memory_factor(0) == factor
-        state = fail(state, 0, FailureKind.OUT_OF_MEMORY, attempt)
-    assert state.totals.failed
-
-
-def test_deadline_follows_durations_if_configured() -> None:
-    events: list[Event] = [batch(0, list(range(7))), dispatch(*((trial, 1) for trial in range(7)))]
-    events += [success(trial, time=20.0) for trial in range(5)]
-    patient = fold(session(slots=7), *events)
-    strict = fold(session(slots=7, workers={"timeout_factor": 3.0}), *events)
-    assert decide(strict, now=59.0) == Await()
-    late = decide(strict, now=61.0)
-    assert isinstance(late, GiveUp)
-    assert late.trials == (5, 6)
-    assert decide(patient, now=1e9) == Await()

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
 import pytest
 
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
@@ -13,7 +12,6 @@ from bbkb.orchestrator.campaign.events import SessionClosed, TrialSucceeded
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import spread
 from tests.executors import HERE, executor_here
 from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
@@ -119,21 +117,3 @@ def test_campaign_with_existing_data_chooses_by_a_posterior_that_contains_them(
     assert len(history.trials) == 12
     assert history.existing is not None
     assert (history.refreshes[0].trials, history.refreshes[0].round) == ((), 1)
-
-
-def test_attempt_past_its_deadline_is_cancelled_and_its_late_result_ignored(tmp_path: Path) -> None:
-    campaign = Campaign(tmp_path, slots=4)
-    campaign.settings |= {"workers": {"retries": 1, "timeout_factor": 3.0}, "strategy": {"mode": "async"}}
-
-    class Straggling(DurationModel):
-        def draw(self, rng: np.random.Generator) -> float:
-            return 500.0 if rng.random() < 0.1 else 5.0
-
-    executor = SimulatedExecutor(campaign.objective, 4, Straggling(), Failures(), 7)
-    campaign.run(executor)
-    history = fold(campaign.events())
-    given_up = [attempt for attempt in history.attempts if attempt.failure == "timeout"]
-    assert given_up
-    assert history.status().trials.done == 30
-    keys = [(attempt.trial, attempt.attempt) for attempt in history.attempts]
-    assert len(set(keys)) == len(keys)

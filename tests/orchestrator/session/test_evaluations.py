@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from bbkb.orchestrator.campaign.commands import Ask, Dispatch, GiveUp
+from bbkb.orchestrator.campaign.commands import Ask, Dispatch
 from bbkb.orchestrator.campaign.events import Event, ReportsArrived
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
@@ -17,7 +17,7 @@ from bbkb.orchestrator.session.evaluations import Evaluations
 from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.recorder import Recorder
 from bbkb.workers.executor import TakeReports
-from bbkb.workers.messages import Report, TrialFailed, TrialSucceeded
+from bbkb.workers.messages import FailureKind, Report, TrialFailed, TrialSucceeded
 from tests.orchestrator.session.parabola import Campaign
 from tests.present import of_type
 from tests.reported import reported
@@ -62,6 +62,15 @@ class Running:
         attempt = self.state.running[self.trial].trial.attempt
         return tuple(reported(step, step / 10, self.trial, attempt) for step in steps)
 
+    def fail(self) -> None:
+        """Record a time-out of the attempt."""
+        attempt = self.state.running[self.trial].trial.attempt
+        lost = TrialFailed(
+            trial=self.trial, attempt=attempt, failure=FailureKind.TIMEOUT, message="late", started=0.0, finished=0.0,
+            worker="w",
+        )  # fmt: skip
+        self.evaluations.record(lost)
+
     def success(self, value: float = 0.5, steps: Sequence[int] = ()) -> TrialSucceeded:
         attempt = self.state.running[self.trial].trial.attempt
         return TrialSucceeded(
@@ -80,10 +89,10 @@ def steps_of(reports: Sequence[Report]) -> list[int]:
     return [report.step for report in reports]
 
 
-def test_evaluations_forget_the_stop_cause_of_an_attempt_that_is_given_up(tmp_path: Path) -> None:
+def test_evaluations_forget_the_stop_cause_of_an_attempt_that_fails(tmp_path: Path) -> None:
     running = Running(tmp_path)
     running.evaluations.stop_causes[running.trial] = StopCause.PAUSE  # requested, without a response
-    running.evaluations.give_up(GiveUp((running.trial,), "late"))
+    running.fail()
     assert running.trial not in running.evaluations.stop_causes
     assert running.trial not in running.state.running
 
@@ -121,7 +130,7 @@ def test_attempt_that_continues_repeats_no_step_in_the_log(
     take = running.listen()
     take(running.reports((1, 2, 3, 4)))
     assert steps_of(of_type(ReportsArrived, running.heard[0]).reports) == [1, 2, 3, 4]
-    running.evaluations.give_up(GiveUp((running.trial,), "late"))
+    running.fail()
     running.dispatch()
     running.heard.clear()
     take(running.reports(steps))

@@ -116,13 +116,13 @@ def test_timeout_beyond_the_range_of_an_alarm_is_rejected_before_anything_runs()
 @pytest.mark.parametrize(
     ("executor", "named"),
     [
-        ("inline", "workers.memory_gb and workers.timeout_factor are not enforced"),
+        ("inline", "workers.memory_gb is not enforced"),
         ("simulated", "workers.memory_gb and workers.timeout_seconds are not enforced"),
         ("ray", ""),
     ],
 )
 def test_limits_that_an_executor_does_not_enforce_are_named(executor: str, named: str) -> None:
-    limits = {"memory_gb": 1, "timeout_seconds": 3, "timeout_factor": 2}
+    limits = {"memory_gb": 1, "timeout_seconds": 3}
     assert unenforced_limits(settings_with(executor=executor, **limits)).startswith(named)
     assert bool(unenforced_limits(settings_with(executor=executor, **limits))) == bool(named)
     assert unenforced_limits(settings_with(executor=executor, count=1)) == ""
