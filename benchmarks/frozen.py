@@ -1,16 +1,15 @@
-"""Records what a rewrite may not change, and compares it: the picks of strategies, the places of
-mistakes in campaign files, and how far three stories travel through the code.
+"""Records what a rewrite may not change, and compares it: the picks of strategies, and the places of
+mistakes in campaign files.
 
     python benchmarks/frozen.py --record before.json     # at the commit before
     python benchmarks/frozen.py --compare before.json    # at the commit after: prints what differs, exit code 1
 
 Only the public names of `bbkb` are used, so the file can be run in the working directory of any
 commit. Floating-point results differ between processors: record and compare on
-one machine. `--only picks` (or mistakes, hops) selects a part; `--case TEXT` the cases whose name
+one machine. `--only picks` (or mistakes) selects a part; `--case TEXT` the cases whose name
 contains a text.
 
-A story may become shorter, but not longer. The texts of messages are recorded, and differences
-between them are printed, but they do not count.
+The texts of messages are recorded, and differences between them are printed, but they do not count.
 """
 
 import argparse
@@ -21,7 +20,6 @@ import logging
 import math
 import os
 import re
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -356,7 +354,6 @@ def measure(parts: Iterable[str], case: str = "") -> dict[str, dict[str, Any]]:
         works: dict[str, Iterator[tuple[str, Callable[[], Any]]]] = {
             "picks": _picks(),
             "mistakes": _mistakes(),
-            "hops": iter([("stories", _hops)]),
         }
         for part in parts:
             for name, work in works[part]:
@@ -384,28 +381,13 @@ def _mistakes() -> Iterator[tuple[str, Callable[[], Any]]]:
         yield f"{old!r} → {new!r}", lambda old=old, new=new: run_mistake(old, new)  # type: ignore[misc]
 
 
-def _hops() -> Any:
-    command = [sys.executable, str(Path(__file__).resolve().with_name("hops.py")), "--json"]
-    path = os.pathsep.join(filter(None, [_START, os.environ.get("PYTHONPATH", "")]))
-    environment = {**os.environ, "PYTHONPATH": path}
-    return json.loads(subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout)
-
-
-_START = os.getcwd()
-
-
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[tuple[bool, str]]:
     """Yield whether a difference counts, and its text."""
     for part, name in ((each, case) for each, found in after.items() for case in found):
         old, new = before.get(part, {}).get(name), after[part][name]
         if old == new:
             continue
-        if part == "hops" and isinstance(old, dict) and isinstance(new, dict):
-            for story, figures in new.items():
-                # the figures of `result` depend a little on the time that a refit takes
-                is_longer = any(now > 1.05 * then for then, now in zip(old[story][1:], figures[1:], strict=True))
-                yield is_longer, f"hops {story}: calls, functions, files {old[story]} → {figures}"
-        elif part == "mistakes" and isinstance(old, list) and isinstance(new, list):
+        if part == "mistakes" and isinstance(old, list) and isinstance(new, list):
             counts = [[{k: v for k, v in each.items() if k != "text"} for each in side] for side in (old, new)]
             yield counts[0] != counts[1], f"mistake {name}:\n    {_texts(old)}\n    {_texts(new)}"
         elif isinstance(old, list) and isinstance(new, list):
@@ -431,16 +413,16 @@ def _texts(found: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     """Record, or compare with a record."""
-    parser = argparse.ArgumentParser(description="Record or compare picks, places of mistakes and lengths of stories.")
+    parser = argparse.ArgumentParser(description="Record or compare picks and places of mistakes.")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--record", type=Path)
     what.add_argument("--compare", type=Path)
-    parser.add_argument("--only", choices=["picks", "mistakes", "hops"])
+    parser.add_argument("--only", choices=["picks", "mistakes"])
     parser.add_argument("--case", default="", help="only the cases whose name contains this text")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable()
-    parts = [arguments.only] if arguments.only else ["picks", "mistakes", "hops"]
+    parts = [arguments.only] if arguments.only else ["picks", "mistakes"]
     after = measure(parts, arguments.case)
     total = f"{sum(map(len, after.values()))} cases of {_package()}"
     if arguments.record:

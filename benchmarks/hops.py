@@ -1,7 +1,5 @@
 """Counts how far three stories travel through the code: calls, distinct functions and files.
 
-    python -m benchmarks.hops
-
 start    from the call of `tune` to the first evaluation
 result   from the end of an evaluation to the start of the next: the largest of 38
 report   from the call of `report` to its return, with the rule `median`: the median of 100
@@ -9,10 +7,8 @@ report   from the call of `report` to its return, with the rule `median`: the me
 The stories run inline, without Ray. Only public names of `bbkb` are used.
 """
 
-import argparse
 import contextlib
 import functools
-import json
 import os
 import statistics
 import sys
@@ -117,21 +113,3 @@ def stories() -> dict[str, Figures]:
     later = reports[len(reports) // 2 :]
     report = Figures(*(int(statistics.median(column)) for column in zip(*later, strict=True)))
     return dict(zip(STORIES, (between[0], max(between[2:40]), report), strict=True))
-
-
-def main() -> None:
-    """Print the table of the stories."""
-    parser = argparse.ArgumentParser(description="Count calls, functions and files of three stories.")
-    parser.add_argument("--json", action="store_true")
-    as_json = parser.parse_args().json
-    found = stories()
-    if as_json:
-        print(json.dumps(found))
-        return
-    print(f"{'story':8}", *(f"{name:>10}" for name in Figures._fields))
-    for story, figures in found.items():
-        print(f"{story:8}", *(f"{count:>10}" for count in figures))
-
-
-if __name__ == "__main__":
-    main()

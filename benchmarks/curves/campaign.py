@@ -11,15 +11,15 @@ import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, count
+from typing import Any
 
 from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Space
-from bbkb.orchestrator.campaign.events import ModelRefreshed, SessionOpened
+from bbkb.orchestrator.campaign.events import SessionOpened
 from bbkb.orchestrator.campaign.settings import Settings, plain
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.driver import Driver
@@ -39,7 +39,6 @@ CAMPAIGNS: Mapping[str, Mapping[str, object]] = {  # the rule; {}: no early stop
     "bbkb": {},
     "bbkb-median": {"rule": "median", "after": 3},
     "bbkb-model": {"rule": "model", "continue": True},
-    "bbkb-model-anew": {"rule": "model", "continue": "anew"},
 }
 PROBLEM: ContextVar[CurveProblem] = ContextVar("PROBLEM")
 _MOST_EVALUATIONS = 100_000
@@ -61,10 +60,9 @@ class TrainingExecutor(InProcessExecutor):
     so far as its step.
     """
 
-    def __init__(self, problem: CurveProblem, slots: int, has_checkpoints: bool = True) -> None:
+    def __init__(self, problem: CurveProblem, slots: int) -> None:
         super().__init__()
         self.slots = slots
-        self._has_checkpoints = has_checkpoints
         self._problem = problem
         self._steps = tuple(accumulate(problem.costs))
         self._running: dict[int, _Running] = {}
@@ -108,10 +106,6 @@ class TrainingExecutor(InProcessExecutor):
         self._running.clear()
         self._heap.clear()
 
-    def metrics(self, trial: int, at: int) -> dict[str, float]:
-        """The further metrics of a trial at its report `at`."""
-        return {}
-
     def _start(self) -> None:
         while self._queue and len(self._running) < self.slots:
             trial, attempt = self._queue.popitem(last=False)
@@ -119,8 +113,7 @@ class TrainingExecutor(InProcessExecutor):
                 configuration: Configuration = dict(attempt.parameters)  # type: ignore[arg-type]
                 self.configurations[trial] = configuration
                 self.curves[trial] = self._problem.curve(configuration)
-            if trial not in self.reached or not self._has_checkpoints:
-                self.reached[trial] = 0
+            self.reached.setdefault(trial, 0)
             self.attempts += 1
             self._running[trial] = _Running(attempt, self._now)
             self._follow(attempt)
@@ -137,8 +130,7 @@ class TrainingExecutor(InProcessExecutor):
         value = float(self.curves[trial][at])
         self.reached[trial] = at + 1
         self.seen.append((trial, at + 1))
-        metrics = self.metrics(trial, at)
-        report = messages.Report(trial, attempt.attempt, self._steps[at], {"value": value, **metrics})
+        report = messages.Report(trial, attempt.attempt, self._steps[at], {"value": value})
         run.reports.append(report)
         is_stopped = self._take is not None and trial in self._take([report])
         is_end = at + 1 == len(self.curves[trial])
@@ -146,31 +138,16 @@ class TrainingExecutor(InProcessExecutor):
             self._follow(attempt)
             return []
         del self._running[trial]
-        reports = tuple(run.reports)
-        if is_end:
-            return [
-                TrialSucceeded(
-                    trial=trial,
-                    attempt=attempt.attempt,
-                    value=value,
-                    started=run.started,
-                    finished=self._now,
-                    worker="worker",
-                    metrics=metrics,
-                    reports=reports,
-                )
-            ]
-        stopped = TrialStopped(
-            trial=trial,
-            attempt=attempt.attempt,
-            value=value,
-            step=self._steps[at],
-            started=run.started,
-            finished=self._now,
-            worker="worker",
-            reports=reports,
-        )
-        return [stopped]
+        ended: dict[str, Any] = {
+            "trial": trial,
+            "attempt": attempt.attempt,
+            "value": value,
+            "started": run.started,
+            "finished": self._now,
+            "worker": "worker",
+            "reports": tuple(run.reports),
+        }
+        return [TrialSucceeded(**ended) if is_end else TrialStopped(**ended, step=self._steps[at])]
 
 
 @dataclass(frozen=True)
@@ -209,52 +186,35 @@ def run_campaign(problem: CurveProblem, name: str, setting: Setting) -> Record:
 
     Raises CampaignError if the campaign does not finish.
     """
-    began = time.process_time()
-    rule = CAMPAIGNS[name]
-    executor = TrainingExecutor(problem, setting.workers, has_checkpoints=rule.get("continue") != "anew")
-    forecasts = simulate(problem, executor, setting, name, rule)
-    seen = within_budget(problem, executor, setting.trainings * problem.last_step, bool(rule))
-    curves = executor.curves
-    continuations = executor.attempts - len(curves)
-    record = make_record(problem, name, setting, seen, curves, continuations, time.process_time() - began)
-    held = sum(forecast.low <= float(curves[trial][-1]) <= forecast.high for trial, forecast in forecasts.items())
-    return replace(record, forecasts=len(forecasts), held=held)
-
-
-def simulate(
-    problem: CurveProblem,
-    executor: TrainingExecutor,
-    setting: Setting,
-    name: str,
-    rule: Mapping[str, object],
-    **sections: object,
-) -> dict[int, Forecast]:
-    """Run a campaign with a rule of early stopping (empty for none) and further sections of its
-    file, and return the forecasts of `_finish`."""
+    began, rule = time.process_time(), CAMPAIGNS[name]
+    executor = TrainingExecutor(problem, setting.workers)
     stopping = {**rule, "last_step": sum(problem.costs)} if rule.get("rule") == "model" else rule
-    objective = f"{CurveObjective.__module__}:{CurveObjective.__qualname__}"
     token = PROBLEM.set(problem)
     try:
         with tempfile.TemporaryDirectory(prefix="curves-campaign-") as folder:
             settings = {
                 "name": name,
                 "seed": setting.seed,
-                "objective": {"name": objective, "deterministic": True, "direction": "maximize"},
+                "objective": {
+                    "name": f"{CurveObjective.__module__}:{CurveObjective.__qualname__}",
+                    "deterministic": True,
+                    "direction": "maximize",
+                },
                 "strategy": {"name": "bbkb"},
                 "budget": {"evaluations": _MOST_EVALUATIONS, "steps": setting.trainings * problem.last_step},
                 "workers": {"executor": "simulated", "count": setting.workers},
                 "runs": folder,
                 **({"early_stopping": stopping} if stopping else {}),
-                **sections,
             }
-            return _finish(from_mapping(settings, origin=name), executor)
+            _finish(from_mapping(settings, origin=name), executor)
     finally:
         PROBLEM.reset(token)
+    seen = within_budget(problem, executor, setting.trainings * problem.last_step, bool(rule))
+    continuations = executor.attempts - len(executor.curves)
+    return make_record(problem, name, setting, seen, executor.curves, continuations, time.process_time() - began)
 
 
-def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecast]:
-    """Run the campaign; the forecast of each trial at the first decision whether it continues:
-    the first one after its first stop."""
+def _finish(settings: Settings, executor: TrainingExecutor) -> None:
     parts = build(settings)
     settings = with_training(settings, parts.objective)
     run = create_run(settings, parts)
@@ -271,20 +231,10 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> dict[int, Forecas
             settings=settings,
         )
         closed = Driver(parts.problem, engine, writer, executor).run(opened)
-        log = run.events()
     finally:
         store.close()
     if closed.outcome != "finished":
         raise CampaignError(f"the campaign {settings.name} {closed.outcome}: {closed.reason}")
-    forecasts: dict[int, Forecast] = {}
-    stopped: set[int] = set()
-    for event in log:
-        if isinstance(event, TrialStopped):
-            stopped.add(event.trial)
-        elif isinstance(event, ModelRefreshed):
-            decided = {forecast.trial: forecast for forecast in event.forecasts if forecast.trial in stopped}
-            forecasts = {**decided, **forecasts}
-    return forecasts
 
 
 def within_budget(problem: CurveProblem, executor: TrainingExecutor, budget: int, is_stopped: bool) -> list[Seen]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.parameters import Range, Space
-from benchmarks.curves import lcbench, own, recorded
+from benchmarks.curves import own, problems
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 
 _NOISE_STEPS = 51
@@ -51,14 +51,14 @@ def _load_noise() -> CurveProblem:
     )
 
 
-_TASKSET = [f"taskset-{number}" for number in range(recorded.TASKSET_TASKS + recorded.TASKSET_OTHER_TASKS)]
+_TASKSET = [f"taskset-{number}" for number in range(problems.TASKSET_TASKS + problems.TASKSET_OTHER_TASKS)]
 FAMILIES: Mapping[str, tuple[str, ...]] = {
-    "lcbench": tuple(f"lcbench-{task}" for task in lcbench.TASKS),
-    "taskset": tuple(_TASKSET[: recorded.TASKSET_TASKS]),
+    "lcbench": tuple(f"lcbench-{task}" for task in problems.LCBENCH_TASKS),
+    "taskset": tuple(_TASKSET[: problems.TASKSET_TASKS]),
     "nb101": ("nb101",),
     "own": tuple(f"own-{name}" for name in own.DEVELOP),
-    "lcbench-verdict": tuple(f"lcbench-{task}" for task in lcbench.VERDICT_TASKS),
-    "taskset-verdict": tuple(_TASKSET[recorded.TASKSET_TASKS :]),
+    "lcbench-verdict": tuple(f"lcbench-{task}" for task in problems.LCBENCH_VERDICT_TASKS),
+    "taskset-verdict": tuple(_TASKSET[problems.TASKSET_TASKS :]),
     "own-verdict": tuple(f"own-{name}" for name in own.VERDICT),
     "space": tuple(name.replace("taskset", "space") for name in _TASKSET),
     "noise": ("noise",),
@@ -75,13 +75,13 @@ def load_problem(name: str, source: DataSource, own_folder: Path = own.FOLDER) -
     family, _, number = name.partition("-")
     match family:
         case "lcbench":
-            return lcbench.load(number, source)
+            return problems.load_lcbench(number, source)
         case "taskset":
-            return recorded.load_taskset(int(number), source)
+            return problems.load_taskset(int(number), source)
         case "space":
-            return replace(recorded.load_taskset(int(number), source), name=name, arms=None)
+            return replace(problems.load_taskset(int(number), source), name=name, arms=None)
         case "noise":
             return _load_noise()
         case "own":
             return own.load(number, own_folder)
-    return recorded.load_cells(source)
+    return problems.load_cells(source)

@@ -27,7 +27,6 @@ LABELS: Mapping[str, str] = {
     "bbkb": "bbkb, no stopping",
     "bbkb-median": "bbkb, median",
     "bbkb-model": "bbkb, model",
-    "bbkb-model-anew": "bbkb, model, without checkpoints",
 }
 RANDOM = ("random", "random-asha", "random-short")
 
@@ -49,7 +48,7 @@ class RandomSearch:
     """Random configurations, stopped by `rule`; None: every training runs to its end."""
 
     def __init__(self, problem: CurveProblem, seed: int, rule: StoppingRule | None) -> None:
-        self._draw, self._rule, self._rungs = RandomConfigurations(problem, seed), rule, Rungs()
+        self._draw, self._rule, self._rungs = RandomConfigurations(problem, seed), rule, Rungs().draft()
         self.watches = rule is not None
 
     def suggest(self) -> Suggestion | None:

@@ -83,21 +83,11 @@ class Record:
     seed: int  # of the method
     used: Sequence[float]  # for each change of the recommendation the share of the budget that was used
     regrets: Sequence[float]  # of each configuration recommended, at the last step
-    # the parts of the last regret: of the best training that reached the last step (None if none
-    # did), and of the best configuration begun, which a perfect choice would have recommended
-    finished_regret: float | None
+    finished_regret: float | None  # of the best training that reached the last step; None if none did
     starts: int  # the number of trials
     continuations: int  # the number of continuations of paused trials
     finished: int  # the number of trials that reached the last step
     seconds: float  # CPU seconds of the method
-    # the number of final values that a model forecast at the first decision about their trial
-    forecasts: int = 0
-    held: int = 0  # the number of these final values within μ ± 2σ of the forecast
-    begun_regret: float = float("nan")
-    # the least regret of the trainings that reached a quarter of the steps, None if there is none,
-    # and their number
-    quarter_regret: float | None = None
-    quarters: int = 0
 
     @property
     def key(self) -> tuple[str | int, ...]:
@@ -236,11 +226,6 @@ def make_record(
         if not changes or best != changes[-1][1]:
             changes.append((report.used, best))
     ended = [regret_of[trial] for trial, reports in furthest.items() if reports == len(curves[trial])]
-    quarter = [
-        regret_of[trial]
-        for trial, reports in furthest.items()
-        if reports == len(curves[trial]) or reports >= len(problem.steps) / 4
-    ]
     return Record(
         problem=problem.name,
         method=name,
@@ -248,9 +233,6 @@ def make_record(
         used=[used / (setting.trainings * problem.last_step) for used, _ in changes],
         regrets=[regret_of[trial] for _, trial in changes],
         finished_regret=min(ended, default=None),
-        begun_regret=min(regret_of.values()),
-        quarter_regret=min(quarter, default=None),
-        quarters=len(quarter),
         starts=len(curves),
         continuations=continuations,
         finished=len(ended),

@@ -34,8 +34,7 @@ from bbkb.orchestrator.settings.file import read
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 from bbkb.orchestrator.store import runs
-from benchmarks.papers.curves import Curves, regret_ratios
-from benchmarks.papers.measured import Measured, measure
+from benchmarks.papers.measured import Curves, Measured, measure, regret_ratios
 from benchmarks.tables import Cell, Interval, Table
 
 if TYPE_CHECKING:

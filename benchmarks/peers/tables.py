@@ -24,7 +24,7 @@ from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Space
 from bbkb.objectives.problems.benchmark_tables import FcNet, HpobenchMlp, NasBench201
 from bbkb.objectives.space import SearchSpace
-from benchmarks.curves.recorded import load_cell_table
+from benchmarks.curves.problems import load_cell_table
 from benchmarks.peers.problems import Evaluation, Group, Point
 from benchmarks.tables import Floats
 

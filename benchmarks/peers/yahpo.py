@@ -1,7 +1,7 @@
 """Surrogates of YAHPO Gym as problems: neural networks in ONNX format that predict accuracies.
 
 `lcbench-3945` is a network on the OpenML task 3945 after its last epoch, with 7 parameters
-(`benchmarks.curves.lcbench`). `rbv2_xgboost-1040` is XGBoost on the task 1040 (RandomBot v2): 14
+(`benchmarks.curves.problems`). `rbv2_xgboost-1040` is XGBoost on the task 1040 (RandomBot v2): 14
 parameters. Eight of them exist with tree boosters only, and two of these eight with `dart` only.
 `rbv2_rpart-1040` is a decision tree with five parameters. Rewards are accuracies, without noise.
 
@@ -19,11 +19,10 @@ from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.parameters import Choice, Range, Space
 from bbkb.objectives.sampling import make_candidates
-from benchmarks.curves.lcbench import TASKS, load, load_surrogate
-from benchmarks.curves.problems import CurveProblem
+from benchmarks.curves.problems import LCBENCH_TASKS, CurveProblem, load_lcbench, load_surrogate
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace
 
-TRAININGS = tuple(f"lcbench-{task}" for task in TASKS)
+TRAININGS = tuple(f"lcbench-{task}" for task in LCBENCH_TASKS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +46,7 @@ class Training(WholeSpace):
 
 def load_training(name: str, source: DataSource) -> Training:
     """The problem `name` of TRAININGS."""
-    return Training(load(name.removeprefix("lcbench-"), source))
+    return Training(load_lcbench(name.removeprefix("lcbench-"), source))
 
 
 LEARNER_TASKS = ("1040", "1111", "1468", "1489", "23381", "40496", "40981", "41212")

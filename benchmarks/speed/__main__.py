@@ -92,17 +92,6 @@ def growth(bench: Bench) -> list[Row]:
     ]
 
 
-def million(bench: Bench) -> list[Row]:
-    """One refit and a batch of 1000 over 10⁶ arms."""
-    run = bench.measure("million", arms=1_000_000, dimension=20, dictionary=300, batch=1000)
-    first, later = run["dictionaries"]
-    return [
-        (f"10^6 arms, d = 20, m = {first}: refit and batch of 1000, a sweep", f"{run['first']:.1f} s", ""),
-        (f"the next one, m = {later}", f"{run['next']:.1f} s", ""),
-        ("memory over the candidates", f"{run['mebibytes'] / 1024:.2f} GiB", "<= 2 GiB"),
-    ]
-
-
 def goals(bench: Bench) -> list[Row]:
     """The cost of a second and a third objective at T = 10⁴: medians of ratios."""
     seconds_by_goals: dict[int, list[float]] = {2: [], 3: []}
@@ -177,7 +166,6 @@ ROWS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "defaults": defaults,
     "growth": growth,
     "goals": goals,
-    "million": million,
     "throughput": throughput,
     "memory": memory,
 }

@@ -159,43 +159,6 @@ def authors(name: str, horizon: int, rule: str, folder: str, seed: int = 0) -> A
     return answer | {"dictionary": int(algorithm.dict_size_unique)}
 
 
-def million(arms: int, dimension: int, dictionary: int, batch: int) -> Answer:
-    """Two refits and batches of `batch` pulls over many arms; the first sweeps over all arms.
-
-    `dictionary` is the number of first pulls, all of which are inducing points.
-    """
-    problem = load("synthetic", arms, dimension)
-    candidates = mebibytes()
-    strategy = BBKB(**vars(problem.strategy(10_000, "global")) | {"ratio_threshold": 1e12, "resampling": "pulls"})
-    rng = np.random.default_rng(0)
-    state = strategy.init(problem.features, rng)
-    others = np.setdiff1d(rng.choice(arms, dictionary + 1, replace=False), state.initial)
-    pulled = [*state.initial, *others[: dictionary - 1].tolist()]
-    rewards = problem.rewards(pulled, rng)
-    results = [Observation(arm, float(reward)) for arm, reward in zip(pulled, rewards, strict=True)]
-    state = strategy.tell(state, results, rng)  # the draw includes all pulls, as their variances are large
-    seconds, dictionaries = [], []
-    for _ in range(2):
-        began = time.perf_counter()
-        decision = strategy.ask(state, (), batch)
-        seconds.append(time.perf_counter() - began)
-        dictionaries.append(len(state.dictionary))
-        assert isinstance(decision, Choose)
-        assert len(decision.picks) == batch
-        picks = [pick.arm for pick in decision.picks]
-        rewards = problem.rewards(picks, rng)
-        results = [Observation(arm, float(reward)) for arm, reward in zip(picks, rewards, strict=True)]
-        began = time.perf_counter()
-        state = strategy.tell(state, results, rng)
-        seconds.append(time.perf_counter() - began)
-    return {
-        "first": seconds[0],
-        "next": seconds[1] + seconds[2],
-        "dictionaries": dictionaries,
-        "mebibytes": mebibytes() - candidates,
-    }
-
-
 def goals(objectives: int, results: int, cycles: int, seed: int = 0) -> Answer:
     """Seconds for a suggestion of the default strategy with `objectives` objectives, after
     `results` results on Cadata.
@@ -261,7 +224,6 @@ MEASUREMENTS: dict[str, Callable[..., Answer]] = {
     "defaults": defaults,
     "authors": authors,
     "goals": goals,
-    "million": million,
     "throughput": throughput,
     "memory": memory,
 }

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bbkb.objectives.datasets import DataSource
-from benchmarks.curves.problems import CurveProblem
-from benchmarks.curves.recorded import load_taskset
+from benchmarks.curves.problems import CurveProblem, load_taskset
 
 ARMS = 24
 STEPS = 27

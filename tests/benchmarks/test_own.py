@@ -1,6 +1,5 @@
 """Own learning curves are recorded, end early or diverge, and are searched like the others."""
 
-import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,20 +8,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bbkb.objectives.datasets import DataSource
-from bbkb.objectives.objective import Evaluation, ObjectiveError
+from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Range
-from bbkb.workers.reporting import Reports
 from benchmarks.command import app_of
-from benchmarks.curves import on_ray, own
+from benchmarks.curves import own
 from benchmarks.curves.__main__ import main
 from benchmarks.curves.campaign import run_campaign
 from benchmarks.curves.families import FAMILIES, PROBLEMS
 from benchmarks.curves.methods import make_method
+from benchmarks.curves.own import STEPS, Rows
 from benchmarks.curves.problems import CurveProblem
 from benchmarks.curves.simulate import Setting, search
-from benchmarks.curves.trainings import STEPS, Rows
-from tests.reported import reported
 
 ENDS, DIVERGES = 4, 6
 
@@ -58,15 +54,14 @@ def test_curves_searches_trainings_that_end_early(short: CurveProblem, method: s
         record = run_campaign(short, method, setting)
     else:
         record = search(short, make_method(method, short, setting), method, setting)
-    assert 0 < record.finished <= record.quarters <= record.starts
-    assert record.quarter_regret is not None
-    assert record.begun_regret <= record.quarter_regret <= record.regrets[-1]
+    assert 0 < record.finished <= record.starts
+    assert record.finished_regret is not None
 
 
 def test_curves_without_stopping_pays_for_whole_trainings(problem: CurveProblem) -> None:
     record = run_campaign(problem, "bbkb", Setting(workers=2, trainings=4, seed=0))
     assert record.used[0] == 0.25
-    assert record.finished == record.quarters == 4
+    assert record.finished == 4
 
 
 def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp_path: Path) -> None:
@@ -74,7 +69,7 @@ def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp
     record |= {"starts": 3, "continuations": 0, "finished": 1, "seconds": 0.0}
     for method, regrets in {"bbkb-model": (0.1, 0.3), "random": (0.4, 0.4), "random-asha": (0.2, 0.3)}.items():
         lines = [
-            json.dumps({**record, "method": method, "seed": seed, "regrets": [regret], "begun_regret": 0.1})
+            json.dumps({**record, "method": method, "seed": seed, "regrets": [regret]})
             for seed, regret in enumerate(regrets)
         ]
         (tmp_path / f"{method}.jsonl").write_text("\n".join(lines))
@@ -89,22 +84,6 @@ def test_curves_pairs_the_model_with_every_method_and_the_best_random_search(tmp
         ["-0.050 ± 0.050", "2"],
         ["-0.050 ± 0.050", "2"],
     ]
-
-
-@pytest.mark.parametrize("arm", [0, 1, DIVERGES])
-def test_training_on_ray_reports_the_recorded_values_from_its_checkpoint_on(
-    short: CurveProblem, tmp_path: Path, arm: int
-) -> None:
-    training = on_ray.OwnTraining("small", str(tmp_path)).load(DataSource(tmp_path))
-    configuration = on_ray.arms_of(short).parameters(arm)
-    expected = tuple(map(reported, itertools.count(1), short.curve(configuration).tolist()))
-    whole = Reports(folder=tmp_path)
-    assert training.evaluate(configuration, 0, whole) == Evaluation(expected[-1].values["value"])
-    assert whole.points() == expected
-    (tmp_path / "step").write_text("3")
-    continued = Reports(folder=tmp_path)
-    training.evaluate(configuration, 0, continued)
-    assert continued.points() == expected[2:]
 
 
 def test_families_have_two_halves_without_a_common_problem() -> None:

@@ -45,8 +45,6 @@ def test_curves_compares_a_campaign_with_random_search(source: DataSource, tmp_p
     arguments = [*options, *sizes, "--data", str(source.folder)]
     CliRunner().invoke(app_of(curves), arguments, catch_exceptions=False)
     record = json.loads((tmp_path / "bbkb-model.jsonl").read_text(encoding="utf-8"))
-    assert record["held"] <= record["forecasts"]
-    assert record["begun_regret"] <= record["regrets"][-1]
     assert 0.0 < record["used"][-1] <= 1.0
     assert len(list((tmp_path / "results").glob("curves-taskset-4-trainings-2-workers*.csv"))) == 2
 
@@ -85,7 +83,7 @@ def test_papers_writes_the_table_of_an_experiment(
     options = ["--seeds", "2", "--evaluations", "6", "--methods", methods, "--data", str(source.folder)]
     arguments = [experiment, *options, "--out", str(tmp_path)]
     CliRunner().invoke(app_of(papers), arguments, catch_exceptions=False)
-    (table,) = (tmp_path / "results-6").glob("*.csv")
+    (table,) = (path for path in (tmp_path / "results-6").glob("*.csv") if not path.stem.endswith("-curves"))
     with table.open(encoding="utf-8") as file:
         assert len(list(csv.reader(file))) == 1 + rows
 
@@ -97,7 +95,6 @@ def test_speed_measures_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run["ratio"] == pytest.approx(small.ratio(run["arms"]))
     assert run["sizes"][-1] == (run["dictionary"], len(set(run["arms"])))
     assert small.ratio([int(np.argmax(small.values))]) == 0.0
-    assert measure.million(5000, 3, dictionary=20, batch=30)["dictionaries"][0] == 20
     assert len(measure.defaults(200, workers=4, horizon=30, dimension=3)["arms"]) == 30
 
 
