@@ -111,8 +111,7 @@ def write_index(entries: dict[str, Entry]) -> None:
     lines = [
         "# Gallery",
         "",
-        "Real campaigns, recorded by `make gallery` on a machine with two cores. Copy the files of an entry into a",
-        "folder, and run the command there.",
+        "Real campaigns on two cores (`make gallery`). Copy the files of an entry into a folder, and run the command there.",
         "",
         "| | |",
         "| --- | --- |",
