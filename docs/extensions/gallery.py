@@ -111,7 +111,8 @@ def write_index(entries: dict[str, Entry]) -> None:
     lines = [
         "# Gallery",
         "",
-        "Real campaigns on two cores (`make gallery`). Copy the files of an entry into a folder, and run the command there.",
+        "Real campaigns on two cores (`make gallery`). Copy the files of an entry into a folder, and run the",
+        "command there.",
         "",
         "| | |",
         "| --- | --- |",
