@@ -3,7 +3,6 @@ lead somewhere."""
 
 import importlib
 import re
-import tomllib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -181,40 +180,6 @@ def test_campaign_files_of_the_documentation_are_valid(text: str, tmp_path: Path
     file.write_text(yaml.safe_dump({**base, **written}))
     (tmp_path / "earlier.csv").write_text("learning_rate,reward\n0.1,1.0\n")
     load(file, [])
-
-
-PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-SOURCES = [
-    file
-    for folder in ("bbkb", "configs")
-    for file in sorted((REPOSITORY / folder).rglob("*.*"))
-    if file.suffix in (".py", ".yaml")
-]
-
-
-@pytest.mark.parametrize("page", [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))], ids=str)
-def test_pages_install_the_project_from_a_clone(page: Path) -> None:
-    """The project has no public address, and `pip install bbkb-orchestrator` would find no package."""
-    text = page.read_text()
-    assert "bbkb-orchestrator" not in "".join(re.findall(r"(?:pip install|git clone).*", text))
-    assert "urls" not in PROJECT
-
-
-def test_missing_library_is_installed_with_the_versions_of_an_extra() -> None:
-    extras = {requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra}
-    named = {
-        requirement
-        for file in [*PAGES, *SOURCES]
-        for command in re.findall(r"""pip install ((?:"[a-zA-Z][^"\n]*" ?)+)""", file.read_text())
-        for requirement in re.findall(r'"([^"]+)"', command)
-    }
-    assert named
-    assert named - extras == set()
-
-
-def test_source_names_the_project_in_no_pip_command() -> None:
-    naming = [file for file in SOURCES if re.search(r"pip install.*bbkb-orchestrator", file.read_text())]
-    assert naming == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
