@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -59,8 +58,7 @@ class Layout:
 class Arms:
     """The finite set of arms from which a strategy chooses."""
 
-    # (A, d), the feature vectors of the arms, or an object that represents such an array
-    features: Any
+    features: Floats  # (A, d)
     layout: Layout  # parameters and extents of the features, and whether arms may be repeated
     goals: Goals = SINGLE  # the numbers of objectives and constraints of a pull's rewards
     # (A,), the expected quality of each arm relative to the best, at most 0; None if there is no

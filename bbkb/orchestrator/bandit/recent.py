@@ -31,3 +31,9 @@ class Recent(Generic[K, V]):
         self._values[key] = value
         if len(self._values) > self._capacity:
             del self._values[next(iter(self._values))]
+
+    def mapped(self, change: Callable[[K, V], V]) -> "Recent[K, V]":
+        """Return a cache of the same keys, with the values that `change` returns."""
+        recent = Recent[K, V](self._capacity)
+        recent._values = {key: change(key, value) for key, value in self._values.items()}
+        return recent

@@ -1,16 +1,6 @@
 """Values narrowed to the type that a test expects; another type fails the test."""
 
-import numpy as np
-
-from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.sparse.all_arms import PlacedArms
 from bbkb.orchestrator.bandit.strategy import Choose, Decision
-
-
-def array(arms: Floats | PlacedArms) -> Floats:
-    """Return `arms`, which must be in one array."""
-    assert isinstance(arms, np.ndarray)
-    return arms
 
 
 def choice(decision: Decision) -> Choose:

@@ -61,7 +61,7 @@ class ExactPosterior:
         prior = ExactPosterior.prior(model)
         lam = model.regularization
         counts = pulls.counts[order] if counts is None else counts
-        points = model.features[order]
+        points = model.arms[order]
         gram = model.kernel.cross(points, points)
         # λ/n must exceed rounding errors, or the factorization fails
         rounding = len(order) * np.finfo(np.float64).eps * float(np.trace(gram))
@@ -71,7 +71,7 @@ class ExactPosterior:
         mean = np.empty(len(model.arms))
         explained = np.empty(len(model.arms))
         for block in model.parts():
-            solved = scipy.linalg.solve_triangular(factor, model.kernel.cross(points, model.features[block]), trans="T")
+            solved = scipy.linalg.solve_triangular(factor, model.kernel.cross(points, model.arms[block]), trans="T")
             mean[block] = loadings @ solved
             explained[block] = np.einsum("pa,pa->a", solved, solved)
         variance = np.maximum(model.diagonal - explained, 0.0) / lam

@@ -1,6 +1,5 @@
 """The model of all model-based strategies, so that strategies differ only in their choices."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Annotated, Protocol
@@ -53,10 +52,6 @@ class ScoredCurves(Protocol):
     @property
     def scores(self) -> Floats:
         """The score of each value (N,)."""
-
-
-# maps arms (n,) to their features (n, d), which another process may hold
-FindFeatures = Callable[[Indices], Floats]
 
 
 class Mean(StrEnum):
@@ -132,18 +127,18 @@ class Model:
         """Return the kernel with the fitted numbers, or the given kernel if nothing is fitted."""
         return fitted.kernel(self.kernel, layout) if self.is_fitted else self.kernel
 
-    def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, look_up: FindFeatures) -> Fitted:
+    def refit(self, fitted: Fitted, pulls: Pulls, layout: Layout, features: Floats) -> Fitted:
         """Return a fit to all `pulls` if one is due; values of `fitted` that are close to the new
         ones are kept. Otherwise return `fitted`.
 
-        `look_up` returns the features of arms.
+        `features` (A, d): those of all arms.
         """
         if not self.is_fitted or not is_due(pulls.total, fitted, self.results_at_first_fit(layout)):
             return fitted
         known, scores = self._scores_for_fit(pulls, self.results_at_first_fit(layout))
         places = chosen_for_fit(scores.sum(axis=0) if len(scores) > 1 else scores[0])
         arms = known[places]
-        evidence = Evidence(look_up(arms), scores[:, places], pulls.counts[arms], pulls.total)
+        evidence = Evidence(features[arms], scores[:, places], pulls.counts[arms], pulls.total)
         starts = (fitted, prior(layout, self.noise)) if len(scores) > 1 else (fitted,)
         return keep_close_values(fit(evidence, layout, self.kernel, starts, self.noise), fitted, layout)
 

@@ -133,7 +133,7 @@ class AdaptiveDiscretization(RkhsOptions):
         Raises ValueError for invalid arms.
         """
         model = SparseModel(self.kernel, check_arms(arms), self.regularization)
-        boxed = BoxedArms(model.features)
+        boxed = BoxedArms(model.arms)
         root = Box.unit(boxed.dimension)
         every = np.arange(len(model.arms))
         cell = TreeCell(root, 0, boxed.nearest(root, every), None, tuple(every.tolist()))

@@ -51,7 +51,7 @@ class CompressedUCB(Compressed):
         if self.decision_set == "finite":
             beta = 2.0 * math.log(len(state.arms) * step**2 * math.pi**2 / (6.0 * self.delta))
         else:  # the paper prints X for Srinivas' 2 (2010, Theorem 2)
-            features = state.model.features
+            features = state.model.arms
             d = features.shape[1]
             a, b = self.gradient_constants
             r = float(np.ptp(features, axis=0).max())

@@ -76,7 +76,7 @@ class IGPUCB(RkhsOptions, ExactStrategy[GridState]):
         model = base.model
         # a grid of all arms needs no order
         ordered = self.final_points if self.initial_points < len(model.arms) else 1
-        return GridState.begin(base, order=farthest_first(model.features, ordered))
+        return GridState.begin(base, order=farthest_first(model.arms, ordered))
 
     def grid(self, state: GridState) -> Indices:
         """Return the arms from which the next pull is chosen, (n,), ascending."""

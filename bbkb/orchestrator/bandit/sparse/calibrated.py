@@ -11,7 +11,6 @@ from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
 from bbkb.orchestrator.bandit.model.fitting import Fitted
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Scale
-from bbkb.orchestrator.bandit.sparse.all_arms import PlacedArms
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.strategy import Observation, Record
 
@@ -59,7 +58,7 @@ def is_noisy(fitted: Fitted) -> bool:
     return fitted.results > 0 and fitted.noise > NEGLIGIBLE_NOISE
 
 
-def begin_model(model: Model, features: Floats | PlacedArms, layout: Layout) -> tuple[SparseModel, Calibration]:
+def begin_model(model: Model, features: Floats, layout: Layout) -> tuple[SparseModel, Calibration]:
     """Return the model before any pull of arms with `features` (A, d)."""
     fitted = model.begin(layout)
     sparse = SparseModel(model.kernel_of(fitted, layout), features, fitted.noise, model.outputs, model.mean)

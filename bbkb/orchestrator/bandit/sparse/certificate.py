@@ -35,7 +35,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.kernels import Kernel
-from bbkb.orchestrator.bandit.sparse.blocks import Fit
+from bbkb.orchestrator.bandit.sparse.all_arms import Fit
 
 RATIO = 2.0  # ρ
 # the rounding error of a sum, relative to the sum of its terms' magnitudes

@@ -26,8 +26,8 @@ import numpy as np
 import scipy
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
+from bbkb.orchestrator.bandit.sparse.all_arms import Points
 from bbkb.orchestrator.bandit.sparse.argmax_queue import most_arms
-from bbkb.orchestrator.bandit.sparse.columns import Points
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 
 FIRST_PULLS = 32  # initial capacity
@@ -110,7 +110,7 @@ class ConditionedPosterior:
         if not len(arms):
             return
         mean, start, rows = self.posterior.joint_moments(arms)
-        features = self.posterior.model.all_arms.look_up(arms)
+        features = self.posterior.model.arms[arms]
         columns = np.empty((len(arms), self._columns.shape[1]))
         self.arms = np.concatenate((self.arms, arms))
         self.mean = np.concatenate((self.mean, mean))
@@ -187,7 +187,7 @@ class ConditionedPosterior:
         if len(at) * len(pulled) <= FEW:
             kernel = model.kernel.cross(self._features[at], features)
         else:
-            kernel = model.all_arms.kernel_entries(self.arms[at], Points(self.arms[pulled], features))
+            kernel = model.columns.entries(self.arms[at], Points(self.arms[pulled], features))
         kernel -= self.rows[at] @ (self.rows[pulled] * self.posterior.fit.spectrum).T
         kernel /= model.regularization
         return kernel

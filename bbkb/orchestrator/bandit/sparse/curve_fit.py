@@ -24,8 +24,7 @@ from bbkb.orchestrator.bandit.curves import CurveValues, is_pair, trials_and_ste
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, own_covariance
 from bbkb.orchestrator.bandit.model.outputs import Scale
 from bbkb.orchestrator.bandit.results import TrialCurve
-from bbkb.orchestrator.bandit.sparse.blocks import Fit
-from bbkb.orchestrator.bandit.sparse.columns import Points
+from bbkb.orchestrator.bandit.sparse.all_arms import Fit, Points
 from bbkb.orchestrator.bandit.sparse.nystrom import pivoted_cholesky, solve_lower
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, defect_of, whitening
 
@@ -63,7 +62,7 @@ class CurveEvidence:
         trials, steps = trials_and_steps(dictionary[pairs])
         at = np.searchsorted(self.values.trials[self.values.trials >= 0], trials)
         features[pairs] = np.column_stack((self.features[at], steps))
-        arms = model.all_arms.look_up(dictionary[~pairs])
+        arms = model.arms[dictionary[~pairs]]
         features[~pairs] = np.column_stack((arms, np.full(len(arms), last)))
         return Points(dictionary, features)
 

@@ -87,7 +87,7 @@ class Knowledge:
         rewards = np.concatenate((means, worst))
         values = CurveValues.of(learned.within(MOST_CURVE_VALUES), arms, rewards, weights)
         scale = Scale(latest, self.model.outputs)
-        return CurveEvidence(values, self.model.all_arms.look_up(values.arms), scale)
+        return CurveEvidence(values, self.model.arms[values.arms], scale)
 
     @cached_property
     def learns_curves(self) -> bool:
@@ -145,8 +145,8 @@ class Knowledge:
         if not len(arms) or not self.pulls.total:
             return arms[:0]
         evaluated = np.concatenate((arms, self.pulls.arms))
-        look_up = self.model.all_arms.look_up
-        likeness = self.model.kernel.cross(look_up(arms), look_up(evaluated))
+        features = self.model.arms
+        likeness = self.model.kernel.cross(features[arms], features[evaluated])
         likeness[np.arange(len(arms)), np.arange(len(arms))] = -np.inf
         nearest = np.argsort(-likeness, axis=1, kind="stable")[:, :NEIGHBORS]
         failed_near = np.count_nonzero(nearest < len(arms), axis=1)

@@ -22,7 +22,6 @@ the multiset of pulls, where K̂ is (zᵀz') + λI: 1ᵀK̂⁻¹t = (Σ s_p − 
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import cast
 
 import numpy as np
 
@@ -31,9 +30,15 @@ from bbkb.orchestrator.bandit.kernels import Kernel
 from bbkb.orchestrator.bandit.model.model import Mean
 from bbkb.orchestrator.bandit.model.outputs import Outputs, score_pulls
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse.all_arms import Blocks, LocalBlocks, PlacedArms
-from bbkb.orchestrator.bandit.sparse.blocks import BLOCK, Block, Fit, LocalCovariance, Pulled
-from bbkb.orchestrator.bandit.sparse.columns import KernelColumns, Points
+from bbkb.orchestrator.bandit.sparse.all_arms import (
+    BLOCK,
+    AllArms,
+    Fit,
+    KernelColumns,
+    LocalCovariance,
+    Points,
+    Pulled,
+)
 from bbkb.orchestrator.bandit.sparse.nystrom import pivoted_cholesky, solve_lower
 from bbkb.orchestrator.bandit.sparse.upper_bounds import Screen
 
@@ -42,56 +47,39 @@ PROBES = 8  # the number of random vectors that estimate a norm
 
 @dataclass(frozen=True, eq=False)
 class SparseModel:
-    """The parts of a posterior besides the pulls: `kernel`, candidate `arms`, `regularization` λ,
-    and the scores with their mean.
-
-    `arms` is an array (A, d), or an object that represents one (`PlacedArms`). The defaults are
-    those of the papers: the rewards themselves, with mean 0.
-    """
+    """The parts of a posterior besides the pulls: `kernel`, candidate `arms` (A, d), `regularization` λ,
+    and the scores with their mean. The defaults are those of the papers: the rewards themselves, with mean 0."""
 
     kernel: Kernel
-    arms: Floats | PlacedArms
+    arms: Floats
     regularization: float
     outputs: Outputs = Outputs.RAW
     mean: Mean = Mean.ZERO
 
     def __post_init__(self) -> None:
-        if not isinstance(self.arms, PlacedArms):
-            object.__setattr__(self, "arms", read_only(self.arms, np.float64))
+        object.__setattr__(self, "arms", read_only(self.arms, np.float64))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SparseModel):
             return NotImplemented
         is_same = (self.kernel, self.regularization) == (other.kernel, other.regularization)
         is_same = is_same and (self.outputs, self.mean) == (other.outputs, other.mean)
-        return is_same and (self.arms is other.arms or np.array_equal(self.features, other.features))
+        return is_same and (self.arms is other.arms or np.array_equal(self.arms, other.arms))
+
+    @cached_property
+    def all_arms(self) -> AllArms:
+        """Computations for all arms."""
+        return AllArms(self.kernel, self.arms)
 
     @property
-    def features(self) -> Floats:
-        """The candidates (A, d). Raises TypeError if they are not in one array."""
-        if isinstance(self.arms, PlacedArms):
-            raise TypeError("these candidates are not in one array of this process")
-        return self.arms
-
-    @cached_property
-    def all_arms(self) -> Blocks:
-        """Computations for all arms."""
-        if isinstance(self.arms, PlacedArms):
-            return self.arms.blocks(self.kernel)
-        return LocalBlocks([Block(self.kernel, self.arms)])
-
-    @cached_property
     def columns(self) -> KernelColumns:
-        """Kernel columns over the arms, cached from one fit to the next; for arms in one array."""
-        blocks = self.all_arms
-        if isinstance(blocks, LocalBlocks) and blocks.number == 1:
-            return blocks.blocks[0].columns
-        return KernelColumns(self.kernel, self.features)
+        """Kernel columns over the arms, cached from one fit to the next."""
+        return self.all_arms.columns
 
-    @cached_property
+    @property
     def diagonal(self) -> Floats:
         """k(x, x) of every arm (A,)."""
-        return read_only(self.all_arms.prior, np.float64)
+        return self.all_arms.diagonal
 
     @cached_property
     def screen(self) -> Screen:
@@ -104,15 +92,13 @@ class SparseModel:
 
         Raises ValueError if d differs from that of the present arms.
         """
-        dimension = self.all_arms.look_up(np.zeros(1, np.intp)).shape[1]
+        dimension = self.arms.shape[1]
         if features.shape[1] != dimension:
             raise ValueError(f"candidates must have {dimension} features each, got {features.shape[1]}")
-        if isinstance(self.arms, PlacedArms):
-            grown = replace(self, arms=self.arms.extend(features))
-        else:
-            grown = replace(self, arms=np.concatenate((self.arms, features)))
-            object.__setattr__(grown, "all_arms", cast(LocalBlocks, self.all_arms).extend(features))
-        object.__setattr__(grown, "screen", self.screen.extend(grown.all_arms.largest_prior))
+        all_arms = self.all_arms.extend(features)
+        grown = replace(self, arms=all_arms.features)
+        object.__setattr__(grown, "all_arms", all_arms)
+        object.__setattr__(grown, "screen", self.screen.extend(all_arms.largest_prior))
         return grown
 
     def with_regularization(self, regularization: float) -> "SparseModel":
@@ -123,7 +109,7 @@ class SparseModel:
 
     def points(self, arms: Indices) -> Points:
         """Return `arms` (n,) with their features."""
-        return Points(arms, self.all_arms.look_up(arms))
+        return Points(arms, self.arms[arms])
 
     def parts(self) -> list[slice]:
         """Return the arms in consecutive slices whose size suits matrix products."""
@@ -132,10 +118,10 @@ class SparseModel:
     def fit(self, pulls: Pulls, dictionary: Indices) -> "SparsePosterior":
         """Return the posterior after `pulls` with inducing points `dictionary` (m,), if any."""
         inducing = self.points(dictionary)
-        gram = self.all_arms.kernel_entries(dictionary, inducing)
+        gram = self.columns.entries(dictionary, inducing)
         pivots, factor = pivoted_cholesky(gram)
         basis = Points(dictionary[pivots], inducing.features[pivots])
-        kernel_pulled = self.all_arms.kernel_entries(pulls.arms, basis).T  # (r, p)
+        kernel_pulled = self.columns.entries(pulls.arms, basis).T  # (r, p)
         embedded = solve_lower(factor, kernel_pulled)
         products = (embedded * pulls.counts[pulls.arms]) @ embedded.T
         spectrum, transform = whitening(factor, products, self.regularization)

@@ -76,7 +76,7 @@ def refit(state: S, model: Model) -> S:
             fitted = replace(fitted, curve_trials=0)
         fitted = model.refit_curves(fitted, evidence, state.layout, span)
     else:
-        fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.all_arms.look_up)
+        fitted = model.refit(state.calibration.fitted, state.evidence, state.layout, state.model.arms)
     return _with_calibration(state, model, replace(state.calibration, fitted=fitted))
 
 

@@ -17,7 +17,6 @@ from bbkb.orchestrator.bandit.model.outputs import mean_rewards
 from bbkb.orchestrator.bandit.observations import arms_and_rewards, check_arms, further_rewards, with_set_aside
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.results import CurveUpdate, Turn
-from bbkb.orchestrator.bandit.sparse.all_arms import PlacedArms
 from bbkb.orchestrator.bandit.sparse.calibrated import Belief, Calibration
 from bbkb.orchestrator.bandit.sparse.curve_fit import CurveEvidence, TrialPredictions
 from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
@@ -127,8 +126,8 @@ class SparseState:
         return same(self, other)
 
     @property
-    def arms(self) -> Floats | PlacedArms:
-        """The candidates, as an array (A, d) or `PlacedArms`."""
+    def arms(self) -> Floats:
+        """The candidates (A, d)."""
         return self.model.arms
 
     @cached_property

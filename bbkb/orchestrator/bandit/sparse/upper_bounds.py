@@ -10,15 +10,13 @@ and d of `certificate`,
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import is_pair
 from bbkb.orchestrator.bandit.kernels import Kernel
-from bbkb.orchestrator.bandit.sparse.all_arms import Blocks
-from bbkb.orchestrator.bandit.sparse.blocks import Block, BoundLine, BoundRequest, Fit
+from bbkb.orchestrator.bandit.sparse.all_arms import AllArms, BoundLine, BoundRequest, Fit
 from bbkb.orchestrator.bandit.sparse.certificate import Certificate, PosteriorShift, Rounding
 from bbkb.orchestrator.bandit.sparse.scalarization import Bound, Scalarizing
 
@@ -56,13 +54,13 @@ class Screen:
         screen._prior = largest_prior
         return screen
 
-    def upper(self, all_arms: Blocks, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
+    def upper(self, all_arms: AllArms, fit: Fit, bounds: Sequence[Bound], blocked: Indices) -> "UpperBounds":
         """Return upper bounds on μ̃ + width · σ̃ of `fit` for each of `bounds`, −∞ for `blocked`
         arms. `fit` becomes the reference if the old one is too different or has cost too much."""
         present = Reference(fit, Rounding.of(fit, self._kernel))
         reference = self._reference
         shift = None
-        if reference is not None and self._spent < all_arms.count:
+        if reference is not None and self._spent < len(all_arms):
             shift = self._certify(all_arms, reference, present)
         if reference is None or shift is None:
             reference = present
@@ -76,14 +74,14 @@ class Screen:
         """Add computations for this number of single arms."""
         self._spent += COST * arms
 
-    def _certify(self, all_arms: Blocks, reference: Reference, present: Reference) -> PosteriorShift | None:
+    def _certify(self, all_arms: AllArms, reference: Reference, present: Reference) -> PosteriorShift | None:
         """Return the shift of `present`; None if it is too far from the reference."""
         old = reference.fit
         new = present.fit
         if is_pair(old.basis.arms).any() or is_pair(new.basis.arms).any():
             cross = self._kernel.cross(old.basis.features, new.basis.features)
         else:  # from cached columns
-            cross = all_arms.kernel_rows(old.basis.arms, new.basis)
+            cross = all_arms.columns.rows(old.basis.arms, new.basis)
         certificate = Certificate.of(old, new, cross)
         return certificate.shift(reference.rounding.means_with(present.rounding)) if certificate.holds() else None
 
@@ -105,7 +103,7 @@ class Screen:
 
 class UpperBounds:
     """Upper bounds on all arms that were not evaluated: the `argmax_queue.RemainingArms` of all
-    blocks, computed in a few passes.
+    arms, computed in a few passes.
 
     `lines`: the two bounds of `Screen` for each output. `take` returns bounds on the first output
     with the reference's means, `tighten` bounds with the fit's means.
@@ -114,7 +112,7 @@ class UpperBounds:
     def __init__(
         self,
         screen: Screen,
-        all_arms: Blocks,
+        all_arms: AllArms,
         fit: Fit,
         lines: Sequence[tuple[BoundLine, BoundLine]],
         blocked: Indices,
@@ -123,27 +121,16 @@ class UpperBounds:
         self._all_arms = all_arms
         self._fit = fit
         self._own_lines, self._lines = (tuple(some) for some in zip(*lines, strict=True))
-        self._requests = self._requests_without(blocked)
-        tops = [partial(Block.top, request=each) for each in self._requests]
-        self._tops = all_arms.ask(list(enumerate(tops)))
-        self._below = [np.inf] * len(self._tops)  # per block: bounds from this value on were taken
-
-    @property
-    def top(self) -> float:
-        """The largest bound."""
-        return max(self._tops)
+        self._request = BoundRequest(self._lines, blocked)
+        self._below = np.inf  # bounds from this value on were taken
+        self.top = all_arms.top(self._request)  # the largest bound
 
     def take(self, best: float, least: int) -> tuple[Indices, Floats]:
-        """See `argmax_queue.RemainingArms.take`; applied to each block."""
-        query = partial(Block.take, best=best, least=-(-least // self._all_arms.number))
-        numbers = [number for number, top in enumerate(self._tops) if top >= best and top > -np.inf]
-        answers = self._all_arms.ask(
-            [(at, partial(query, request=self._requests[at], below=self._below[at])) for at in numbers]
-        )
-        for number, taken in zip(numbers, answers, strict=True):
-            self._tops[number] = taken.top
-            self._below[number] = taken.threshold
-        return self._joined(numbers, [(taken.arms, taken.bounds) for taken in answers])
+        """See `argmax_queue.RemainingArms.take`."""
+        taken = self._all_arms.take(self._request, self._below, best, least)
+        self._below = taken.threshold
+        self.top = taken.top
+        return taken.arms, taken.bounds
 
     def tighten(self, arms: Indices) -> Floats:
         """Return bounds (L, n) on each output of `arms` (n,) with the fit's means, from one product
@@ -155,23 +142,5 @@ class UpperBounds:
         self, blocked: Indices, scalarizing: Scalarizing, best: float, most: int
     ) -> tuple[Indices, Floats]:
         """Return the arms (n,) that are not `blocked`, ascending, whose bounds (n,) on the
-        scalarized score are at least `best`.
-
-        If `best` is −∞, return the `most` arms with the largest bounds of each block.
-        """
-        query = partial(Block.arms_reaching, scalarizing=scalarizing, best=best, most=most)
-        queries = [partial(query, request=each) for each in self._requests_without(blocked)]
-        answers = self._all_arms.ask(list(enumerate(queries)))
-        return self._joined(range(len(answers)), answers)
-
-    def _requests_without(self, blocked: Indices) -> list[BoundRequest]:
-        """Return a request to each block, with the bound −∞ for `blocked` arms."""
-        return [BoundRequest(self._lines, part) for part in self._all_arms.within(blocked)]
-
-    def _joined(
-        self, numbers: Sequence[int], answers: Sequence[tuple[Indices, Floats]]
-    ) -> tuple[Indices, Floats]:  # fmt: skip
-        """Return the arms (n,) and bounds (n,) of some blocks' answers, which have positions."""
-        starts = self._all_arms.starts[list(numbers)]
-        arms = [positions + start for start, (positions, _) in zip(starts, answers, strict=True)]
-        return np.concatenate(arms), np.concatenate([bounds for _, bounds in answers])
+        scalarized score are at least `best`. If `best` is −∞, return the `most` arms with the largest bounds."""
+        return self._all_arms.arms_reaching(BoundRequest(self._lines, blocked), scalarizing, best, most)

@@ -149,7 +149,7 @@ def _is_smooth_around_the_best(state: SparseState, arms: Indices, means: Floats)
     not noise, judged without repeated pulls."""
     if state.layout is None or state.layout.repeats or not isinstance(state.model.kernel, AnyKernel):
         return False
-    return local_noise(state.model.all_arms.look_up(arms), means, state.layout, state.model.kernel) <= NO_NOISE
+    return local_noise(state.model.arms[arms], means, state.layout, state.model.kernel) <= NO_NOISE
 
 
 def estimate(state: SparseState, arm: int) -> tuple[float, float] | None:

@@ -153,7 +153,7 @@ class LevelPicker:
         """Return the levels of `_arms`, which include all `evaluated` arms."""
         if self._levels is None or not np.isin(evaluated, self._arms).all():
             self._arms = np.union1d(_thin(np.arange(len(self._state.model.arms)), MOST_ARMS), evaluated)
-            self._levels = Levels.of(self._state.model.all_arms.look_up(self._arms), layout)
+            self._levels = Levels.of(self._state.model.arms[self._arms], layout)
         return self._levels
 
     def best_arm(self, arms: Indices, open_pulls: Sequence[int], *, by_bound: bool) -> int:

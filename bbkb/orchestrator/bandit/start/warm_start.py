@@ -330,7 +330,7 @@ class _NoisyCholesky:
 
     def _row(self, pick: int, column: Floats, pivot: float, arms: Indices, solved: Floats) -> Floats:
         """Return the row that `pick` adds to `solved`: L⁻¹ k(picks, x) of `arms` (n,)."""
-        cross = self._model.all_arms.kernel_rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
+        cross = self._model.columns.rows(arms, self._model.points(np.array([pick])))[:, 0].copy()
         # instead of @, so that an arm's row does not depend on the other arms in the call
         for value, earlier in zip(column, solved, strict=True):
             cross -= value * earlier

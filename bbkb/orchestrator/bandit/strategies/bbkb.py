@@ -28,7 +28,7 @@ from bbkb.orchestrator.bandit.confidence import Schedule, information_gain
 from bbkb.orchestrator.bandit.growing import AROUND, Growth, is_growth_due
 from bbkb.orchestrator.bandit.recent import Recent
 from bbkb.orchestrator.bandit.scheduling import DriftOptions
-from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance
+from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance
 from bbkb.orchestrator.bandit.sparse.forecasts import competing_trials, without_new_arms
 from bbkb.orchestrator.bandit.sparse.goal_queue import leaders, potentials
 from bbkb.orchestrator.bandit.sparse.picking import Picking

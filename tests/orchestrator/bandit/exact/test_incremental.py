@@ -21,7 +21,6 @@ from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
-from tests.orchestrator.bandit.decisions import array
 
 
 def posterior_after(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> ExactPosterior:
@@ -35,13 +34,11 @@ def posterior_after(model: SparseModel, arms: ArrayLike, rewards: ArrayLike) -> 
 def test_incremental_posterior_equals_the_refitted_one(make_problem: Callable[..., Problem], seed: int) -> None:
     problem = make_problem(seed)
     rng = np.random.default_rng(seed)
-    arms = rng.integers(len(array(problem.model.arms)), size=60)  # most arms are pulled again and again
+    arms = rng.integers(len(problem.model.arms), size=60)  # most arms are pulled again and again
     rewards = rng.normal(size=60)
     belief = posterior_after(problem.model, arms, rewards)
-    pulls = Pulls.none(len(array(problem.model.arms))).add(arms, rewards)
-    mean, variance = exact_posterior(
-        problem.model.kernel, array(problem.model.arms), pulls, problem.model.regularization
-    )
+    pulls = Pulls.none(len(problem.model.arms)).add(arms, rewards)
+    mean, variance = exact_posterior(problem.model.kernel, problem.model.arms, pulls, problem.model.regularization)
     np.testing.assert_allclose(belief.mean, mean, atol=1e-8)
     np.testing.assert_allclose(belief.variance, variance, atol=1e-8)
 
@@ -63,11 +60,11 @@ def test_factor_is_that_of_the_pulled_arms_with_lambda_shared_among_their_pulls(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     model = make_problem(seed).model
-    arms = np.random.default_rng(seed).integers(len(array(model.arms)), size=40)
+    arms = np.random.default_rng(seed).integers(len(model.arms), size=40)
     belief = posterior_after(model, arms, np.zeros(40))
     assert sorted(belief.order) == sorted(set(arms.tolist()))
     assert belief.counts.tolist() == [int((arms == arm).sum()) for arm in belief.order]
-    points = array(model.arms)[belief.order]
+    points = model.arms[belief.order]
     expected = model.kernel.cross(points, points) + np.diag(model.regularization / belief.counts)
     np.testing.assert_allclose(belief.factor.T @ belief.factor, expected, atol=1e-10)
 
@@ -77,8 +74,8 @@ def test_information_gain_is_the_log_determinant_over_the_multiset_of_pulls(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     model = make_problem(seed).model
-    arms = np.random.default_rng(seed).integers(len(array(model.arms)), size=25)
-    gram = model.kernel.cross(array(model.arms)[arms], array(model.arms)[arms]) / model.regularization
+    arms = np.random.default_rng(seed).integers(len(model.arms), size=25)
+    gram = model.kernel.cross(model.arms[arms], model.arms[arms]) / model.regularization
     expected = np.linalg.slogdet(np.eye(25) + gram)[1]
     assert posterior_after(model, arms, np.zeros(25)).information_gain == pytest.approx(expected, abs=1e-7)
 
@@ -128,7 +125,7 @@ def test_first_pulls_at_once_give_the_belief_of_pulls_one_by_one(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)
-    arms, rewards = rng.integers(len(array(model.arms)), size=100).tolist(), rng.normal(size=100).tolist()
+    arms, rewards = rng.integers(len(model.arms), size=100).tolist(), rng.normal(size=100).tolist()
     at_once = observed_at_once(model, arms, rewards)
     one_by_one = posterior_after(model, arms, rewards)
     assert at_once.order.tolist() == one_by_one.order.tolist()

@@ -9,7 +9,7 @@ import pytest
 
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.kernels import AnyKernel, Matern52
-from bbkb.orchestrator.bandit.sparse.columns import WIDTH, KernelColumns, Points
+from bbkb.orchestrator.bandit.sparse.all_arms import WIDTH, KernelColumns, Points
 
 FEATURES = np.random.default_rng(0).normal(size=(50, 3))
 KERNEL = Matern52(0.8)

@@ -46,7 +46,7 @@ def test_variance_of_an_arm_does_not_depend_on_the_time_of_its_computation(
 ) -> None:
     problem = make_problem(seed)
     late, early = ConditionedPosterior(problem.posterior), ConditionedPosterior(problem.posterior)
-    every = np.arange(len(problem.model.features))
+    every = np.arange(len(problem.model.arms))
     early.enter(every)
     for number, arm in enumerate(problem.batch):
         before = early.variance.copy()
@@ -73,7 +73,7 @@ def test_removed_arms_return_with_the_same_variance_and_pulled_arms_stay(
     make_problem: Callable[..., Problem], seed: int
 ) -> None:
     problem, rng = make_problem(seed), np.random.default_rng(seed)
-    every = np.arange(len(problem.model.features))
+    every = np.arange(len(problem.model.arms))
     staying, leaving = ConditionedPosterior(problem.posterior), ConditionedPosterior(problem.posterior)
     for posterior in (staying, leaving):
         posterior.enter(every)

@@ -60,7 +60,7 @@ def dense(model: SparseModel, evidence: CurveEvidence, points: np.ndarray) -> tu
 def test_posterior_with_all_pairs_as_atoms_equals_the_dense_one(seed: int) -> None:
     model, evidence = make_problem(seed)
     posterior = fit_evidence(model, evidence, np.sort(evidence.values.numbers))
-    mean, covariance = dense(model, evidence, model.features)
+    mean, covariance = dense(model, evidence, model.arms)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-6)
     np.testing.assert_allclose(posterior.variance * model.regularization, covariance.diagonal(), atol=1e-6)
     at_pairs = dense(model, evidence, evidence.points)[1].diagonal()
@@ -98,7 +98,7 @@ def test_trials_that_are_not_learned_are_predicted_like_new_ones(seed: int) -> N
     curves = [TrialCurve(trial, trial - 10, (1, 2), (0.1, 0.3)) for trial in (21, 20)]
     unlearned = predict_unlearned(posterior, evidence, curves)
     merged = predict(posterior, evidence, np.arange(12)).merged(unlearned)
-    mean, covariance = dense(model, evidence, model.features[[10, 11]])
+    mean, covariance = dense(model, evidence, model.arms[[10, 11]])
     assert merged.trials.tolist() == [*range(12), 20, 21]
     assert merged.arms[-2:].tolist() == [10, 11]
     np.testing.assert_allclose(merged.means[-2:], mean, atol=1e-6)
@@ -111,7 +111,7 @@ def test_finished_value_at_the_last_step_counts_as_one_pull() -> None:
     model, _ = make_problem(0)
     curves = Curves().updated([TrialCurve(0, 4, (27,), (1.5,), is_finished=True)], 27)
     values = CurveValues.of(curves, np.empty(0, np.intp), np.empty(0), np.empty(0))
-    evidence = CurveEvidence(values, model.features[values.arms], Scale(values.rewards, Outputs.RAW))
+    evidence = CurveEvidence(values, model.arms[values.arms], Scale(values.rewards, Outputs.RAW))
     posterior = fit_evidence(model, evidence, values.numbers)
     expected = AT_END - AT_END**2 / (AT_END + model.regularization)
     assert posterior.variance[4] * model.regularization == pytest.approx(expected)

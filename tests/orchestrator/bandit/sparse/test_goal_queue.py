@@ -22,7 +22,6 @@ from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.examples import examples
 from tests.orchestrator.bandit.decisions import arms_of, choice
-from tests.orchestrator.bandit.divided import Divided
 from tests.orchestrator.bandit.eager import eager
 
 POINTS = np.random.default_rng(3).random((160, 2))
@@ -247,18 +246,6 @@ def test_goals_need_the_calibrated_model_and_as_many_rewards() -> None:
         strategy().tell(state, [Observation(3, 1.0)], np.random.default_rng(0))
     with pytest.raises(ValueError, match="at least 1 objective"):
         Goals(0)
-
-
-def test_arms_in_several_blocks_give_the_same_picks() -> None:
-    goals, bbkb = Goals(2, 1), strategy()
-    whole = Arms.of(POINTS)
-    placed = Arms(Divided(POINTS, [54, 107]), whole.layout, goals)
-    state, pending = bbkb.init(placed, np.random.default_rng(0)), list[int]()
-    for number, (_, _, picks) in enumerate(play(bbkb, goals, 6, 8)):
-        assert arms_of(bbkb.ask(state, pending, 8)) == picks
-        pending = [*pending, *picks]
-        finished, pending = pending[: (len(pending) + 1) // 2], pending[(len(pending) + 1) // 2 :]
-        state = bbkb.tell(state, [observation(arm, goals) for arm in finished], np.random.default_rng([0, number]))
 
 
 def test_goal_queue_rejects_to_continue_after_evaluated_arms_were_removed() -> None:

@@ -4,7 +4,6 @@ scale), fitted from counts.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,12 +15,10 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.exact.exact import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse import blocks as blocks_module
-from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
+from bbkb.orchestrator.bandit.sparse import all_arms as all_arms_module
+from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from tests.orchestrator.bandit.conftest import Problem
-from tests.orchestrator.bandit.decisions import array
-from tests.orchestrator.bandit.divided import Divided
 
 SEEDS = st.integers(0, 10**6)
 
@@ -33,8 +30,8 @@ def test_posterior_is_exact_with_every_pulled_arm_in_the_dictionary(
     problem = make_problem(seed, gap)
     model = problem.model
     fitted = model.fit(problem.pulls, problem.pulls.arms)
-    mean, variance = exact_posterior(model.kernel, array(model.arms), problem.pulls, model.regularization)
-    points = array(model.arms)[fitted.basis]
+    mean, variance = exact_posterior(model.kernel, model.arms, problem.pulls, model.regularization)
+    points = model.arms[fitted.basis]
     # duplicates cost nothing; nearly singular rows that are not dropped cost digits of K_𝒮
     # itself
     is_easy = gap == 0.0 and np.linalg.cond(model.kernel.cross(points, points)) < 1e8
@@ -46,7 +43,7 @@ def test_posterior_is_exact_with_every_pulled_arm_in_the_dictionary(
 def assume_clear_rank(problem: Problem) -> None:
     """Skip dictionaries whose rank is a matter of rounding: the printed pseudo-inverse amplifies
     rounding errors of eigenvalues near its cutoff by up to 1e6, so it is not an oracle there."""
-    atoms = array(problem.model.arms)[problem.dictionary]
+    atoms = problem.model.arms[problem.dictionary]
     values = np.linalg.eigvalsh(problem.model.kernel.cross(atoms, atoms))
     shares = values / values.max()
     assume(not np.any((shares > 1e-14) & (shares < 1e-10)))
@@ -54,7 +51,7 @@ def assume_clear_rank(problem: Problem) -> None:
 
 def textbook_moments(model: SparseModel, pulls: Pulls, dictionary: Indices) -> tuple[Floats, Floats, Floats]:
     """Mean and k̃ as printed: z = K_𝒮^{+/2} k_𝒮, V = Σ n z zᵀ + λI."""
-    gram = model.kernel.cross(array(model.arms), array(model.arms))
+    gram = model.kernel.cross(model.arms, model.arms)
     values, vectors = np.linalg.eigh(gram[np.ix_(dictionary, dictionary)])
     keep = values > 1e-12 * values.max()
     Z = gram[:, dictionary] @ (vectors[:, keep] / np.sqrt(values[keep]))
@@ -114,7 +111,7 @@ def test_local_sums_are_those_of_the_printed_covariances(
 
 
 def kernel_rows(model: SparseModel, basis: Indices) -> np.ndarray:
-    result: np.ndarray = model.kernel.cross(array(model.arms)[basis], array(model.arms))
+    result: np.ndarray = model.kernel.cross(model.arms[basis], model.arms)
     return result
 
 
@@ -152,7 +149,7 @@ def test_posterior_without_pulls_is_the_prior() -> None:
 def test_moments_of_an_arm_do_not_depend_on_the_other_arms_bit_for_bit(make_problem: Callable[..., Problem]) -> None:
     for seed in range(30):
         fitted, rng = make_problem(seed).posterior, np.random.default_rng(seed)
-        count = len(array(fitted.model.arms))
+        count = len(fitted.model.arms)
         everything = fitted.moments(np.arange(count))
         np.testing.assert_array_equal(fitted.moments(np.arange(count))[2], everything[2])
         companies = [np.array([arm]) for arm in range(count)]
@@ -178,14 +175,20 @@ def test_moments_equal_those_of_the_sweep_up_to_rounding(kernel: AnyKernel, regu
 
 
 @pytest.mark.parametrize("cuts", [[1], [20], [3, 4, 30, 50]])
-def test_blocks_give_the_same_moments_bit_for_bit_in_any_division(cuts: list[int]) -> None:
+def test_appended_arms_have_the_same_moments_bit_for_bit_as_arms_given_at_once(cuts: list[int]) -> None:
     rng = np.random.default_rng(4)
     arms = rng.normal(size=(60, 2))
     pulled = rng.integers(60, size=80)
     pulls = Pulls.none(60).add(pulled, rng.normal(size=80))
     dictionary = np.sort(rng.choice(pulls.arms, size=20, replace=False))
     whole = SparseModel(RBF(0.7), arms, 0.01).fit(pulls, dictionary)
-    divided = SparseModel(RBF(0.7), cast(Any, Divided(arms, cuts)), 0.01).fit(pulls, dictionary)
+    first, *others = np.split(arms, cuts)
+    model = SparseModel(RBF(0.7), first, 0.01)
+    for part in others:
+        known = np.arange(len(model.arms))
+        model.columns.rows(known, model.points(known))  # cached columns get the entries of the new arms
+        model = model.extend(part)
+    divided = model.fit(pulls, dictionary)
     for asked in (np.arange(60), rng.permutation(60)[:25], np.array([59, 0, 59, 3]), np.empty(0, np.intp)):
         for one, other in zip(divided.moments(asked), whole.moments(asked), strict=True):
             np.testing.assert_array_equal(one, other)
@@ -209,8 +212,8 @@ def test_blocks_of_arms_affect_only_the_memory(
 ) -> None:
     problem = make_problem(7)
     whole = problem.posterior
-    monkeypatch.setattr(blocks_module, "BLOCK", 3)
-    blocked = SparseModel(problem.model.kernel, array(problem.model.arms), problem.model.regularization).fit(
+    monkeypatch.setattr(all_arms_module, "BLOCK", 3)
+    blocked = SparseModel(problem.model.kernel, problem.model.arms, problem.model.regularization).fit(
         problem.pulls, problem.dictionary
     )
     np.testing.assert_allclose(blocked.mean, whole.mean, atol=1e-12)
@@ -224,7 +227,7 @@ def test_changed_regularization_equals_a_new_model(
     problem = make_problem(seed)
     before = problem.posterior.mean.copy()
     changed = problem.model.with_regularization(regularization)
-    new = SparseModel(problem.model.kernel, problem.model.features, regularization)
+    new = SparseModel(problem.model.kernel, problem.model.arms, regularization)
     assert changed == new
     one, other = (model.fit(problem.pulls, problem.dictionary) for model in (changed, new))
     np.testing.assert_array_equal(one.variance, other.variance)

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.kernels import RBF, Matern32
 from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
 from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
-from bbkb.orchestrator.bandit.sparse.blocks import LocalCovariance, Pulled
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from bbkb.orchestrator.bandit.sparse.termination import (
     GlobalDrift,
@@ -26,7 +26,6 @@ from bbkb.orchestrator.bandit.sparse.termination import (
     _spectral_radius,
 )
 from tests.orchestrator.bandit.conftest import Problem, batch_with_all_arms
-from tests.orchestrator.bandit.decisions import array
 from tests.orchestrator.bandit.eager import EagerDrift
 
 SEEDS = st.integers(0, 10**6)
@@ -36,7 +35,7 @@ COVARIANCES = ["embedded", "paper"]
 def dense_covariances(problem: Problem, batch: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """k̃(x, x_s) and zᵀV⁻¹z_s as printed, of all arms and the batch: two (A, n)."""
     model, dictionary = problem.model, problem.dictionary
-    gram = model.kernel.cross(array(model.arms), array(model.arms))
+    gram = model.kernel.cross(model.arms, model.arms)
     values, vectors = np.linalg.eigh(gram[np.ix_(dictionary, dictionary)])
     keep = values > 1e-12 * values.max()
     Z = gram[:, dictionary] @ (vectors[:, keep] / np.sqrt(values[keep]))

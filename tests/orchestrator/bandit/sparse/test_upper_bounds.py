@@ -14,12 +14,11 @@ from bbkb.orchestrator.bandit.arrays import Indices
 from bbkb.orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse import upper_bounds
-from bbkb.orchestrator.bandit.sparse.blocks import Block
+from bbkb.orchestrator.bandit.sparse.all_arms import AllArms
 from bbkb.orchestrator.bandit.sparse.certificate import RATIO
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from bbkb.orchestrator.bandit.sparse.upper_bounds import Screen
 from tests.examples import examples
-from tests.orchestrator.bandit.decisions import array
 
 SEEDS = st.integers(0, 10**6)
 NONE = np.empty(0, np.intp)
@@ -31,13 +30,13 @@ RELATIONS = ["later", "earlier", "unrelated", "redrawn", "neighbours", "nudged",
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """One entry for each sweep over the arms that computed a reference."""
     counts: list[int] = []
-    refer = Block._refer
+    refer = AllArms._refer
 
-    def count_and_refer(self: Block, *arguments: Any) -> Any:
+    def count_and_refer(self: AllArms, *arguments: Any) -> Any:
         counts.append(1)
         return refer(self, *arguments)
 
-    monkeypatch.setattr(Block, "_refer", count_and_refer)
+    monkeypatch.setattr(AllArms, "_refer", count_and_refer)
     return counts
 
 
@@ -57,7 +56,7 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
     it."""
     rng = np.random.default_rng(seed)
     model = awkward_model(rng)
-    count, true = len(array(model.arms)), np.sin(3 * array(model.arms).sum(axis=1))
+    count, true = len(model.arms), np.sin(3 * model.arms.sum(axis=1))
 
     def add_pulls(pulls: Pulls, most: int) -> Pulls:
         arms = rng.integers(count, size=rng.integers(1, most))
@@ -78,9 +77,7 @@ def two_posteriors(seed: int, relation: str) -> tuple[SparsePosterior, SparsePos
     if relation == "redrawn":
         return old, model.fit(pulls, drawn(pulls))
     if relation == "neighbours":  # atoms are replaced by their (near-)duplicates
-        distances = ((array(model.arms)[:, None] - array(model.arms)) ** 2).sum(axis=2) + np.diag(
-            np.full(count, np.inf)
-        )
+        distances = ((model.arms[:, None] - model.arms) ** 2).sum(axis=2) + np.diag(np.full(count, np.inf))
         nearest = distances.argmin(axis=1)
         return old, model.fit(
             pulls, np.unique(np.where(rng.random(len(old.basis)) < 0.5, old.basis, nearest[old.basis]))
@@ -104,7 +101,7 @@ def values_of_all_arms(bounds: Any, count: int) -> np.ndarray:
 
 
 def exact_upper(posterior: SparsePosterior, width: float) -> np.ndarray:
-    mean, variance, _ = posterior.moments(np.arange(len(array(posterior.model.arms))))
+    mean, variance, _ = posterior.moments(np.arange(len(posterior.model.arms)))
     return mean + width * np.sqrt(variance)
 
 
@@ -114,7 +111,7 @@ def test_bounds_hold_for_every_arm_after_any_change_since_the_reference(relation
     @given(seed=SEEDS, width=st.sampled_from(WIDTHS))
     def check(seed: int, width: float) -> None:
         old, new = two_posteriors(seed, relation)
-        count, screen = len(array(old.model.arms)), old.model.screen
+        count, screen = len(old.model.arms), old.model.screen
         screen_arms(screen, old, width)
         sweeps.clear()
         bounds = screen_arms(screen, new, width)
@@ -151,7 +148,7 @@ def test_fresh_reference_gives_the_scores_up_to_rounding(seed: int) -> None:
     bounds = screen_arms(model.screen, old, 1.0)
     # near-singular dictionaries lose up to 1e-6 of the prior's variance
     allowed = 1e-6 + 1e-3 * np.sqrt(model.diagonal.max() / model.regularization)
-    assert (values_of_all_arms(bounds, len(array(model.arms))) <= exact_upper(old, 1.0) + allowed).all()
+    assert (values_of_all_arms(bounds, len(model.arms)) <= exact_upper(old, 1.0) + allowed).all()
 
 
 @given(seed=SEEDS, count=st.integers(3, 12), d=st.integers(1, 6))
@@ -164,8 +161,8 @@ def test_ratio_and_distance_are_those_of_the_operators_in_feature_space(seed: in
         arms = rng.integers(count, size=rng.integers(2, 20))
         pulls = Pulls.none(count).add(arms, rng.normal(size=len(arms)))
         dictionary = np.sort(rng.choice(count, size=rng.integers(1, count + 1), replace=False))
-        span = np.linalg.svd(array(model.arms)[dictionary])[2][: np.linalg.matrix_rank(array(model.arms)[dictionary])]
-        inside = array(model.arms) @ span.T @ span
+        span = np.linalg.svd(model.arms[dictionary])[2][: np.linalg.matrix_rank(model.arms[dictionary])]
+        inside = model.arms @ span.T @ span
         M = model.regularization * np.eye(d) + (inside.T * pulls.counts) @ inside
         return model.fit(pulls, dictionary), M, np.linalg.solve(M, inside.T @ pulls.reward_sums)
 
@@ -232,7 +229,7 @@ def test_upper_bounds_allow_work_on_single_arms_until_it_costs_as_much_as_a_swee
 @given(seed=SEEDS)
 def test_blocked_arms_are_never_taken_and_the_others_once(seed: int) -> None:
     old, new = two_posteriors(seed, "later")
-    count, rng = len(array(old.model.arms)), np.random.default_rng(seed)
+    count, rng = len(old.model.arms), np.random.default_rng(seed)
     blocked = rng.permutation(count)[: rng.integers(0, count)]
     screen_arms(old.model.screen, old, 1.0)
     bounds, taken = screen_arms(old.model.screen, new, 1.0, blocked), []

@@ -12,7 +12,6 @@ from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Kernel
 from bbkb.orchestrator.bandit.start.bless import WeightedDictionary, bless, leverage_scores
 from tests.orchestrator.bandit.conftest import Problem
-from tests.orchestrator.bandit.decisions import array
 
 
 class CountingKernel:
@@ -82,14 +81,14 @@ def test_members_are_distinct_rows_ascending_with_positive_weights(
     make_problem: Callable[..., Problem], seed: int, exponent: float
 ) -> None:
     model, rng = make_problem(seed).model, np.random.default_rng(seed)  # with duplicates and near-duplicates
-    counts = rng.integers(1, 6, size=len(array(model.arms)))
-    dictionary = bless(model.kernel, array(model.arms), counts, 10**exponent, rng)
+    counts = rng.integers(1, 6, size=len(model.arms))
+    dictionary = bless(model.kernel, model.arms, counts, 10**exponent, rng)
     assert dictionary.members.tolist() == sorted(set(dictionary.members.tolist()))
     assert dictionary.members.min() >= 0
-    assert dictionary.members.max() < len(array(model.arms))
+    assert dictionary.members.max() < len(model.arms)
     assert (dictionary.weights > 0).all()
     assert not dictionary.members.flags.writeable
-    assert np.isfinite(estimated_scores(dictionary, model.kernel, array(model.arms), 10**exponent)).all()
+    assert np.isfinite(estimated_scores(dictionary, model.kernel, model.arms, 10**exponent)).all()
 
 
 def test_pulls_of_one_arm_are_one_row_with_a_count() -> None:

@@ -22,7 +22,6 @@ from bbkb.orchestrator.bandit.start.warm_start import (
 )
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.conftest import Problem
-from tests.orchestrator.bandit.decisions import array
 
 
 def model(seed: int = 0, count: int = 40, regularization: float = 0.1) -> SparseModel:
@@ -30,8 +29,8 @@ def model(seed: int = 0, count: int = 40, regularization: float = 0.1) -> Sparse
 
 
 def exact_variance(of: SparseModel, arms: Sequence[int]) -> np.ndarray:
-    pulls = Pulls.none(len(array(of.arms))).add(arms, np.zeros(len(arms)))
-    return exact_posterior(of.kernel, array(of.arms), pulls, of.regularization)[1]
+    pulls = Pulls.none(len(of.arms)).add(arms, np.zeros(len(arms)))
+    return exact_posterior(of.kernel, of.arms, pulls, of.regularization)[1]
 
 
 @given(seed=st.integers(0, 10**6))
@@ -103,7 +102,7 @@ def test_information_gain_of_existing_pulls_bounds_the_log_determinant_and_is_mo
         arms = rng.integers(len(problem.arms), size=40)
         existing = [Observation(int(arm), 0.5) for arm in arms]
         gain = begin_sparse(initial_state(problem, (0,)), existing, rng).information_gain
-        gram = problem.kernel.cross(array(problem.arms)[arms], array(problem.arms)[arms])
+        gram = problem.kernel.cross(problem.arms[arms], problem.arms[arms])
         exact = np.linalg.slogdet(np.eye(40) + gram / problem.regularization)[1]
         dimension = np.trace(np.linalg.solve(gram + problem.regularization * np.eye(40), gram))
         assert exact - 1e-6 <= gain  # for any dictionary

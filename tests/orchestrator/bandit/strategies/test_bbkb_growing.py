@@ -12,7 +12,7 @@ from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.termination import Termination
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategy import Observation
-from tests.orchestrator.bandit.decisions import arms_of, array
+from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.sequential_runs import value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, SMOOTH
 
@@ -28,15 +28,15 @@ def test_appended_arms_are_chosen_as_in_a_model_built_with_all_arms(termination:
     state = strategy.init(AWKWARD, np.random.default_rng(0))
     for number, size in enumerate(sizes):
         arms = arms_of(strategy.ask(state, (), 10))
-        rewards = value(array(state.arms)[arms])
+        rewards = value(state.arms[arms])
         observations = [Observation(arm, float(reward)) for arm, reward in zip(arms, rewards, strict=True)]
         before = strategy.tell(state, observations, np.random.default_rng(number))
-        old_arms, pulls = array(before.arms).copy(), before.pulls
+        old_arms, pulls = before.arms.copy(), before.pulls
         state = before.extend(np.concatenate((rng.random((size, 2)), AWKWARD[:1])))
         whole = replace(state, model=SparseModel(strategy.kernel, state.arms, strategy.regularization))
         assert strategy.ask(state, (3, 3), 10) == strategy.ask(whole, (3, 3), 10)
         assert state.posterior.moments(np.arange(len(state.arms)))[1].shape == (len(state.arms),)
-        assert (array(before.arms) == old_arms).all()
+        assert (before.arms == old_arms).all()
         assert before.pulls == pulls
         again = replace(before, model=SparseModel(strategy.kernel, before.arms, strategy.regularization))
         assert strategy.ask(before, (), 10) == strategy.ask(again, (), 10)  # the old state is unchanged

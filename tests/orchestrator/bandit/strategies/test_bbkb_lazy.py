@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from bbkb.orchestrator.bandit.arrays import Indices
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
 from bbkb.orchestrator.bandit.sparse import argmax_queue, certificate, upper_bounds
+from bbkb.orchestrator.bandit.sparse.all_arms import AllArms
 from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
-from bbkb.orchestrator.bandit.sparse.blocks import Block
-from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
-from bbkb.orchestrator.bandit.sparse.state import initial_state
 from bbkb.orchestrator.bandit.sparse.termination import Termination
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from tests.orchestrator.bandit.decisions import choice
-from tests.orchestrator.bandit.divided import Divided
 from tests.orchestrator.bandit.eager import eager
 from tests.orchestrator.bandit.sequential_runs import value
 from tests.orchestrator.bandit.strategies.bbkb_games import AWKWARD, GRID, PAPER, SMOOTH, batches, play, table
@@ -48,7 +45,7 @@ class Work:
 
     def __init__(self, patch: pytest.MonkeyPatch, is_kept: bool) -> None:
         self.is_kept, self.sweeps, self.evaluated = is_kept, 0, 0
-        refer, enter = Block._refer, BatchPosterior.enter
+        refer, enter = AllArms._refer, BatchPosterior.enter
 
         def count_and_refer(block: Any, *arguments: Any) -> Any:
             self.sweeps += 1
@@ -58,7 +55,7 @@ class Work:
             self.evaluated += len(arms)
             enter(posterior, arms)
 
-        patch.setattr(Block, "_refer", count_and_refer)
+        patch.setattr(AllArms, "_refer", count_and_refer)
         patch.setattr(BatchPosterior, "enter", count_and_enter)
 
     def check_little_work(self, arms: int, batches: int) -> None:
@@ -180,25 +177,6 @@ def test_screened_picks_equal_eager_ones_on_a_real_table_from_few_arms(
             work.check_little_work(len(arms), len(games[0]) - 1)
     assert games[0] == games[1]
     assert sum(len(decision.picks) for decision in games[0]) >= 300
-
-
-@pytest.mark.parametrize("termination", ["global", "global_then_local"])
-def test_decisions_are_the_same_in_any_division_of_the_arms_into_blocks(termination: Termination, work: Work) -> None:
-    strategy = replace(SMOOTH, kernel=Matern52(0.4), termination=termination, warm_start=RandomStart(30))
-    start = strategy.init(AWKWARD, np.random.default_rng(0))
-    games: list[Any] = []
-    for cuts in ([], [40], [1, 2, 30, 80]):
-        model = SparseModel(strategy.kernel, cast(Any, Divided(AWKWARD, cuts)), strategy.regularization)
-        state, decisions = initial_state(model, start.initial), []
-        for number in range(15):
-            decision = strategy.ask(state, (), 20)
-            decisions.append(decision)
-            observations = [
-                Observation(pick.arm, float(value(AWKWARD[[pick.arm]])[0])) for pick in choice(decision).picks
-            ]
-            state = strategy.tell(state, observations, np.random.default_rng(number))
-        games.append(decisions)
-    assert games[0] == games[1] == games[2]
 
 
 @pytest.mark.parametrize("termination", ["global", "global_then_local", "product"])
