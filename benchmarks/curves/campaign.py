@@ -20,11 +20,11 @@ from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Space
 from bbkb.orchestrator.campaign.events import SessionOpened
 from bbkb.orchestrator.campaign.settings import Settings, plain
+from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.open import create_run
-from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.training import with_training
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.lease import take
@@ -230,7 +230,7 @@ def _finish(settings: Settings, executor: TrainingExecutor) -> None:
             slots=executor.slots,
             settings=settings,
         )
-        closed = Driver(parts.problem, engine, writer, executor).run(opened)
+        closed = Driver(engine, writer, executor).run(opened)
     finally:
         store.close()
     if closed.outcome != "finished":

@@ -24,9 +24,9 @@ from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategy import Choose, Observation
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import AttemptEnded, BatchChosen, Event, TrialSucceeded
-from bbkb.orchestrator.engine.engine import INIT, TELL
+from bbkb.orchestrator.engine.engine import INIT, TELL, Problem, replay
+from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor, TakeReports
@@ -66,7 +66,7 @@ def settings_of(strategy: Any) -> dict[str, Any]:
 
 
 def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
-    problem = Problem("parabola", 7, Candidates(X[:, None], {"x": X}), strategy)
+    problem = Problem(7, Pool(Candidates(X[:, None], {"x": X})), strategy)
     store = EventStore(f"sqlite:///{folder / 'campaign.sqlite'}")
     store.create("c", [created(settings_of(strategy), seed=7, arms=len(X))])
     return problem, store
@@ -74,7 +74,7 @@ def campaign(folder: Path, strategy: Any) -> tuple[Problem, EventStore]:
 
 def run(problem: Problem, store: EventStore, executor: Executor, **options: Any) -> tuple[Close, Driver]:
     engine = replay(problem, store.read("c"))
-    driver = Driver(problem, engine, store.claim("c", "test"), executor, **options)
+    driver = Driver(engine, store.claim("c", "test"), executor, **options)
     return driver.run(opening(settings_of(problem.strategy), executor.slots, executor.now())), driver
 
 
@@ -267,7 +267,7 @@ def slow_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(BBKB, "tell", slow_tell)
     puppet = Puppet()
     engine = replay(problem, store.read("c"))
-    driver = Driver(problem, engine, store.claim("c", "test"), puppet, computes_in_background=True)
+    driver = Driver(engine, store.claim("c", "test"), puppet, computes_in_background=True)
     thread = threading.Thread(target=driver.run, args=(opening(settings_of(strategy), slots=2),))
     thread.start()
     yield puppet, driver, store, began

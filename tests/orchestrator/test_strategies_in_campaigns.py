@@ -13,8 +13,8 @@ from bbkb.orchestrator.campaign.events import (
     TrialsDispatched,
     TrialSucceeded,
 )
+from bbkb.orchestrator.engine.engine import Problem, replay
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.orchestrator.session.problem import Problem, replay
 from tests.orchestrator.session.parabola import Campaign, Parabola
 
 EVALUATIONS = 25

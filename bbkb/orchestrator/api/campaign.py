@@ -176,7 +176,7 @@ class Campaign:
         """Create the run and its first events. Return the run, its settings and the built parts."""
         settings = read_sources(self.settings)
         parts = build_new(settings, self._function)
-        check_room(settings, parts.problem.resources, address, or_here=not is_connected())
+        check_room(settings, parts.resources, address, or_here=not is_connected())
         if remark := unenforced_limits(settings):
             warn_user(remark)
         known = existing(settings, parts.problem.candidates)

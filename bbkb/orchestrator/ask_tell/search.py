@@ -38,7 +38,7 @@ from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState, Session
 from bbkb.orchestrator.campaign.stops import stop_cause
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Result
+from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Problem, Result
 from bbkb.orchestrator.engine.pool import Appended, Pool, plain_columns
 from bbkb.workers.messages import FailureKind, Report
 
@@ -78,7 +78,7 @@ class Search:
         options["refresh_growth"] = getattr(strategy, "refresh_growth", 0.0) if is_asynchronous else 0.0
         unlimited = replace(settings, budget=Budget(evaluations=UNLIMITED), strategy=options)
         state = CampaignState(settings=unlimited, session=Session(epoch=1))
-        self.engine = Engine(strategy, seed, pool, goals, state=state)
+        self.engine = Engine(Problem(seed, pool, strategy, goals=goals), state)
         self.events: list[Event] = []
         self.results: list[ArmResult] = []  # in the order of their arrival
         self._arms: dict[bytes, int] = {}  # the features of the first `_count` candidates → arm

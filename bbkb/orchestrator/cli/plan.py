@@ -15,11 +15,11 @@ from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.settings import Budget, ModelStopping, Settings
 from bbkb.orchestrator.credentials import has_password, stored
 from bbkb.orchestrator.display.terminal import say
+from bbkb.orchestrator.engine.engine import replay, strategy_errors
 from bbkb.orchestrator.history.facts import assignments
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.open import first_events
-from bbkb.orchestrator.session.problem import replay, strategy_errors
 from bbkb.orchestrator.session.resources import missing_program
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
 from bbkb.orchestrator.settings.options import objective_of
@@ -92,7 +92,7 @@ def _budget_warnings(settings: Settings, parts: Parts) -> Iterator[str]:
     steps is less than one complete training."""
     count = len(parts.problem.candidates)
     budget = settings.budget
-    if budget.evaluations > count and parts.problem.space is None:
+    if budget.evaluations > count and parts.problem.pool.space is None:
         effect = (
             "candidates are evaluated again, which gives new information only if values are noisy; set "
             "objective.deterministic: true if they are not"

@@ -8,12 +8,14 @@ fits nothing.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
+from bbkb.objectives.objective import Candidates
 from bbkb.orchestrator.bandit.checks import check_decision
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.growing import Grows
@@ -43,9 +45,9 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
 from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, forecast_of
-from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.campaign.transitions import apply, damage_error
 from bbkb.orchestrator.engine.pool import Appended, Pool
-from bbkb.orchestrator.errors import CampaignError
+from bbkb.orchestrator.errors import BbkbError, CampaignError, place_of, trace_of
 
 # Random streams derived from the seed. Equal seeds give equal picks only while the numbers stay as they
 # are; stream 5 belongs to `settings.spaces`.
@@ -58,6 +60,53 @@ MOST_FORECASTS = 50  # the largest number of stopped trials with forecasts in an
 TOLD = "result from elsewhere"  # the reason of trials whose results were not asked for
 
 Computation = Ask | Tell | Begin | Grow
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What an engine searches, and how."""
+
+    seed: int  # of all random numbers
+    pool: Pool  # the initial candidates
+    strategy: AnyStrategy
+    is_deterministic: bool = False  # whether no arm is evaluated twice
+    goals: Goals = SINGLE  # the numbers of objectives and constraints
+
+    @property
+    def candidates(self) -> Candidates:
+        """The initial candidates."""
+        return self.pool.candidates
+
+    def engine(self) -> "Engine":
+        """Return the engine before the first event. Raises CampaignError if the strategy fails."""
+        with strategy_errors("starting the strategy"):
+            return Engine(self)
+
+
+@contextmanager
+def strategy_errors(activity: str) -> Iterator[None]:
+    """Raise CampaignError, with the traceback, for an error that the strategy raises in `activity`."""
+    try:
+        yield
+    except BbkbError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__} in {activity}: {error}{place_of(error)}"
+        raise CampaignError(f"{reason}\n{trace_of(error)}") from error
+
+
+def replay(problem: Problem, events: Iterable[Event]) -> "Engine":
+    """Return the engine after the events of a log. Raises StoreError if one cannot follow the events
+    before it."""
+    engine = problem.engine()
+    for event in events:
+        try:
+            engine.restore(event)
+        except (BbkbError, MemoryError):  # caused by recorded settings, or by this machine
+            raise
+        except Exception as error:
+            raise damage_error(event, error) from error
+    return engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,34 +140,17 @@ def kind_of(command: Computation) -> Computed:
 
 
 class Engine:
-    """A strategy, and three states after the same events: of the campaign, of its model and of its
-    candidates.
+    """A strategy, and three states after the same events: of the campaign (`state` before the first event),
+    of its model and of its candidates."""
 
-    Args:
-        strategy: chooses the arms.
-        seed: the seed of all random numbers.
-        pool: the initial candidates.
-        goals: the numbers of objectives and constraints.
-        is_deterministic: whether no arm is evaluated twice.
-        state: the campaign before the first event.
-    """
-
-    def __init__(
-        self,
-        strategy: AnyStrategy,
-        seed: int,
-        pool: Pool,
-        goals: Goals = SINGLE,
-        is_deterministic: bool = False,
-        state: CampaignState | None = None,
-    ) -> None:
-        self.strategy = strategy
-        self.seed = seed
-        self.pool = pool
-        self.is_deterministic = is_deterministic
+    def __init__(self, problem: Problem, state: CampaignState | None = None) -> None:
+        self.strategy = problem.strategy
+        self.seed = problem.seed
+        self.pool = problem.pool
+        self.is_deterministic = problem.is_deterministic
         self.state = state or CampaignState()
-        arms = pool.arms(strategy, is_deterministic).with_goals(goals)
-        self.model: StrategyState = strategy.init(arms, self.rng(INIT))
+        arms = self.pool.arms(self.strategy, self.is_deterministic).with_goals(problem.goals)
+        self.model: StrategyState = self.strategy.init(arms, self.rng(INIT))
         self._told: set[int] = set()  # trials whose results were not asked for
 
     def rng(self, *stream: int) -> np.random.Generator:

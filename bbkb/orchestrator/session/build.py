@@ -16,11 +16,12 @@ from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
 from bbkb.orchestrator.campaign.settings import Settings
+from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.matching import find_arm
+from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.session import known_results
-from bbkb.orchestrator.session.problem import Problem
-from bbkb.orchestrator.session.resources import check_program, check_timeout, resources_of
+from bbkb.orchestrator.session.resources import Resources, check_program, check_timeout, resources_of
 from bbkb.orchestrator.session.training import check_reports
 from bbkb.orchestrator.settings.options import load_objective
 from bbkb.orchestrator.settings.strategies import build_strategy
@@ -34,6 +35,7 @@ class Parts:
 
     problem: Problem
     objective: Objective
+    resources: Resources | None = None  # of each trial if parameters determine them
     enqueued: tuple[int, ...] = ()  # the arms to evaluate first, at the user's request
 
     @property
@@ -68,19 +70,10 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
         objective.check(candidates.columns)
     workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
     strategy = _for_workers(build_strategy(settings.strategy), workers)
-    problem = Problem(
-        settings.name,
-        settings.seed,
-        candidates,
-        strategy,
-        is_deterministic=settings.objective.deterministic,
-        space=growing_space(settings),
-        limit=settings.candidates.limit,
-        goals=settings.goals.for_strategy,
-        resources=resources_of(settings, candidates),
-        threads=settings.computing.threads or 1,
-    )
-    return Parts(problem, _with_metrics(objective, settings), _find_enqueued(settings, candidates))
+    pool = Pool(candidates, growing_space(settings), settings.candidates.limit)
+    problem = Problem(settings.seed, pool, strategy, settings.objective.deterministic, settings.goals.for_strategy)
+    resources = resources_of(settings, candidates)
+    return Parts(problem, _with_metrics(objective, settings), resources, _find_enqueued(settings, candidates))
 
 
 def build_new(settings: Settings, function: Function | None = None) -> Parts:

@@ -21,10 +21,9 @@ from bbkb.orchestrator.campaign.status import Status, idle_seconds, status_of
 from bbkb.orchestrator.engine.engine import Computation, Engine, Result, kind_of
 from bbkb.orchestrator.errors import CampaignError, UserError, place_of, trace_of
 from bbkb.orchestrator.session.background import Computing
-from bbkb.orchestrator.session.evaluations import Evaluations
+from bbkb.orchestrator.session.evaluations import NO_PLACES, Evaluations, Places
 from bbkb.orchestrator.session.event_lines import HealthLog
 from bbkb.orchestrator.session.outputs import remove_outputs
-from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.recorder import Recorder, Span
 from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.checkpoints import remove_checkpoints, remove_saved
@@ -60,17 +59,17 @@ class Driver:
 
     def __init__(
         self,
-        problem: Problem,
         engine: Engine,
         writer: Writer,
         executor: Executor,
         observe: Callable[[Status], None] | None = None,
         computes_in_background: bool = False,
         show_seconds: float = 0.0,
+        places: Places = NO_PLACES,
     ) -> None:
         """`observe` receives a snapshot after a turn of the loop, at most one in `show_seconds`,
         and always the last one of the session."""
-        self._problem = problem
+        self._places = places
         self._engine = engine
         self._executor = executor
         self._observer = Observer(observe, show_seconds)
@@ -81,7 +80,7 @@ class Driver:
         self._drains = False
         self._cancels = False
         self.recorder = Recorder(engine, writer, lambda: self._cancels, self._wait_for_store)
-        self._evaluations = Evaluations(problem, executor, self.recorder)
+        self._evaluations = Evaluations(executor, self.recorder, places)
 
     @property
     def _campaign(self) -> CampaignState:
@@ -96,7 +95,7 @@ class Driver:
         leave_running = True
         try:
             self.recorder.record(opened)
-            remove_checkpoints(self._problem.trial_folders, sorted(self._campaign.trainings.removed))
+            remove_checkpoints(self._places.folders, sorted(self._campaign.trainings.removed))
             self._remove_saved()
             self._evaluations.begin()
             close = self._loop()
@@ -120,7 +119,7 @@ class Driver:
             # the process that takes over the campaign may adopt the running evaluations
             self._executor.close(leave_running)
             if not leave_running:
-                remove_outputs(self._problem.outputs)
+                remove_outputs(self._places.outputs)
         return close
 
     def stop(self, now: bool = False) -> None:
@@ -132,7 +131,7 @@ class Driver:
 
     def status(self) -> Status:
         """Return a snapshot. Any thread may call this at any time."""
-        return status_of(self._problem.name, self._campaign, self._executor.now(), self._activity)
+        return status_of(self._campaign.settings.name, self._campaign, self._executor.now(), self._activity)
 
     def _loop(self) -> commands.Close:
         while True:
@@ -193,11 +192,11 @@ class Driver:
         the files, the next session removes them."""
         self.recorder.record(events.CheckpointsRemoved(time=self._executor.now(), trials=command.trials))
         self._evaluations.commit()
-        remove_checkpoints(self._problem.trial_folders, command.trials)
+        remove_checkpoints(self._places.folders, command.trials)
 
     def _remove_saved(self) -> None:
         """Remove the saved checkpoints from which no trial can start any more."""
-        trials = self._problem.trial_folders
+        trials = self._places.folders
         if trials is not None and self._campaign.trainings.saved:
             self._evaluations.commit()
             remove_saved(trials, self._campaign.first_needed)
@@ -216,7 +215,7 @@ class Driver:
         began = time.perf_counter()
 
         def run() -> Result:
-            with blas_threads(self._problem.threads):
+            with blas_threads(campaign.settings.computing.threads or 1):
                 return self._engine.compute(command, campaign)
 
         self._computing.start(run, lambda result: self._conclude(what, result, time.perf_counter() - began))
@@ -231,7 +230,7 @@ class Driver:
                 _LOGGER.warning("%s", remark)
             if isinstance(event, events.BatchChosen) and event.gives_up:
                 self._evaluations.commit()
-                remove_checkpoints(self._problem.trial_folders, event.gives_up)
+                remove_checkpoints(self._places.folders, event.gives_up)
         if what == "refreshing":
             self._remove_saved()
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
+from pathlib import Path
 
 from bbkb.objectives.objective import Candidates
 from bbkb.orchestrator.campaign.attempts import place_between
@@ -12,8 +13,8 @@ from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_runni
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.engine.engine import TRIALS
 from bbkb.orchestrator.session.outputs import with_output
-from bbkb.orchestrator.session.problem import Problem
 from bbkb.orchestrator.session.recorder import Recorder
+from bbkb.orchestrator.session.resources import Resources
 from bbkb.workers.executor import Executor
 from bbkb.workers.messages import (
     Attempt,
@@ -28,6 +29,18 @@ from bbkb.workers.messages import (
 from bbkb.workers.output_files import trial_folder
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where trials run: their folders, their output, and their resources."""
+
+    folders: Path | None = None  # the parent of the trials' own folders; None if they have none
+    outputs: Path | None = None  # the folder for the output of attempts; None if it is not saved
+    resources: Resources | None = None  # of each trial if parameters determine them
+
+
+NO_PLACES = Places()
+
+
 @dataclass(slots=True)
 class _Recorded:
     """The reports of a running attempt that are in the log."""
@@ -39,8 +52,8 @@ class _Recorded:
 class Evaluations:
     """The attempts that a session has dispatched. All calls come from the loop's thread."""
 
-    def __init__(self, problem: Problem, executor: Executor, recorder: Recorder) -> None:
-        self._problem = problem
+    def __init__(self, executor: Executor, recorder: Recorder, places: Places) -> None:
+        self._places = places
         self._executor = executor
         self._recorder = recorder
         self._recorded: dict[tuple[int, int], _Recorded] = {}  # by trial and attempt
@@ -68,7 +81,7 @@ class Evaluations:
     def _attempt(self, trial: Trial, candidates: Candidates) -> Attempt:
         """Return the message to a worker. All attempts of a trial have the same seed, so a repeated
         attempt gives the same value."""
-        problem = self._problem
+        places = self._places
         state = self._campaign
         parameters = candidates.parameters(trial.arm)
         return Attempt(
@@ -77,9 +90,9 @@ class Evaluations:
             parameters=parameters,
             seed=int(self._recorder.engine.rng(TRIALS, trial.id).integers(2**31)),
             attempt=trial.attempt,
-            folder=None if problem.trial_folders is None else trial_folder(problem.trial_folders, trial.id),
-            share=None if problem.resources is None else problem.resources.workers.share_of(parameters),
-            trials=problem.outputs,
+            folder=None if places.folders is None else trial_folder(places.folders, trial.id),
+            share=None if places.resources is None else places.resources.workers.share_of(parameters),
+            trials=places.outputs,
             step_limit=step_limit(state, trial.id),
             can_be_stopped=state.settings.stopping is not None,
             recorded_step=state.trainings.step(trial.id),
@@ -92,7 +105,7 @@ class Evaluations:
         ignored."""
         for outcome in self._executor.next_outcomes(timeout):
             if is_running(self._campaign, outcome.trial, outcome.attempt):
-                self.record(with_output(outcome, self._problem.outputs))
+                self.record(with_output(outcome, self._places.outputs))
 
     def record(self, outcome: Outcome) -> None:
         """Record an outcome that the campaign expects. The event is the outcome with its time, without
@@ -169,7 +182,7 @@ class Evaluations:
         it continues. The reports of a restarted training are recorded again.
         """
         curve = self._campaign.trainings.curves.get(first.trial)
-        has_checkpoints = self._problem.trial_folders is not None
+        has_checkpoints = self._places.folders is not None
         return curve.step if has_checkpoints and curve is not None and curve.is_continued_at(first.step) else 0
 
     def commit(self) -> None:

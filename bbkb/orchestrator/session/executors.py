@@ -51,9 +51,8 @@ def _make_ray(request: Request) -> Executor:
     from bbkb.workers.on_ray.executor import RayExecutor
 
     settings = request.settings
-    problem = request.parts.problem
     try:
-        placement = placement_of(settings, request.run, problem.resources)
+        placement = placement_of(settings, request.run, request.parts.resources)
         return RayExecutor(
             request.parts.objective,
             settings.workers.count,

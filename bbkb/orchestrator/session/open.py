@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -26,19 +26,19 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
-from bbkb.orchestrator.engine.engine import Engine
+from bbkb.orchestrator.engine.engine import Engine, replay
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session import on_event
 from bbkb.orchestrator.session.build import Parts, build
 from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.session.evaluations import Places
 from bbkb.orchestrator.session.executors import MAKE, Request, unenforced_limits
 from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs
-from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.session.training import remark_on_reports, with_training
 from bbkb.orchestrator.store import runs
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings
-from bbkb.orchestrator.store.store import EventStore, Writer
+from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.executor import Executor
 
 if TYPE_CHECKING:
@@ -156,22 +156,30 @@ def open_session(
         heartbeat = Heartbeat(writer)
         heartbeat.start()
         resources.callback(heartbeat.end)
-        if run.folder.is_dir():
+        has_folder = run.folder.is_dir()  # on this machine
+        if has_folder:
             write_settings(run, settings)
-        problem = _with_folders(run, parts.problem, settings)
-        engine = _replay(run, store, parts, problem, settings)
+        places = Places(
+            folders=run.trials if settings.workers.trial_folders else None,
+            outputs=prepare_outputs(run) if has_folder else None,
+            resources=parts.resources,
+        )
+        created, events = run.stream(store)
+        _check_unchanged(run, parts, created)
+        with blas_threads(settings.computing.threads or 1):
+            engine = replay(parts.problem, chain((created,), events))
         request = Request(settings, parts, run.name, engine.state.clock.last_time, allocation)
         executor = MAKE[settings.workers.executor](request)
         opened = _opening(engine, executor, writer, settings)
         traits = settings.workers.traits
         driver = Driver(
-            problem=problem,
             engine=engine,
             writer=writer,
             executor=executor,
             observe=observe,
             computes_in_background=not (traits.one_at_a_time or traits.in_virtual_time),
             show_seconds=show_seconds,
+            places=places,
         )
         driver.recorder.heard = resources.enter_context(on_event.commands(settings.on_event, run, driver.status))
         return OpenSession(driver, opened, heartbeat, resources.pop_all())
@@ -183,22 +191,6 @@ def _log_remarks(settings: Settings, parts: Parts) -> None:
     for remark in (parts.problem.candidates.remark, unenforced_limits(settings), reports):
         if remark:
             _LOGGER.warning("%s", remark)
-
-
-def _with_folders(run: Run, problem: Problem, settings: Settings) -> Problem:
-    """Return the problem with folders for its trials if the settings request them, and with their
-    output if this machine has the run's folder."""
-    outputs = prepare_outputs(run) if run.folder.is_dir() else None
-    folders = run.trials if settings.workers.trial_folders else None
-    return replace(problem, trial_folders=folders, outputs=outputs)
-
-
-def _replay(run: Run, store: EventStore, parts: Parts, problem: Problem, settings: Settings) -> Engine:
-    """Return the engine, rebuilt from a log of the same candidates and the same objective."""
-    created, events = run.stream(store)
-    _check_unchanged(run, parts, created)
-    with blas_threads(problem.threads):
-        return replay(problem, chain((created,), events))
 
 
 def _opening(engine: Engine, executor: Executor, writer: Writer, settings: Settings) -> SessionOpened:

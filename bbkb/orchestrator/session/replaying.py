@@ -9,9 +9,8 @@ import numpy as np
 
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Grow, Tell
 from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event, ModelRefreshed
-from bbkb.orchestrator.engine.engine import Computation, Engine
+from bbkb.orchestrator.engine.engine import Computation, Engine, Problem
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.session.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from bbkb.orchestrator.bandit.start.warm_start import DataStart
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import Event, ExistingTaken, SessionOpened
+from bbkb.orchestrator.engine.engine import Problem, replay
+from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor
 from bbkb.workers.messages import FailureKind
@@ -50,7 +51,7 @@ class Campaign:
     def __post_init__(self) -> None:
         x = np.linspace(0.0, 1.0, 101)
         strategy = STRATEGIES[self.strategy](**OPTIONS.get(self.strategy, {}))
-        self.problem = Problem("parabola", 7, Candidates(x[:, None], {"x": x}), strategy)
+        self.problem = Problem(7, Pool(Candidates(x[:, None], {"x": x})), strategy)
         self.store = EventStore(f"sqlite:///{self.folder / 'campaign.sqlite'}")
         self.settings: dict[str, Any] = {
             "objective": {"direction": "maximize"},
@@ -75,7 +76,7 @@ class Campaign:
 
     def driver(self, executor: Executor, observe: Any = lambda status: None) -> Driver:
         writer = self.store.claim("c", "test")
-        return Driver(self.problem, replay(self.problem, self.events()), writer, executor, observe)
+        return Driver(replay(self.problem, self.events()), writer, executor, observe)
 
     def session_event(self, executor: Executor, **settings: Any) -> SessionOpened:
         return opening({**self.settings, **settings}, executor.slots, executor.now(), executor="test")

@@ -11,9 +11,9 @@ from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import TrialSucceeded
 from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.history.fold import fold
-from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.recorder import Recorder
 from bbkb.orchestrator.store.store import Writer
 from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, campaign_with_existing

@@ -13,8 +13,8 @@ from bbkb.orchestrator.campaign.events import Event, ReportsArrived
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import StopCause
-from bbkb.orchestrator.session.evaluations import Evaluations
-from bbkb.orchestrator.session.problem import replay
+from bbkb.orchestrator.engine.engine import replay
+from bbkb.orchestrator.session.evaluations import Evaluations, Places
 from bbkb.orchestrator.session.recorder import Recorder
 from bbkb.workers.executor import TakeReports
 from bbkb.workers.messages import FailureKind, Report, TrialFailed, TrialSucceeded
@@ -28,7 +28,6 @@ class Running:
 
     def __init__(self, folder: Path, has_folders: bool = False) -> None:
         campaign = Campaign(folder)
-        problem = replace(campaign.problem, trial_folders=folder / "trials" if has_folders else None)
         self.executor = campaign.simulated_executor()
         engine = replay(campaign.problem, campaign.events())
         self.recorder = Recorder(engine, campaign.store.claim("c", "test"), lambda: False, lambda reason: None)
@@ -36,9 +35,9 @@ class Running:
         ask = of_type(Ask, decide(self.state, 0.0))
         for event in engine.record(engine.compute(ask, engine.state)):
             self.recorder.record(event)
-        self.problem = problem
+        self.places = Places(folder / "trials" if has_folders else None)
         self.candidates = engine.pool.candidates
-        self.evaluations = Evaluations(problem, self.executor, self.recorder)
+        self.evaluations = Evaluations(self.executor, self.recorder, self.places)
         self.dispatch()
         self.trial = next(iter(self.state.running))
         self.heard: list[Event] = []
@@ -140,7 +139,7 @@ def test_attempt_that_continues_repeats_no_step_in_the_log(
 def test_outcome_repeats_no_report_in_the_log_in_this_session_or_the_next(tmp_path: Path) -> None:
     running = Running(tmp_path, has_folders=True)
     running.listen()(running.reports((1, 2, 3)))
-    running.evaluations = Evaluations(running.problem, running.executor, running.recorder)  # of the next session
+    running.evaluations = Evaluations(running.executor, running.recorder, running.places)  # of the next session
     running.listen()(running.reports((4, 5)))
     running.evaluations.record(running.success(steps=(1, 2, 3, 4, 5, 6)))
     assert steps_of(of_type(TrialSucceeded, running.heard[-1]).reports) == [6]

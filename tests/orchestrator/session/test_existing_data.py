@@ -26,6 +26,7 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.settings import plain
 from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report.snapshot import snapshot
@@ -198,7 +199,7 @@ def other_run(folder: Path, direction: str = "minimize", events: list[Event] | N
         }
     )
     parts = build(settings)
-    new_run = create_run(settings, replace(parts, problem=replace(parts.problem, candidates=grid())))
+    new_run = create_run(settings, replace(parts, problem=replace(parts.problem, pool=Pool(grid()))))
     with new_run.store() as store:
         store.claim(new_run.name, "test").append(evaluations(plain(settings)) if events is None else events)
     return new_run

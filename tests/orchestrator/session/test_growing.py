@@ -14,11 +14,11 @@ from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Event
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run, open_session
-from bbkb.orchestrator.session.problem import replay
 from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from bbkb.orchestrator.store.runs import Run
@@ -173,7 +173,7 @@ def test_enqueued_configurations_are_the_first_trials(campaign: Make) -> None:
 )
 def test_candidates_are_unchanged_if_growth_is_off_or_impossible(campaign: Make, sections: dict[str, Any]) -> None:
     settings = campaign(**{"forbid": [], **sections})
-    assert build(settings).problem.space is None
+    assert build(settings).problem.pool.space is None
 
 
 def test_impossible_growth_is_rejected(campaign: Make) -> None:

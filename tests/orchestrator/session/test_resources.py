@@ -35,7 +35,7 @@ def settings_with(**workers: Any) -> Settings:
 
 
 def resources(**workers: Any) -> Resources | None:
-    return build(settings_with(**workers)).problem.resources
+    return build(settings_with(**workers)).resources
 
 
 def test_resources_of_a_trial_come_from_its_parameters_or_the_section() -> None:
@@ -89,7 +89,7 @@ def test_trials_may_take_no_graphics_processor(tmp_path: Path) -> None:
         "budget": {"evaluations": 2},
         "workers": {"count": 1, "gpus_from": "amount"},
     }
-    resources = present(build(from_mapping(tree)).problem.resources)
+    resources = present(build(from_mapping(tree)).resources)
     assert resources.largest == Share(cpus=1.0, gpus=1.0)
 
 

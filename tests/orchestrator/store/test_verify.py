@@ -32,9 +32,10 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.campaign.transitions import apply
+from bbkb.orchestrator.engine.engine import Problem, replay
+from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.orchestrator.session.problem import Problem, replay
 from bbkb.orchestrator.store import verify as verify_module
 from bbkb.orchestrator.store.store import EventStore, rows_of
 from bbkb.orchestrator.store.verify import Findings, compare, verify
@@ -65,7 +66,7 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
     resumed."""
     folder.mkdir()
     x = np.linspace(0.0, 1.0, 20)
-    problem = Problem("line", seed, Candidates(x[:, None], {"x": x}), STRATEGIES["uniform"]())
+    problem = Problem(seed, Pool(Candidates(x[:, None], {"x": x})), STRATEGIES["uniform"]())
     settings = {
         "objective": {"direction": "maximize"},
         "budget": {"evaluations": EVALUATIONS},
@@ -85,7 +86,7 @@ def real_log(folder: Path, seed: int = 0, failure_rate: float = 0.2, kills: Sequ
         executor = SimulatedExecutor(Line(), 3, DurationModel(1.0, 0.5), failures, seed, engine.state.clock.last_time)
         opened = opening(settings, 3, executor.now(), writer.epoch, "simulated")
         with contextlib.suppress(Killed):
-            Driver(problem, engine, writer, executor, observe).run(opened)
+            Driver(engine, writer, executor, observe).run(opened)
     events = list(store.read("c"))
     store.close()
     return events

@@ -52,7 +52,7 @@ def validate(
             connect(settings.store).dispose()
         settings = read_sources(settings)
         parts = build_new(settings)
-        check_room(settings, parts.problem.resources, address, or_here=False)
+        check_room(settings, parts.resources, address, or_here=False)
         existing_results = existing(settings, parts.problem.candidates)
     say(console, f"{file} is valid: {describe(settings, parts)}")
     explain_space(console, settings, parts)
