@@ -45,7 +45,6 @@ class Results:
         strategy = self._search.strategy
         model = self._model
         pulls = model.pulls
-        sign = self._goals.objectives[0].sign
         arm = strategy.recommend(model) if isinstance(strategy, Recommends) else None
         belief = None
         if arm is None:
@@ -53,9 +52,9 @@ class Results:
             arm = int(pulls.finished_arms[np.argmax(means)])
         elif isinstance(strategy, EstimatesRewards):
             belief = strategy.estimate(model, arm)
-        mean = sign * float(pulls.reward_sums[arm] / pulls.counts[arm])
-        best = self._mean(arm, 0.0 + mean, {})  # 0 instead of −0
-        return best if belief is None else replace(best, estimate=sign * belief[0], deviation=belief[1])
+        value = self._goals.value
+        best = self._mean(arm, value(float(pulls.reward_sums[arm] / pulls.counts[arm])), {})
+        return best if belief is None else replace(best, estimate=value(belief[0]), deviation=belief[1])
 
     @property
     def best_observed(self) -> TrialResult:
@@ -63,8 +62,7 @@ class Results:
         if not self._goals.is_single:
             return self._first_of_front("best_observed")
         self._check_any("best_observed")
-        sign = self._goals.objectives[0].sign
-        results = [(sign * each.value, each) for each in self._search.results if each.value is not None]
+        results = [(self._goals.reward(each.value), each) for each in self._search.results if each.value is not None]
         return self._trial(max(results, key=lambda pair: pair[0])[1])
 
     def _first_of_front(self, name: str) -> TrialResult:
@@ -129,7 +127,7 @@ class Results:
         """Return a member of the front with the means of its rewards and of its constraints'
         metrics."""
         pairs = zip(self._goals.objectives, rewards, strict=True)
-        values = {objective.metric: 0.0 + objective.sign * reward for objective, reward in pairs}
+        values = {objective.metric: objective.value(reward) for objective, reward in pairs}
         results = self._results_of(arm)
         for goal in self._goals.constraints if results else ():
             if goal.metric not in values:

@@ -307,7 +307,7 @@ class Search:
             TrialStopped(
                 trial=trial,
                 attempt=state.running[trial].trial.attempt,
-                value=state.settings.sign * curve.rewards[-1] if curve and curve.steps else None,
+                value=state.settings.goals.value(curve.rewards[-1]) if curve and curve.steps else None,
                 step=state.trainings.step(trial),
                 cause=cause,
                 **_ATTEMPT,

@@ -286,7 +286,7 @@ class Optimizer(AskTell):
         Raises:
             ValueError: before the first result, and if they are not numbers.
         """
-        return self._results.scores(self._search.state.settings.sign * check_numbers(values, "values"))
+        return self._results.scores(self._search.state.settings.goals.reward(1.0) * check_numbers(values, "values"))
 
     @property
     @exclusive

@@ -55,10 +55,6 @@ class ExistingTaken:
     best_parameters: Mapping[str, object] = field(default_factory=dict)
     kind: Literal["existing_taken"] = "existing_taken"
 
-    def best(self, sign: float) -> int:
-        """Return the position of the first best value; `sign`: 1.0 to maximize, else -1.0."""
-        return max(range(len(self.values)), key=lambda index: sign * self.values[index])
-
     def __str__(self) -> str:
         text = f"{plural(len(self.arms), 'result')} of {self.source}"
         return f"{text}, {self.not_learned}" if self.left_out else text

@@ -64,7 +64,8 @@ class Front:
         objective, or its worst result if none is given. Empty if no result is feasible yet."""
         pairs = zip(goals.objectives, self.worst, strict=False)
         return tuple(
-            worst if objective.reference is None else objective.sign * objective.reference for objective, worst in pairs
+            worst if objective.reference is None else objective.reward(objective.reference)
+            for objective, worst in pairs
         )
 
     def hypervolume(self, goals: CampaignGoals) -> float | None:

@@ -24,10 +24,13 @@ class ObjectiveGoal:
     # a value that is barely acceptable, the reference of hypervolumes; None: the worst result
     reference: float | None = None
 
-    @property
-    def sign(self) -> float:
-        """The factor that turns a value into a reward, which is maximized."""
-        return 1.0 if self.is_maximized else -1.0
+    def reward(self, value: float) -> float:
+        """Return a value as a reward, which is maximized."""
+        return value if self.is_maximized else -value
+
+    def value(self, reward: float) -> float:
+        """Return the value of a reward; 0 instead of −0."""
+        return 0.0 + (reward if self.is_maximized else -reward)
 
     @property
     def direction(self) -> str:
@@ -124,12 +127,16 @@ class CampaignGoals:
 
     def reward(self, value: float) -> float:
         """Return a value of the first objective as a reward to maximize."""
-        return self.objectives[0].sign * value
+        return self.objectives[0].reward(value)
+
+    def value(self, reward: float) -> float:
+        """Return the value of a reward of the first objective."""
+        return self.objectives[0].value(reward)
 
     def rewards(self, values: Mapping[str, float]) -> dict[str, float]:
         """Return the rewards to maximize of those objectives whose metrics are in `values`."""
         return {
-            objective.metric: objective.sign * values[objective.metric]
+            objective.metric: objective.reward(values[objective.metric])
             for objective in self.objectives
             if objective.metric in values
         }
@@ -141,7 +148,7 @@ class CampaignGoals:
     def order(self, value: float, metrics: Mapping[str, float]) -> tuple[float, ...]:
         """Return the sort key of a result, its rewards: the best result has the largest key."""
         pairs = zip(self.objectives, self.values(value, metrics), strict=True)
-        return tuple(objective.sign * number for objective, number in pairs)
+        return tuple(objective.reward(number) for objective, number in pairs)
 
     def is_feasible(self, value: float, metrics: Mapping[str, float]) -> bool:
         """Return whether a result satisfies every constraint."""

@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterator
 
 from bbkb.orchestrator.bandit.strategy import is_grown
 from bbkb.orchestrator.campaign import commands
-from bbkb.orchestrator.campaign.closing import close_complete, close_stopped
-from bbkb.orchestrator.campaign.endings import Phase, StopReason
+from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.retries import failures_before_giving_up
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.trainings.end_of_budget import Hopeless
@@ -169,13 +168,35 @@ def _learn_last_results(state: CampaignState, _now: float) -> commands.Command |
     return commands.Tell(tuple(state.finished)) if is_learned else None
 
 
-def _close_stopped(state: CampaignState, _now: float) -> commands.Command | None:
-    reason = state.session.stop_reason
-    return None if reason is None else close_stopped(state, reason)
-
-
 def _close(state: CampaignState, _now: float) -> commands.Command:
-    return close_complete(state)
+    return close(state, state.session.stop_reason)
+
+
+def close(state: CampaignState, stopped: StopReason | None) -> commands.Close:
+    """Return the end of a session that was `stopped`, or has no work left (None). It has failed if there is
+    no result, although its budget was to give one."""
+    stalled = state.batch.stalled
+    if stopped is StopReason.INTERRUPTED:
+        return commands.Close(SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations")
+    has_result = state.totals.succeeded > 0 or state.totals.stopped > 0
+    is_spent = stopped is None or state.totals.failed > 0 or stopped in (StopReason.TIME_SPENT, StopReason.STEPS_SPENT)
+    is_in_vain = is_spent and not has_result and stopped is not StopReason.TARGET_REACHED
+    if not is_in_vain and stopped is not StopReason.EVERYTHING_FAILS:
+        return commands.Close(SessionOutcome.FINISHED, stopped or stalled or "budget spent")
+    spent = stopped or "budget spent"
+    if stopped is None and stalled and state.remaining and not state.totals.chosen:
+        rule = "the strategy must choose at least one candidate before there is any result"
+        reason = f"{rule}, got none, for the reason {stalled!r}: correct its `ask`"
+    elif state.session.failed:
+        first = state.session.first_failure or "no message"
+        count = state.session.failed
+        failed = "the only evaluation" if count == 1 else f"all {count} evaluations"
+        reason = f"{failed} of this session failed{'' if count == 1 else '; the first one'} with {first}"
+    elif state.totals.failed:
+        reason = f"{spent}, and none of {state.totals.failed} evaluations succeeded"
+    else:
+        reason = f"{spent} before any evaluation ended"
+    return commands.Close(SessionOutcome.FAILED, reason)
 
 
 # The first rule that returns a command decides.
@@ -193,7 +214,7 @@ RUNNING: tuple[_Rule, ...] = (
     _wait,
     _close,
 )
-STOPPING: tuple[_Rule, ...] = (_wait, _learn_last_results, _close_stopped)
+STOPPING: tuple[_Rule, ...] = (_wait, _learn_last_results, _close)
 
 
 def _learn(state: CampaignState) -> commands.Command:

@@ -862,11 +862,6 @@ class Settings(Section):
         """Whether the strategy is the user's, named as `package.module:Name`."""
         return ":" in self.strategy["name"]
 
-    @property
-    def sign(self) -> float:
-        """The factor that turns a value into a reward, which is maximized."""
-        return self.goals.objectives[0].sign
-
 
 def plain(settings: Settings) -> dict[str, Any]:
     """Return all settings as plain values with the keys of a campaign file, without passwords."""

@@ -227,8 +227,8 @@ class CampaignState:
     @property
     def hopes(self) -> Hopes:
         """The best result, which an unfinished trial has to improve."""
-        best = self.results.best
-        return Hopes(self.settings.sign, None if best is None else self.settings.goals.reward(best.value))
+        best, goals = self.results.best, self.settings.goals
+        return Hopes(goals, None if best is None else goals.reward(best.value))
 
     @cached_property
     def end_of_budget(self) -> EndOfBudget:

@@ -325,7 +325,7 @@ def _goals_status(state: CampaignState) -> GoalsStatus | None:
         constraints=tuple(map(str, goals.constraints)),
         front=len(front.members),
         hypervolume=front.hypervolume(goals) if len(goals.objectives) > 1 else None,
-        reference=tuple(objective.sign * reward for objective, reward in pairs),
+        reference=tuple(objective.value(reward) for objective, reward in pairs),
         feasible=front.feasible / front.results if front.results else None,
     )
 

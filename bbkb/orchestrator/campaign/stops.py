@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.end_of_budget import Completes, EndOfBudget, Hopeless
+from bbkb.orchestrator.campaign.trainings.end_of_budget import Completes, Hopeless
 from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
 from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
 
@@ -37,29 +37,37 @@ def stop_words(cause: str) -> tuple[str, str]:
 
 
 def stop_cause(state: CampaignState, trial: int) -> StopCause | None:
-    """Return why the running `trial` is stopped after its reports in `state`.
-
-    Returns:
-        None if the trial continues; it always does at its last step.
-    """
+    """Return why the running `trial` is stopped after its reports in `state`: the first reason that
+    applies. None if the trial continues; it always does at its last step."""
+    trainings = state.trainings
     stopping = state.settings.stopping
     rule = state.settings.training
-    if stopping is None or trial not in state.running:
+    if stopping is None or trial not in state.running or trainings.is_at_end(trial, state.settings.last_step):
         return None
-    if state.trainings.is_at_end(trial, state.settings.last_step):
-        return None
-    at_rung = _cause_at_rung(state, stopping, trial)
+    at_rung = None
+    if trainings.rungs.stops(stopping, trial):
+        if stopping.share:
+            at_rung = StopCause.WORSE_THAN_OTHERS
+        elif trainings.step(trial) >= _first_pause(state):
+            at_rung = StopCause.PAUSE
     if rule is None:
         return at_rung
-    if (at_end := _cause_at_end_of_budget(state.end_of_budget, trial)) is not None:
-        return at_end
-    if rule.is_first_training(trial, state.trainings.continued):
-        return _cause_of_first_training(state, trial, rule.first_steps)
+    match state.end_of_budget:
+        case Completes(trials, stops_others=True) if trial not in trials:
+            return StopCause.FINISH
+        case Hopeless(out_of_reach) if trial in out_of_reach:
+            return StopCause.SPENT
+    if rule.is_first_training(trial, trainings.continued):
+        curve = trainings.curves.get(trial)
+        is_done = curve is not None and _is_nearest_report(curve.steps, rule.first_steps)
+        return StopCause.FIRST_TRAINING if is_done else None
     if _ends_itself(state, rule, trial):
         return None
-    if at_rung is not None or not _trusts_forecast(state, trial):
+    # without the first condition, a continued trial would be stopped after one step and continued again
+    if at_rung is not None or trial in trainings.continued:
         return at_rung
-    return StopCause.FORECAST if state.trainings.is_hopeless(trial, state.hopes) else None
+    is_reliable = trainings.step(trial) > _unreliable_steps(state, _first_pause(state))
+    return StopCause.FORECAST if is_reliable and trainings.is_hopeless(trial, state.hopes) else None
 
 
 def step_limit(state: CampaignState, trial: int) -> int | None:
@@ -93,42 +101,18 @@ def cause_at_limit(state: CampaignState, trial: int) -> StopCause | None:
 
 
 def _ends_itself(state: CampaignState, rule: TrainingRule, trial: int) -> bool:
-    """Return whether `trial` is trained to its end, whatever its values."""
-    is_completing = trial in state.trainings.completing or trial in state.end_of_budget.trials
-    return rule.is_witness(trial) or is_completing or trial == _pathfinder(state, rule)
+    """Return whether `trial` is trained to its end, whatever its values.
 
-
-def _trusts_forecast(state: CampaignState, trial: int) -> bool:
-    """Return whether the forecast of `trial` may stop it now.
-
-    A continued trial is not stopped by its forecast before its next pause. Otherwise it would be
-    stopped after one step and continued again.
+    Until a trial has finished, the running one with the most steps does not pause, so that the last
+    step of trainings becomes known. Otherwise a campaign might start new trials until its budget is
+    spent, and complete none.
     """
     trainings = state.trainings
-    return trial not in trainings.continued and trainings.step(trial) > _unreliable_steps(state, _first_pause(state))
-
-
-def _cause_at_rung(state: CampaignState, rule: StoppingRule, trial: int) -> StopCause | None:
-    if not state.trainings.rungs.stops(rule, trial):
-        return None
-    if rule.share:
-        return StopCause.WORSE_THAN_OTHERS
-    return StopCause.PAUSE if state.trainings.step(trial) >= _first_pause(state) else None
-
-
-def _cause_at_end_of_budget(plan: EndOfBudget, trial: int) -> StopCause | None:
-    match plan:
-        case Completes(trials, stops_others=True) if trial not in trials:
-            return StopCause.FINISH
-        case Hopeless(out_of_reach) if trial in out_of_reach:
-            return StopCause.SPENT
-    return None
-
-
-def _cause_of_first_training(state: CampaignState, trial: int, steps: int) -> StopCause | None:
-    curve = state.trainings.curves.get(trial)
-    is_done = curve is not None and _is_nearest_report(curve.steps, steps)
-    return StopCause.FIRST_TRAINING if is_done else None
+    if rule.is_witness(trial) or trial in trainings.completing or trial in state.end_of_budget.trials:
+        return True
+    if not rule.trains_whole or state.training_end is not None:
+        return False
+    return trial == max(state.running, key=lambda other: (trainings.step(other), -other), default=None)
 
 
 def _is_nearest_report(steps: Sequence[int], target: int) -> bool:
@@ -210,14 +194,3 @@ def first_reliable_pause(rule: StoppingRule, last_step: int, reliability: Mappin
     while pause < last_step and reliability.get(pause, 1.0) < LEAST_RELIABILITY:
         pause = rule.step_of_next_rung(pause)
     return min(pause, last_step)
-
-
-def _pathfinder(state: CampaignState, rule: TrainingRule) -> int | None:
-    """Return the trial that does not pause, so that the last step of trainings becomes known.
-
-    It is the running trial with the most steps, until a trial has finished. Without it, a campaign
-    might start new trials until its budget is spent, and complete none.
-    """
-    if not rule.trains_whole or state.training_end is not None:
-        return None
-    return max(state.running, key=lambda trial: (state.trainings.step(trial), -trial), default=None)

@@ -433,6 +433,7 @@ def _open_session(draft: Draft, event: events.SessionOpened) -> None:
 def _take_existing(draft: Draft, event: events.ExistingTaken) -> None:
     best = None
     if event.values:
-        first = event.best(draft.before.settings.sign)
+        reward = draft.before.settings.goals.reward
+        first = max(range(len(event.values)), key=lambda index: reward(event.values[index]))
         best = Best(None, event.arms[first], event.values[first], event.best_parameters, event.source)
     draft.results.existing = Existing(event, len(event.arms), len(event.left_out), best)

@@ -42,6 +42,7 @@ from bbkb.orchestrator.campaign.events import (
     Recommendation,
     TrialsContinued,
 )
+from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
 from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, forecast_of
@@ -302,7 +303,7 @@ class Engine:
             record=self.strategy.recorded(model),
             seconds=0.0,
             wants_growth=self.pool.demand(self.strategy, model) is not None,
-            recommended=self._recommendation(model, state.settings.sign),
+            recommended=self._recommendation(model, state.settings.goals),
             forecasts=self._forecasts(model, state),
         )
         return Refitted(model, event)
@@ -333,12 +334,12 @@ class Engine:
         expected = sorted(self.strategy.predict_trials(model, trials), key=lambda forecast: -forecast.mean)
         best = {each.trial for each in [each for each in expected if each.trial in paused][:MOST_FORECASTS]}
         return tuple(
-            forecast_of(each, state.settings.sign)
+            forecast_of(each, state.settings.goals)
             for each in expected
             if each.trial in best or each.trial not in paused
         )
 
-    def _recommendation(self, model: StrategyState, sign: float) -> Recommendation | None:
+    def _recommendation(self, model: StrategyState, goals: CampaignGoals) -> Recommendation | None:
         """Return the strategy's recommendation; None if the best observed trial is recommended."""
         if self.is_deterministic or not isinstance(self.strategy, Recommends):
             return None
@@ -350,9 +351,9 @@ class Engine:
         return Recommendation(
             arm=arm,
             parameters=self.pool.candidates.parameters(arm),
-            value=0.0 + sign * mean,  # 0 instead of −0
+            value=goals.value(mean),
             evaluations=finished,
-            estimate=None if reward is None else sign * reward[0],
+            estimate=None if reward is None else goals.value(reward[0]),
             deviation=None if reward is None else reward[1],
         )
 

@@ -57,7 +57,7 @@ class History:
     @property
     def sign(self) -> float:
         """The factor (1 or −1) that converts a value to its reward, which is maximized."""
-        return self.campaign.settings.sign
+        return self.goals.reward(1.0)
 
     @property
     def goals(self) -> CampaignGoals:

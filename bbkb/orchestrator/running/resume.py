@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from bbkb.orchestrator.campaign.closing import close_stopped
 from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.events import SessionOpened, TrialsReopened
-from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.policy import close, decide
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
@@ -152,7 +151,7 @@ def end_of(state: CampaignState, settings: Settings) -> tuple[Close, str] | None
     reopened = apply(state, opened)
     command = decide(reopened, now=state.clock.last_time)
     if isinstance(command, Stop):
-        return close_stopped(reopened, command.reason), _REMEDIES.get(command.reason, _MORE)
+        return close(reopened, command.reason), _REMEDIES.get(command.reason, _MORE)
     if not isinstance(command, Close):
         return None
     is_failed = command.outcome is SessionOutcome.FAILED

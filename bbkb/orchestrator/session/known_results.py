@@ -260,8 +260,8 @@ def _take(
         values=tuple(values[all_arms >= 0].tolist()),
         left_out=tuple(left_out),
     )
-    best = event.arms[event.best(1.0 if direction == "maximize" else -1.0)]
-    return replace(event, best_parameters=candidates.parameters(best))
+    best = (np.argmax if direction == "maximize" else np.argmin)(event.values)
+    return replace(event, best_parameters=candidates.parameters(event.arms[int(best)]))
 
 
 def _matched(results: _Results, candidates: Candidates) -> NDArray[np.intp]:

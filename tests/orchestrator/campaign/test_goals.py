@@ -31,7 +31,7 @@ def test_goals_are_read_from_a_resolved_file() -> None:
 def test_value_is_the_objective_unless_objectives_are_given(direction: str, sign: float) -> None:
     goals = CampaignGoals.of({"objective": {"direction": direction}})
     assert goals.is_single
-    assert goals.objectives[0].sign == sign
+    assert goals.reward(1.0) == sign
     assert goals.values(3.0, {}) == (3.0,)
     assert goals.further(3.0, {"other": 1.0}) == ()
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from bbkb.orchestrator.bandit.strategy import TrialForecast
+from bbkb.orchestrator.campaign.goals import CampaignGoals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,9 +17,9 @@ class Forecast:
     high: float  # two standard deviations of the score above it
 
 
-def forecast_of(expected: TrialForecast, sign: float) -> Forecast:
+def forecast_of(expected: TrialForecast, goals: CampaignGoals) -> Forecast:
     """Return a strategy's forecast on the user's scale."""
-    mean, low, high = (sign * reward for reward in (expected.mean, expected.low, expected.high))
+    mean, low, high = map(goals.value, (expected.mean, expected.low, expected.high))
     return Forecast(trial=expected.trial, mean=mean, low=low, high=high)
 
 
@@ -26,7 +27,7 @@ def forecast_of(expected: TrialForecast, sign: float) -> Forecast:
 class Hopes:
     """The best result, which an unfinished trial has to improve."""
 
-    sign: float  # turns a value into a reward
+    goals: CampaignGoals
     best: float | None = None  # the reward of the best result; None before the first
 
     def are_lost(self, forecast: Forecast) -> bool:
@@ -39,8 +40,8 @@ class Hopes:
 
     def expected(self, forecast: Forecast) -> float:
         """Return the expected final reward."""
-        return self.sign * forecast.mean
+        return self.goals.reward(forecast.mean)
 
     def optimistic(self, forecast: Forecast) -> float:
         """Return the optimistic final reward."""
-        return self.sign * forecast.high
+        return self.goals.reward(forecast.high)
