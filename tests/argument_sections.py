@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, cast
 
-from bbkb.orchestrator.bandit.options import documentation_of
+from bbkb.orchestrator.annotations import documentation_of
 
 
 def is_protocol(cls: object) -> bool:

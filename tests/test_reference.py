@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import pytest
 from annotated_types import Gt
 
-from bbkb.orchestrator.bandit.options import documentation_of
+from bbkb.orchestrator.annotations import documentation_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 
 EXTENSION = Path(__file__).parents[1] / "docs" / "extensions" / "options.py"

@@ -8,15 +8,16 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 from annotated_types import Gt
 from typing_extensions import Doc
 
+from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import LEVEL
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.options import Like, check_options, excerpt
+from bbkb.orchestrator.bandit.options import Like, Options, excerpt
 
 Lengthscale = float | tuple[float, ...]
 _Length = Annotated[float, Gt(0)]
@@ -41,8 +42,10 @@ class Kernel(Protocol):
 
 
 @dataclass(frozen=True)
-class _Scaled:
+class _Scaled(Options):
     """The options of all kernels. Raises ValueError if an option is out of range."""
+
+    SECTION: ClassVar[str] = "strategy.kernel"
 
     lengthscale: LengthscaleOption = 1.0
     variance: VarianceOption = 1.0
@@ -53,7 +56,7 @@ class _Scaled:
         if scales.ndim > 1 or not scales.size or not ((scales > 0) & (scales < math.inf)).all():
             raise ValueError(f"strategy.kernel.lengthscale must be > 0 and finite, got {excerpt(self.lengthscale)}")
         object.__setattr__(self, "lengthscale", tuple(scales.tolist()) if scales.ndim else float(scales))
-        check_options(self, "strategy.kernel")
+        super().__post_init__()
 
 
 class _Stationary(_Scaled, ABC):
@@ -145,9 +148,11 @@ class Linear(_Scaled):
 
 
 AnyKernel = RBF | Matern32 | Matern52 | Linear
-KernelOption = Annotated[AnyKernel, Like(Kernel), Doc("k, the covariance function: rbf, matern32, matern52 or linear.")]
-
 KERNELS: Mapping[str, type[AnyKernel]] = {"rbf": RBF, "matern32": Matern32, "matern52": Matern52, "linear": Linear}
+NAMED_KERNEL = Tagged("name", tuple(KERNELS.items()))
+KernelOption = Annotated[
+    AnyKernel, NAMED_KERNEL, Like(Kernel), Doc("k, the covariance function: rbf, matern32, matern52 or linear.")
+]
 
 
 def _lengthscales(value: object) -> Floats:

@@ -1,22 +1,21 @@
-"""The meanings and ranges of a strategy's options, read from the annotations of its fields.
+"""Options that several strategies have, with their bounds and meanings, and the check of a value that was
+given in Python.
 
-A field is written `Annotated[float, Gt(0), Doc("what it means")]`: bounds are those of
-`annotated_types`, the text is `typing_extensions.Doc`. The JSON Schema and the list of strategies
-use both. `check_options` rejects values that have another type or are out of range. Options of
-several strategies are declared once, here; those of kernels, models and warm starts with their
-classes.
+A field is written `Annotated[float, Gt(0), Doc("what it means")]` (`bbkb.orchestrator.annotations`).
+pydantic checks campaign files by the same annotations, and the JSON Schema and the list of strategies come
+from them. Options of kernels, models and warm starts are declared with their classes.
 """
 
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from enum import Enum
 from functools import cache
 from numbers import Integral, Real
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
@@ -27,14 +26,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 80  # the largest number of characters of a value in a message
 _LARGEST = 2.0**63  # larger integers exceed NumPy's range
-_NOUNS: Mapping[type, str] = {bool: "True or False", str: "a text", Mapping: "a mapping", NoneType: "left out"}
-# for each kind of bound: its symbol, its test, and its attribute
-_BOUNDS: Mapping[type, tuple[str, Callable[[float, float], bool], str]] = {
-    Gt: (">", operator.gt, "gt"),
-    Ge: (">=", operator.ge, "ge"),
-    Lt: ("<", operator.lt, "lt"),
-    Le: ("<=", operator.le, "le"),
-}
+_NOUNS: Mapping[object, str] = {bool: "True or False", str: "a text", Mapping: "a mapping", NoneType: "left out"}
+_BOUNDS = ((">", "gt", operator.gt), (">=", "ge", operator.ge), ("<", "lt", operator.lt), ("<=", "le", operator.le))
 
 Regularization = Annotated[
     float,
@@ -87,6 +80,7 @@ VerifiedShare = Annotated[
 class Options:
     """The base of a strategy's options. Raises ValueError if a value is out of range."""
 
+    __pydantic_config__: ClassVar[Mapping[str, object]] = {"extra": "forbid"}
     SECTION: ClassVar[str] = "strategy"  # the prefix of a field's name in messages
 
     def __post_init__(self) -> None:
@@ -110,14 +104,6 @@ class _RefusedError(ValueError):
     """A value is rejected. The message continues "must be"."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """The rule of a field."""
-
-    noun: str  # the rule, in words that follow "must be"
-    take: Callable[[object], object]  # returns a plain value of the field's type, or raises _RefusedError
-
-
 def check_options(options: "DataclassInstance", section: str = "strategy") -> None:
     """Check the fields of a frozen dataclass against their annotations. NumPy's numbers become
     Python's.
@@ -130,10 +116,10 @@ def check_options(options: "DataclassInstance", section: str = "strategy") -> No
         ValueError: if a value has another type or is out of range; the message names field, rule
             and value.
     """
-    for name, rule in _rules(type(options)).items():
+    for name, annotation in _hints(type(options)).items():
         value = getattr(options, name)
         try:
-            plain = rule.take(value)
+            plain = _checked(annotation, value)
         except _RefusedError as refused:
             raise ValueError(f"{section}.{name} must be {refused}, got {excerpt(value)}") from None
         object.__setattr__(options, name, plain)
@@ -145,110 +131,70 @@ def excerpt(value: object) -> str:
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
-def documentation_of(cls: type) -> dict[str, str]:
-    """Return the meaning of each field that has a `Doc`, the outermost one if there are several."""
-    hints = get_type_hints(cls, include_extras=True)
-    return {
-        name: entry.documentation
-        for name in getattr(cls, "__dataclass_fields__", hints)  # inherited fields first
-        for entry in getattr(hints[name], "__metadata__", ())
-        if isinstance(entry, Doc)
-    }
-
-
 @cache
-def _rules(cls: "type[DataclassInstance]") -> Mapping[str, _Rule]:
+def _hints(cls: "type[DataclassInstance]") -> Mapping[str, Any]:
     hints = get_type_hints(cls, include_extras=True)
-    return {field.name: _rule(hints[field.name]) for field in fields(cls) if field.init}
+    return {field.name: hints[field.name] for field in fields(cls) if field.init}
 
 
-def _rule(annotation: object) -> _Rule:
-    metadata: tuple[object, ...] = getattr(annotation, "__metadata__", ())
+def _parts(annotation: Any) -> tuple[Any, Any, tuple[Any, ...]]:
+    """Return the type of an annotation, its origin (`Union` of a union), and its metadata."""
+    metadata = getattr(annotation, "__metadata__", ())
     base = get_args(annotation)[0] if metadata else annotation
     origin = get_origin(base) or base
-    if origin in (Union, UnionType):
-        likes = [_instance(entry.protocol) for entry in metadata if isinstance(entry, Like)]
-        return _either([*map(_rule, get_args(base)), *likes])
-    if origin is Literal:
-        return _choice(get_args(base))
-    if base in (int, float):
-        return _number(metadata, is_whole=base is int)
-    if isinstance(base, type) and issubclass(base, Enum):
-        return _choice(tuple(base))
-    if isinstance(origin, type):
-        return _instance(origin)
-    raise TypeError(f"an option cannot be annotated with {annotation!r}")
+    return base, Union if origin is UnionType else origin, metadata
 
 
-def _number(metadata: tuple[object, ...], is_whole: bool) -> _Rule:
-    """Return the rule for a number with the bounds in `metadata`."""
-    bounds = [
-        (sign, holds, float(getattr(entry, name)))
-        for entry in metadata
-        for kind, (sign, holds, name) in _BOUNDS.items()
-        if type(entry) is kind
-    ]
-    interval = " and ".join(f"{sign} {limit:.12g}" for sign, _, limit in bounds)
-    noun = " ".join(filter(None, ("a whole number" if is_whole else "a number", interval)))
-
-    def take(value: object) -> object:
-        number = _plain_number(value, is_whole)
-        if number is None:
-            raise _RefusedError(noun)
-        if not all(holds(number, limit) for _, holds, limit in bounds):
-            raise _RefusedError(interval)
-        if not (AnyNumber() in metadata or math.isfinite(number)) or (is_whole and abs(number) >= _LARGEST):
-            raise _RefusedError(" and ".join(filter(None, (interval, "finite"))))
-        return number
-
-    return _Rule(noun, take)
+def _checked(annotation: Any, value: object) -> object:
+    """Return `value` as a plain value of the annotated type, or raise _RefusedError with the rule."""
+    base, origin, metadata = _parts(annotation)
+    plain: Any = value.item() if isinstance(value, np.generic | np.ndarray) and value.ndim == 0 else value
+    if origin is Union:
+        for member in (*get_args(base), *(entry.protocol for entry in metadata if isinstance(entry, Like))):
+            with suppress(_RefusedError):
+                return _checked(member, plain)
+    elif base in (int, float):
+        if not isinstance(plain, bool) and isinstance(plain, Integral if base is int else Real):
+            return _number_within(plain, base is int, metadata)
+    elif origin is Literal or (isinstance(base, type) and issubclass(base, Enum)):
+        choices = get_args(base) or tuple(base)
+        if isinstance(plain, str) and plain in choices:
+            return choices[choices.index(plain)]
+    elif isinstance(plain, origin) and not isinstance(plain, type):
+        return plain
+    raise _RefusedError(_noun(annotation))
 
 
-def _plain_number(value: object, is_whole: bool) -> float | None:
-    """Return a Python or NumPy number (or a 0-d array) as a Python number; otherwise None."""
-    plain = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    if isinstance(plain, bool | np.bool_) or not isinstance(plain, Integral if is_whole else Real):
-        return None
+def _number_within(plain: Any, is_whole: bool, metadata: tuple[Any, ...]) -> float:
+    """Return an int or float within the bounds in `metadata`, finite unless it may be any number."""
     try:
         number = float(plain)
     except OverflowError:
-        return math.inf
-    return int(plain) if isinstance(plain, Integral) and is_whole and abs(number) < _LARGEST else number
+        number = math.inf
+    interval = _interval(metadata)
+    is_within = all(
+        holds(number, getattr(entry, name)) for entry in metadata for _, name, holds in _BOUNDS if hasattr(entry, name)
+    )
+    if not is_within:
+        raise _RefusedError(interval)
+    if not (AnyNumber() in metadata or math.isfinite(number)) or (is_whole and abs(number) >= _LARGEST):
+        raise _RefusedError(" and ".join(filter(None, (interval, "finite"))))
+    return int(plain) if is_whole else number
 
 
-def _choice(values: tuple[object, ...]) -> _Rule:
-    """Return the rule for one of `values`: strings, or the members of an enumeration."""
-    noun = f"one of {', '.join(map(str, values))}"
-
-    def take(value: object) -> object:
-        if not isinstance(value, str) or value not in values:
-            raise _RefusedError(noun)
-        return values[values.index(value)]
-
-    return _Rule(noun, take)
+def _interval(metadata: tuple[Any, ...]) -> str:
+    bounds = ((sign, getattr(entry, name, None)) for entry in metadata for sign, name, _ in _BOUNDS)
+    return " and ".join(f"{sign} {limit:.12g}" for sign, limit in bounds if limit is not None)
 
 
-def _instance(cls: type) -> _Rule:
-    """Return the rule for an instance of a class or a protocol."""
-    noun = _NOUNS.get(cls, f"a {cls.__name__}")
-
-    def take(value: object) -> object:
-        plain = bool(value) if isinstance(value, np.bool_) else value
-        if not isinstance(plain, cls) or isinstance(plain, type):
-            raise _RefusedError(noun)
-        return plain
-
-    return _Rule(noun, take)
-
-
-def _either(members: Sequence[_Rule]) -> _Rule:
-    """Return the rule for a value that satisfies any one of several rules."""
-    noun = " or ".join(member.noun.removeprefix("one of ") for member in members)
-
-    def take(value: object) -> object:
-        for member in members:
-            with suppress(_RefusedError):
-                return member.take(value)
-        raise _RefusedError(noun)
-
-    return _Rule(noun, take)
+def _noun(annotation: Any) -> str:
+    """Return the rule of an annotation in words that follow "must be"."""
+    base, origin, metadata = _parts(annotation)
+    if origin is Union:
+        members = (*get_args(base), *(entry.protocol for entry in metadata if isinstance(entry, Like)))
+        return " or ".join(_noun(member).removeprefix("one of ") for member in members)
+    if base in (int, float):
+        return f"{'a whole number' if base is int else 'a number'} {_interval(metadata)}".rstrip()
+    if origin is Literal or (isinstance(base, type) and issubclass(base, Enum)):
+        return f"one of {', '.join(map(str, get_args(base) or tuple(base)))}"
+    return _NOUNS.get(origin, f"a {origin.__name__}")

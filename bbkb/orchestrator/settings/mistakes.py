@@ -201,10 +201,13 @@ def _describe_details(details: ErrorDetails, tree: object, model: type | None) -
     if kind == REFUSED:
         return [(Refusal(keys, details["msg"]), None)]
     if kind in ("union_tag_invalid", "union_tag_not_found"):
-        return [(_wrong_tag(keys, ctx), None)]
+        return [(_wrong_tag(keys, ctx, model), None)]
     if kind in _UNKNOWN:
         return [(_unknown(loc, keys, model), union)]
     got = "" if kind == "missing" else excerpt(details["input"])
+    if kind == "model_attributes_type":  # of a union that a key of a mapping selects
+        tags = [": ".join(_selector(section)) for section in _sections_at(model, keys)]
+        return [(Refusal(keys, f"must be a mapping such as {{{next(iter(tags), '…')}}}", got), None)]
     if keys and kind in ("float_type", "float_parsing", "int_type"):
         got += _duration_hint(str(keys[-1]), details["input"])
     if kind == "literal_error":
@@ -217,11 +220,12 @@ def _describe_details(details: ErrorDetails, tree: object, model: type | None) -
     return [(Refusal(keys, rule, got), union)]
 
 
-def _wrong_tag(keys: Keys, ctx: Mapping[str, Any]) -> Refusal:
+def _wrong_tag(keys: Keys, ctx: Mapping[str, Any], model: type | None) -> Refusal:
     """Return the problem of a section whose key, such as `rule`, selects no member of a union."""
     key = ctx["discriminator"].strip("'")
     if "tag" not in ctx:
-        return Refusal((*keys, key), "is required")
+        tags = [_selector(section)[1] for section in _sections_at(model, keys)]
+        return Refusal((*keys, key), f"is required: one of {', '.join(tags)}")
     *first, last = map(repr, _QUOTED.findall(ctx["expected_tags"]))
     return Refusal((*keys, key), f"must be {', '.join(first)} or {last}", excerpt(ctx["tag"]))
 

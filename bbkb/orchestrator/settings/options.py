@@ -1,16 +1,12 @@
 """Frozen dataclasses built from the mappings of a campaign file: the options of an objective and,
 with `strategies`, of a strategy.
-
-For a field that may be one of several dataclasses (`kernel`, `warm_start`), the mapping's `name`
-selects one before pydantic validates it, so that messages concern the intended one.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
@@ -74,24 +70,13 @@ def dump(options: object) -> Plain:
 
 def build(cls: type, options: Tree) -> Any:
     """Return `cls(**options)`, checked. Raises RefusalError with all mistakes."""
-    whole = adapter(cls)
-    hints = get_type_hints(cls, include_extras=True)
     names = [field.name for field in dataclasses.fields(cls) if field.init]
     problems = [unknown_key(key, names) for key in options if key not in names]
-    values: Plain = {}
-    for key in filter(options.__contains__, names):
-        try:
-            values[key] = _build_value(hints[key], options[key])
-        except RefusalError as error:
-            problems += [problem.below(key) for problem in error.problems]
+    values = {key: value for key, value in options.items() if key in names}
     try:
-        instance = whole.validate_python(values)
+        instance = adapter(cls).validate_python(values)
     except ValidationError as error:
-        # a part that could not be built is missing; its mistake has already been reported
-        named = set(options) - set(values)
-        problems += [
-            problem for problem in describe(error, values) if problem.keys[:1] not in {(key,) for key in named}
-        ]
+        problems += describe(error, values, cls)
     except ObjectiveError as error:
         raise ValueError(str(error)) from error
     if problems:
@@ -178,55 +163,11 @@ def dump_objective(options: object) -> Plain:
     return fields
 
 
-def alternatives(annotation: object) -> dict[str, type]:
-    """Return the dataclasses of a union, by their `name`; empty for any other annotation."""
-    classes = [member for member in _members(annotation) if isinstance(member, type)]
-    return {name: member for member in classes for name in _names(member)}
-
-
-def _members(annotation: object) -> tuple[object, ...]:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-
-
 def join(folder: Path, place: object) -> object:
     """Return the path below `folder`, or each path of a list; other values unchanged."""
     if isinstance(place, list | tuple):
         return [join(folder, path) for path in place]
     return str((folder / Path(place).expanduser()).resolve()) if isinstance(place, str) else place
-
-
-def _names(member: object) -> tuple[str, ...]:
-    if not (isinstance(member, type) and dataclasses.is_dataclass(member)):
-        return ()
-    hint = get_type_hints(member).get("name")
-    return get_args(hint) if get_origin(hint) is Literal else ()
-
-
-def _build_value(annotation: object, value: object) -> object:
-    choices = alternatives(annotation)
-    if choices:
-        return _build_named(choices, value)
-    members = [member for member in _members(annotation) if member is not NoneType]
-    if isinstance(value, Mapping) and len(members) == 1 and dataclasses.is_dataclass(members[0]):
-        return build(cast(type, members[0]), value)  # such as `Model | None`
-    return value
-
-
-def _build_named(choices: Mapping[str, type], value: object) -> object:
-    if isinstance(value, str):
-        example = value if value in choices else next(iter(choices))
-        raise RefusalError([Refusal((), f"must be a mapping such as {{name: {example}}}", excerpt(value))])
-    if not isinstance(value, Mapping):
-        return value
-    listed = ", ".join(choices)
-    if "name" not in value:
-        raise RefusalError([Refusal(("name",), f"is required: one of {listed}")])
-    name = value["name"]
-    if not isinstance(name, str) or name not in choices:
-        raise RefusalError([Refusal(("name",), f"must be one of {listed}", excerpt(name))])
-    return build(choices[name], value)
 
 
 def as_mapping(options: object, example: str) -> Plain:

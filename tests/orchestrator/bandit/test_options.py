@@ -12,9 +12,10 @@ import pytest
 from annotated_types import Ge, Gt, Lt
 from typing_extensions import Doc
 
+from bbkb.orchestrator.annotations import documentation_of
 from bbkb.orchestrator.bandit.kernels import KERNELS, RBF, Linear
 from bbkb.orchestrator.bandit.model.model import Model
-from bbkb.orchestrator.bandit.options import AnyNumber, Like, check_options, documentation_of, excerpt
+from bbkb.orchestrator.bandit.options import AnyNumber, Like, check_options, excerpt
 from bbkb.orchestrator.bandit.start.warm_start import WARM_STARTS
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 

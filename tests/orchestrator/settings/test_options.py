@@ -1,23 +1,25 @@
 """Tests of orchestrator/settings/options.py: dataclasses built from mappings."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
+from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.kernels import Kernel
+from bbkb.orchestrator.bandit.options import Options
 from bbkb.orchestrator.settings.mistakes import RefusalError
-from bbkb.orchestrator.settings.options import alternatives, build, dump
+from bbkb.orchestrator.settings.options import build, dump
 
 
 @dataclass(frozen=True)
-class Round:
+class Round(Options):
     radius: float
     name: Literal["round"] = "round"
 
 
 @dataclass(frozen=True)
-class Square:
+class Square(Options):
     side: float
     name: Literal["square", "box"] = "square"
 
@@ -26,7 +28,7 @@ class Square:
 class Figure:
     """It allows unknown keys by pydantic's default, as a user's own class may."""
 
-    shape: Round | Square
+    shape: Annotated[Round | Square, Tagged("name", (("round", Round), ("square", Square), ("box", Square)))]
     hole: Round | None = None
     count: int = 1
 
@@ -42,7 +44,6 @@ def _errors_of(options: dict[str, Any]) -> list[str]:
 
 
 def test_nested_dataclass_is_picked_by_its_name() -> None:
-    assert alternatives(Round | Square) == {"round": Round, "square": Square, "box": Square}
     built = build(Figure, {"shape": {"name": "box", "side": 2}, "hole": {"name": "round", "radius": 1}})
     assert built == Figure(Square(2.0, "box"), Round(1.0))
     assert build(Figure, dump(built)) == built
@@ -50,8 +51,8 @@ def test_nested_dataclass_is_picked_by_its_name() -> None:
 
 def test_mistakes_of_the_named_member_alone_are_reported() -> None:
     assert _errors_of({"shape": {"name": "round", "side": 1}}) == [
-        "shape.side is not a known key; valid names: radius, name",
         "shape.radius is required",
+        "shape.side is not a known key; valid names: radius, name",
     ]
 
 
@@ -78,7 +79,7 @@ def test_field_without_plain_values_is_named_with_a_supported_type() -> None:
 
 def test_wrong_part_is_not_reported_as_missing_too() -> None:
     assert _errors_of({"shape": {"name": "oval"}, "count": "x"}) == [
-        'shape.name must be one of round, square, box, got "oval"',
+        "shape.name must be 'round', 'square' or 'box', got \"oval\"",
         'count must be a whole number, got "x"',
     ]
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import numpy as np
 from annotated_types import Ge, Gt
@@ -12,7 +12,7 @@ from typing_extensions import Doc
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import CurveValues
-from bbkb.orchestrator.bandit.kernels import AnyKernel, Kernel, KernelOption, Linear
+from bbkb.orchestrator.bandit.kernels import NAMED_KERNEL, AnyKernel, Kernel, KernelOption, Linear
 from bbkb.orchestrator.bandit.model import defaults
 from bbkb.orchestrator.bandit.model.curve_fitting import (
     CurveFitInput,
@@ -34,7 +34,7 @@ from bbkb.orchestrator.bandit.model.fitting import (
     prior,
 )
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
-from bbkb.orchestrator.bandit.options import Like, Options, Regularization, VerifiedShare, check_options
+from bbkb.orchestrator.bandit.options import Like, Options, Regularization, VerifiedShare
 from bbkb.orchestrator.bandit.pulls import Pulls
 
 
@@ -69,12 +69,15 @@ class Fitting(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Model:
+class Model(Options):
     """The options of the reward model. Raises ValueError, with the field's name, if a value is out
     of range."""
 
+    SECTION: ClassVar[str] = "model"
+
     kernel: Annotated[
         AnyKernel,
+        NAMED_KERNEL,
         Like(Kernel),
         Doc("The covariance function; with `fit: auto` only its family counts, and lengthscales are fitted."),
     ] = defaults.CALIBRATED
@@ -102,7 +105,7 @@ class Model:
     ] = FIRST_FIT
 
     def __post_init__(self) -> None:
-        check_options(self, "model")
+        super().__post_init__()
         if self.is_fitted and isinstance(self.kernel, Linear):
             raise ValueError(
                 f"model.fit must be off with the {self.kernel.name} kernel, which has no lengthscale to fit"

@@ -13,6 +13,7 @@ import numpy as np
 from annotated_types import Ge
 from typing_extensions import Doc
 
+from bbkb.orchestrator.annotations import Tagged
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.arrays import ROUNDING, Floats, Indices, read_only
 from bbkb.orchestrator.bandit.model.model import Model
@@ -191,8 +192,16 @@ class DataStart(_StartOptions):
 
 
 AnyWarmStart = RandomStart | UncertaintyStart | SpreadStart | DataStart
+WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
+    "random": RandomStart,
+    "uncertainty": UncertaintyStart,
+    "spread": SpreadStart,
+    "data": DataStart,
+}
 WarmStartOption = Annotated[
-    AnyWarmStart, Doc("The first pulls: random, uncertainty or spread; or data: none, because results are known.")
+    AnyWarmStart,
+    Tagged("name", tuple(WARM_STARTS.items())),
+    Doc("The first pulls: random, uncertainty or spread; or data: none, because results are known."),
 ]
 
 ONE_PULL = RandomStart()  # the start of the published strategies
@@ -214,14 +223,6 @@ def with_known_results(strategy: AnyStrategy) -> AnyStrategy:
     """Return the strategy for a search with known results, which replace its warm start. Uncertainty
     sampling stays: it continues after them."""
     return strategy if isinstance(warm_start_of(strategy), UncertaintyStart) else with_warm_start(strategy, DataStart())
-
-
-WARM_STARTS: Mapping[str, type[AnyWarmStart]] = {
-    "random": RandomStart,
-    "uncertainty": UncertaintyStart,
-    "spread": SpreadStart,
-    "data": DataStart,
-}
 
 
 def begin_sparse(

@@ -12,7 +12,7 @@ import typer
 from rich.text import Text
 
 from bbkb.objectives.keywords import suggestion
-from bbkb.orchestrator.bandit.options import documentation_of
+from bbkb.orchestrator.annotations import documentation_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import with_preset
 from bbkb.orchestrator.cli.arguments import CampaignFile, Overrides, Workers, overrides
