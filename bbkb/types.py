@@ -12,7 +12,7 @@ from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Constant, Parameter
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.api.arguments import Concurrency, EarlyStopping, Executor, Space
-from bbkb.orchestrator.ask_tell.strategy import StrategyChoice
+from bbkb.orchestrator.ask_tell.checks import StrategyChoice
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.checks import HasArms
 from bbkb.orchestrator.bandit.curves import CurveValues
@@ -26,8 +26,8 @@ from bbkb.orchestrator.bandit.model.outputs import Outputs
 from bbkb.orchestrator.bandit.pulls import Tally
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
 from bbkb.orchestrator.bandit.strategy import Posterior
-from bbkb.orchestrator.campaign.attempts import EndedAttempt
 from bbkb.orchestrator.campaign.events import Recommendation
+from bbkb.orchestrator.campaign.state import EndedAttempt
 from bbkb.orchestrator.campaign.status import (
     BestStatus,
     BudgetStatus,
@@ -38,7 +38,7 @@ from bbkb.orchestrator.campaign.status import (
     TrialsStatus,
     WorkersStatus,
 )
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
+from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.orchestrator.campaign.trial_result import Trials
 
 __all__ = [  # noqa: RUF022 (in the order of the docstring)

@@ -22,10 +22,9 @@ from bbkb.orchestrator.campaign.events import SessionOpened
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import CampaignError
-from bbkb.orchestrator.session.build import build
+from bbkb.orchestrator.session.build import build, with_training
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.session.open import create_run
-from bbkb.orchestrator.session.training import with_training
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.store import EventStore

@@ -20,7 +20,7 @@ import numpy as np
 from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.names import find_objective
 from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
-from bbkb.orchestrator.ask_tell.strategy import named_strategy
+from bbkb.orchestrator.ask_tell.checks import named_strategy
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, freeze
 from bbkb.orchestrator.bandit.goals import Goals

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.objectives.returned import as_evaluation
-from bbkb.orchestrator.campaign.endings import SessionOutcome
-from bbkb.orchestrator.campaign.events import SessionClosed, TrialFailed, TrialStopped, TrialSucceeded
+from bbkb.orchestrator.campaign.events import SessionClosed, SessionOutcome, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.evaluate import evaluate
 from bbkb.workers.messages import Attempt, Limits

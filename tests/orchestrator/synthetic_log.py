@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
     ModelRefreshed,
     PickedTrial,
     SessionClosed,
+    SessionOutcome,
     TrialFailed,
     TrialsDispatched,
     TrialSucceeded,

@@ -30,8 +30,8 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
 from bbkb.orchestrator.engine.engine import Problem
+from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.session.build import build
-from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.store.runs import Run, open_run
 from bbkb.orchestrator.store.verify import verify
 from tests.orchestrator.quick import tune_here

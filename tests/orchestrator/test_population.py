@@ -26,7 +26,7 @@ from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, Pick
 from bbkb.orchestrator.campaign.events import TrialStopped, TrialSucceeded
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.curves import Trainings
+from bbkb.orchestrator.campaign.trainings import Trainings
 from bbkb.orchestrator.history.remarks import training_remark
 from bbkb.orchestrator.history.tables import History
 from bbkb.orchestrator.store.lease import Identity

@@ -15,13 +15,13 @@ from bbkb.orchestrator.api import Result, load, tune
 from bbkb.orchestrator.campaign.event_json import body_of
 from bbkb.orchestrator.campaign.events import CampaignCreated, TrialSucceeded
 from bbkb.orchestrator.campaign.trial_result import TrialResult
+from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.history.facts import facts, headline
 from bbkb.orchestrator.report.figure import Spec
 from bbkb.orchestrator.report.progress import best_so_far, best_steps
 from bbkb.orchestrator.report.snapshot import figures_of, snapshot, trial_table
 from bbkb.orchestrator.session.build import build
-from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.store.runs import open_run
 from bbkb.orchestrator.store.verify import verify
 from tests.histories import history_of

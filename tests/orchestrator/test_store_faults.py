@@ -18,8 +18,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome
-from bbkb.orchestrator.campaign.events import SessionClosed
+from bbkb.orchestrator.campaign.events import SessionClosed, SessionOutcome
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.errors import FencedError, StoreError
 from bbkb.orchestrator.store import connect
@@ -35,7 +34,7 @@ PLAIN = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search", "--inh-c
 STORES = """
     import resource, sys
     from bbkb.orchestrator.errors import StoreError
-    from bbkb.orchestrator.campaign.endings import SessionOutcome
+    from bbkb.orchestrator.campaign.events import SessionOutcome
     from bbkb.orchestrator.campaign.events import SessionClosed
     from bbkb.orchestrator.store.lease import take
     from bbkb.orchestrator.store.store import EventStore

@@ -25,9 +25,8 @@ from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Parameter, Range, Space
-from bbkb.orchestrator.ask_tell.checks import check_seed
+from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy
 from bbkb.orchestrator.ask_tell.space import Optimizer, ask_after
-from bbkb.orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
 Configuration = Mapping[str, Scalar]
 Distributions = Mapping[str, BaseDistribution]

@@ -11,9 +11,8 @@ from ray.tune.search import Searcher
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.orchestrator.adapters.backlog import Backlog, Configuration, Result
 from bbkb.orchestrator.adapters.tune_space import Config, TuneSpace
-from bbkb.orchestrator.ask_tell.checks import check_seed
+from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy
 from bbkb.orchestrator.ask_tell.space import Optimizer
-from bbkb.orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 
 
 class BBKBSearch(Searcher):

@@ -14,6 +14,7 @@ from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.pickled import LiveFunction, draft_function
 from bbkb.orchestrator.annotations import Section, key_of
 from bbkb.orchestrator.ask_tell.checks import (
+    StrategyChoice,
     check_direction,
     check_goals,
     check_mapping,
@@ -21,7 +22,6 @@ from bbkb.orchestrator.ask_tell.checks import (
     check_objective,
     check_space,
 )
-from bbkb.orchestrator.ask_tell.strategy import StrategyChoice
 from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
 from bbkb.orchestrator.campaign.settings import Settings, Workers, name_from

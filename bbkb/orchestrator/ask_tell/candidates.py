@@ -9,18 +9,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bbkb.objectives.keywords import checks_arguments
-from bbkb.orchestrator.ask_tell.base import AskTell, exclusive
+from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, build_arms, dump_arms, dump_named, exclusive
 from bbkb.orchestrator.ask_tell.checks import (
+    StrategyChoice,
     check_existing,
     check_indices,
     check_limit,
     check_numbers,
     check_results,
     check_seed,
+    named_strategy,
 )
-from bbkb.orchestrator.ask_tell.saving import Entry, Kind, build_arms, dump_arms, dump_named
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
-from bbkb.orchestrator.ask_tell.strategy import StrategyChoice, named_strategy
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings

@@ -16,7 +16,6 @@ from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState
-from bbkb.orchestrator.campaign.attempts import Run
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
@@ -35,7 +34,7 @@ from bbkb.orchestrator.campaign.events import (
 )
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
-from bbkb.orchestrator.campaign.state import CampaignState, Session
+from bbkb.orchestrator.campaign.state import CampaignState, Run, Session
 from bbkb.orchestrator.campaign.stops import stop_cause
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.engine.engine import TOLD, Chosen, Computation, Engine, Problem, Result

@@ -6,8 +6,8 @@ They are never stored: a command follows from the state, so a resume derives it 
 from dataclasses import dataclass
 
 from bbkb.orchestrator.bandit.results import Observation
-from bbkb.orchestrator.campaign.attempts import FinishedTrial
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.state import FinishedTrial
 from bbkb.workers.messages import Trial
 
 

@@ -3,21 +3,61 @@
 Every event carries the ids (round, trial, attempt) that make a second delivery harmless. An outcome
 of an attempt is an event itself (`bbkb.workers.messages`). Decisions and drawn dictionaries are
 recorded, never recomputed. `time` is seconds on the executor's clock:
-wall-clock time since the epoch, or virtual time under the simulated executor.
+wall-clock time since the epoch, or virtual time under the simulated executor. The values of the
+enumerations stand in logs.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, Literal
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.settings import Recorded
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
+from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.orchestrator.wording import plural, rounded
 from bbkb.workers.messages import Outcome, Report, Trial
 from bbkb.workers.messages import TrialFailed as TrialFailed
 from bbkb.workers.messages import TrialStopped as TrialStopped
 from bbkb.workers.messages import TrialSucceeded as TrialSucceeded
+
+
+class Phase(StrEnum):
+    """The phase of a campaign: no session yet, dispatching, draining, ended."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    CLOSED = "closed"
+
+
+class RunState(StrEnum):
+    """The state of a run according to its log, which is the state of its last session."""
+
+    NOT_STARTED = "not started"  # no session was opened
+    UNFINISHED = "unfinished"  # no closing event: running or killed
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+
+
+class StopReason(StrEnum):
+    """Why a session dispatches nothing more before its budget of evaluations is spent."""
+
+    INTERRUPTED = "interrupted"
+    TARGET_REACHED = "target reached"
+    TIME_SPENT = "time budget spent"
+    STEPS_SPENT = "budget of steps spent"
+    EVERYTHING_FAILS = "everything fails"
+    NO_GAIN = "no further gain"
+    LITTLE_LEFT = "the model expects little more"
+
+
+class SessionOutcome(StrEnum):
+    """The outcome of a session that recorded its end."""
+
+    FINISHED = "finished"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

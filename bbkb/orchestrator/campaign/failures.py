@@ -1,7 +1,78 @@
-"""Failed attempts by cause: twenty failures with one cause are one line with a count."""
+"""Failed attempts: which are repeated, when a trial and a session give up, and their causes for display:
+twenty failures with one cause are one line with a count.
+"""
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from bbkb.orchestrator.campaign.settings import Workers
+from bbkb.workers.messages import FailureKind
+
+# An arm whose attempts kill this many workers in a row is quarantined. Nodes are also lost for
+# other reasons, so a trial may lose more of them.
+WORKERS_AN_ARM_MAY_COST = 3
+NODES_A_TRIAL_MAY_COST = 10
+CANCELLATIONS_OF_A_TRIAL = 10
+# Seconds that a trial waits after its second failed attempt. The pause doubles with each further
+# failure, up to the maximum.
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+_FEWEST_FAILURES = 10  # of a session without a success, before it gives up
+# These have their own limits. Lost workers are counted by arm.
+_NOT_CHARGED = (FailureKind.WORKER_LOST, FailureKind.NODE_LOST, FailureKind.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptFailures:
+    """The failed attempts of an open trial, counted by kind."""
+
+    counts: Mapping[FailureKind, int] = field(default_factory=dict)
+
+    def of(self, kind: FailureKind) -> int:
+        """Return the number of failed attempts of this kind."""
+        return self.counts.get(kind, 0)
+
+    def after(self, kind: FailureKind) -> "AttemptFailures":
+        """Return a copy with one more failed attempt of this kind."""
+        return AttemptFailures({**self.counts, kind: self.of(kind) + 1})
+
+    @property
+    def charged(self) -> int:
+        """The number of attempts that count against the trial's retries."""
+        return sum(count for kind, count in self.counts.items() if kind not in _NOT_CHARGED)
+
+    @property
+    def pause_seconds(self) -> float:
+        """The seconds before the trial's next attempt: 0 after one failure, then 1, 2, 4, …, 60."""
+        doublings = min(sum(self.counts.values()) - 2, 10)
+        return 0.0 if doublings < 0 else min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
+
+
+def allows_retry(workers: Workers, kind: FailureKind, failures: AttemptFailures, workers_lost: int) -> bool:
+    """Return whether a trial is retried after a failure of this kind. Its failed attempts, and the
+    workers that its arm has killed in a row, include this one."""
+    match kind:
+        case FailureKind.CANCELLED:
+            return failures.of(kind) < CANCELLATIONS_OF_A_TRIAL
+        case FailureKind.WORKER_LOST:
+            return workers_lost < WORKERS_AN_ARM_MAY_COST
+        case FailureKind.NODE_LOST:
+            return failures.of(kind) < NODES_A_TRIAL_MAY_COST
+        case FailureKind.INVALID_VALUE:
+            return False  # the same parameters and seed would give the same value
+        case FailureKind.ERROR:
+            retries = workers.retries or 0  # the same code and seed rarely give another result
+        case _:  # a retry rarely helps, and is expensive
+            retries = 1 if workers.retries is None else min(1, workers.retries)
+    return failures.charged <= retries
+
+
+def failures_before_giving_up(slots: int) -> int:
+    """Return the number of failures at which a session with `slots` concurrent evaluations ends if
+    nothing has succeeded."""
+    return max(_FEWEST_FAILURES, 2 * slots)
+
 
 MOST_CAUSES = 20
 _LONGEST = 2000  # characters of a message

@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterator
 
 from bbkb.orchestrator.bandit.strategy import is_grown
 from bbkb.orchestrator.campaign import commands
-from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.retries import failures_before_giving_up
+from bbkb.orchestrator.campaign.end_of_budget import Hopeless
+from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.failures import failures_before_giving_up
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.end_of_budget import Hopeless
 from bbkb.workers.messages import Trial
 
 MOST_PICKS = 2000  # the largest choice in batch mode: an event with 10⁵ picks has 10 MB

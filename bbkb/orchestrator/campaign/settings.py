@@ -28,8 +28,7 @@ from bbkb.objectives.space import LARGEST_SIZE
 from bbkb.objectives.tabular import Duplicates
 from bbkb.orchestrator.annotations import LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
-from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+from bbkb.orchestrator.campaign.training_rules import StoppingRule, TrainingRule
 from bbkb.orchestrator.credentials import mistake_in_url, redact, stored
 from bbkb.orchestrator.logs import Format, Level
 from bbkb.workers.executor import TRAITS, ExecutorName, Traits

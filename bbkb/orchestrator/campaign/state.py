@@ -9,23 +9,172 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
+from typing import Any, NamedTuple
 
 from bbkb.orchestrator.bandit.results import Observation
-from bbkb.orchestrator.campaign.attempts import Best, EndedAttempt, FinishedTrial, Run
 from bbkb.orchestrator.campaign.clock import Cause, Clock, Durations, Mark
 from bbkb.orchestrator.campaign.draft import Queue, Section, section
-from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Recommendation
-from bbkb.orchestrator.campaign.failures import Causes
-from bbkb.orchestrator.campaign.front import Front
-from bbkb.orchestrator.campaign.learned import LearnedModel
-from bbkb.orchestrator.campaign.retries import AttemptFailures, allows_retry
+from bbkb.orchestrator.campaign.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
+from bbkb.orchestrator.campaign.events import Computed, ExistingTaken, Phase, Recommendation, SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.failures import AttemptFailures, Causes, allows_retry
+from bbkb.orchestrator.campaign.results import Front, Gains
 from bbkb.orchestrator.campaign.settings import Budget, Settings
-from bbkb.orchestrator.campaign.stop_when import Gains
-from bbkb.orchestrator.campaign.trainings.curves import Trainings
-from bbkb.orchestrator.campaign.trainings.end_of_budget import ENOUGH, EndOfBudget, Remaining, end_of_budget
-from bbkb.orchestrator.campaign.trainings.forecasts import Hopes
-from bbkb.workers.messages import FailureKind, Trial, TrialFailed
+from bbkb.orchestrator.campaign.trainings import Hopes, Trainings
+from bbkb.workers.messages import FailureKind, Outcome, Trial, TrialFailed, TrialStopped
+
+_MESSAGE_LENGTH = 400
+
+
+class Run(NamedTuple):
+    """A trial whose attempt is running."""
+
+    trial: Trial
+    since: float  # the time of its dispatch
+
+
+class FinishedTrial(NamedTuple):
+    """A trial that has ended and that the strategy has not learned from yet."""
+
+    trial: int
+    observation: Observation
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best value so far, on the user's scale; `trial` is None if it is existing data."""
+
+    trial: int | None
+    arm: int
+    value: float
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    source: str = ""
+    # the metrics of further objectives and of constraints
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """The source of the value, for display."""
+        return f"known results: {self.source}" if self.trial is None else f"trial {self.trial}"
+
+
+class EndedAttempt(NamedTuple):
+    """An attempt that ended recently, with its value or its failure. The `value` of a trial that
+    was stopped early is the last reported one."""
+
+    trial: int
+    attempt: int
+    time: float  # the time at which its outcome was recorded
+    seconds: float  # its duration
+    parameters: Mapping[str, object]
+    value: float | None = None
+    failure: str = ""  # its kind; empty for a success
+    message: str = ""  # at most `_MESSAGE_LENGTH` characters
+    stopped_at: int | None = None  # the step at which the campaign stopped it
+    stop_cause: str = ""  # the reason; empty if it was not recorded
+    is_final: bool = True  # False if the trial will be retried
+
+
+def ended_attempt(event: Outcome, parameters: Mapping[str, object]) -> EndedAttempt:
+    """Return the ended attempt whose outcome is `event`, for a trial with these parameters."""
+    seconds = max(0.0, event.finished - event.started)
+    common = (event.trial, event.attempt, event.time, seconds, parameters)
+    if isinstance(event, TrialFailed):
+        message = event.message[:_MESSAGE_LENGTH]
+        return EndedAttempt(*common, None, event.failure.value, message, is_final=event.is_final)
+    if isinstance(event, TrialStopped):
+        return EndedAttempt(*common, event.value, stopped_at=event.step, stop_cause=event.cause)
+    return EndedAttempt(*common, event.value)
+
+
+def place_between(started: float, finished: float, dispatched: float, arrived: float) -> tuple[float, float]:
+    """Move an evaluation between its dispatch and the arrival of its outcome, keeping its duration.
+    The worker that stamped it may be on a node whose clock is wrong or was stepped, and an
+    objective may have replaced its clock."""
+    if dispatched <= started <= finished <= arrived:
+        return started, finished
+    if not isfinite(finished - started):
+        return dispatched, max(dispatched, arrived)
+    finished, seconds = min(finished, arrived), max(0.0, finished - started)
+    if finished - seconds < dispatched:
+        finished = min(dispatched + seconds, max(arrived, dispatched))
+    return max(finished - seconds, dispatched), max(finished, dispatched)
+
+
+LEAST_PREDICTED = 20  # the number of predicted results from which on their share inside is used
+# the same for the remark: one refresh may predict ten results, which then miss for the same reason
+LEAST_REMARKED = 40
+# a model is overconfident if its share of results inside μ ± 2σ is two standard errors below this
+LEAST_SHARE = 0.8
+# the share of all evaluations that one arm may take if rewards look deterministic
+LARGEST_ARM_SHARE = 0.2
+LEAST_EVALUATIONS = 25
+NEGLIGIBLE_NOISE = 0.01  # variance of a score, whose prior variance is 1
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedModel:
+    """Facts about the model of the newest refit, from the campaign's log."""
+
+    inside: int  # the number of results within μ ± 2σ of the model before it had learned them
+    predicted: int  # the number of results that were predicted before the model had learned them
+    noise: float  # the fitted variance of a score's noise
+    most_pulled: int  # the most frequently pulled arm
+    most_pulls: int  # its number of pulls
+    evaluations: int  # the number of pulls with a reward
+    # steps of a training, each with the estimated correlation between the value there and the final
+    # value; empty without learning curves
+    steps: tuple[tuple[int, float], ...] = ()
+    cautious_steps: tuple[tuple[int, float], ...] = ()  # the same, less one standard error
+
+    @staticmethod
+    def of(record: Mapping[str, Any]) -> "LearnedModel | None":
+        """Return the facts about the fitted model in `record`; None if no model was fitted."""
+        model = record.get("model")
+        if not isinstance(model, Mapping) or "predicted" not in model:
+            return None
+        arm, pulls = model["most_pulled"]
+        return LearnedModel(
+            inside=int(model["inside"]),
+            predicted=int(model["predicted"]),
+            noise=float(model["noise"]),
+            most_pulled=int(arm),
+            most_pulls=int(pulls),
+            evaluations=int(model["pulls"]),
+            steps=_correlations(record, "reliability"),
+            cautious_steps=_correlations(record, "cautious_reliability"),
+        )
+
+    @property
+    def share(self) -> float | None:
+        """The share of the predicted results inside μ ± 2σ; None if there are too few."""
+        return self.inside / self.predicted if self.predicted >= LEAST_PREDICTED else None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Remarks for the status and the report."""
+        remarks = []
+        share = self.share or 0.0
+        error = math.sqrt(share * (1.0 - share) / max(1, self.predicted))
+        if self.predicted >= LEAST_REMARKED and share + 2.0 * error < LEAST_SHARE:
+            remarks.append(
+                f"the model is overconfident: {share:.0%} of {self.predicted} results were within two "
+                "standard deviations of its prediction instead of about 95%, because similar "
+                "configurations differ more than it expects. All results are valid, but the search may have "
+                "explored too little: compare the best value with that of a run with another seed"
+            )
+        is_repeated = self.most_pulls > LARGEST_ARM_SHARE * self.evaluations
+        if is_repeated and self.noise <= NEGLIGIBLE_NOISE and self.evaluations >= LEAST_EVALUATIONS:
+            remarks.append(
+                f"candidate {self.most_pulled} took {self.most_pulls} of {self.evaluations} evaluations, and results "
+                f"look deterministic: with objective.deterministic: true none is evaluated twice"
+            )
+        return tuple(remarks)
+
+
+def _correlations(record: Mapping[str, Any], name: str) -> tuple[tuple[int, float], ...]:
+    return tuple((int(step), float(correlation)) for step, correlation in record.get(name, ()))
+
 
 ACTIVITIES: dict[Computed, str] = {
     "choosing": "choosing a batch",

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from bbkb.orchestrator.bandit.results import Turn
+from bbkb.orchestrator.campaign.end_of_budget import Completes, Hopeless
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.end_of_budget import Completes, Hopeless
-from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
-from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+from bbkb.orchestrator.campaign.training_rules import StoppingRule, TrainingRule
 
 # the least correlation between the values at a reliable pause and the final ones
 LEAST_RELIABILITY = 1 / 3

@@ -11,29 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 from bbkb.orchestrator.bandit.results import Observation
 from bbkb.orchestrator.campaign import events
-from bbkb.orchestrator.campaign.attempts import Best, FinishedTrial, Run, ended_attempt
 from bbkb.orchestrator.campaign.clock import Clock, Durations
 from bbkb.orchestrator.campaign.draft import Queue, Section, without
 from bbkb.orchestrator.campaign.events import AttemptEnded, TrialFailed, TrialStopped, TrialSucceeded
-from bbkb.orchestrator.campaign.failures import with_failure
-from bbkb.orchestrator.campaign.health import marks_after
-from bbkb.orchestrator.campaign.learned import LearnedModel
-from bbkb.orchestrator.campaign.retries import LONGEST_PAUSE_SECONDS, WORKERS_AN_ARM_MAY_COST
+from bbkb.orchestrator.campaign.failures import LONGEST_PAUSE_SECONDS, WORKERS_AN_ARM_MAY_COST, with_failure
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import (
     Batch,
+    Best,
     CampaignState,
     Computation,
     Existing,
     Failures,
+    FinishedTrial,
+    LearnedModel,
     Notes,
     Refresh,
     Results,
+    Run,
     Session,
     Totals,
+    ended_attempt,
     idle_cause,
 )
-from bbkb.orchestrator.campaign.trainings.curves import Paused, Trainings
+from bbkb.orchestrator.campaign.status import marks_after
+from bbkb.orchestrator.campaign.trainings import Paused, Trainings
 from bbkb.orchestrator.errors import StoreError, UserError
 from bbkb.orchestrator.wording import moment
 from bbkb.workers.executor import traits_of

@@ -17,11 +17,9 @@ from bbkb.orchestrator.credentials import has_password, stored
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.engine.engine import replay, strategy_errors
 from bbkb.orchestrator.history.facts import assignments
-from bbkb.orchestrator.session.build import Parts
+from bbkb.orchestrator.session.build import Parts, missing_program, remark_on_reports, with_training
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.open import first_events
-from bbkb.orchestrator.session.resources import missing_program
-from bbkb.orchestrator.session.training import remark_on_reports, with_training
 from bbkb.orchestrator.settings.options import objective_of
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.wording import duration, plural

@@ -45,7 +45,7 @@ from bbkb.orchestrator.campaign.events import (
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import first_learned_step, turn_of_stopped_trials
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, forecast_of
+from bbkb.orchestrator.campaign.trainings import Forecast, forecast_of
 from bbkb.orchestrator.campaign.transitions import apply, damage_error
 from bbkb.orchestrator.engine.pool import Appended, Pool
 from bbkb.orchestrator.errors import BbkbError, CampaignError, place_of, trace_of

@@ -6,8 +6,7 @@ a short one.
 
 from dataclasses import dataclass
 
-from bbkb.orchestrator.campaign.endings import RunState
-from bbkb.orchestrator.campaign.events import CampaignCreated
+from bbkb.orchestrator.campaign.events import CampaignCreated, RunState
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, cast
 
-from bbkb.orchestrator.campaign.endings import RunState
-from bbkb.orchestrator.campaign.events import PickedTrial
+from bbkb.orchestrator.campaign.events import PickedTrial, RunState
 
 TrialStatus = Literal["queued", "running", "succeeded", "failed", "stopped"]
 # the numbers of a trial's result, which a continued trial loses until it ends again

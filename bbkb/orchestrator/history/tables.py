@@ -3,17 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from bbkb.orchestrator.campaign.attempts import Best
-from bbkb.orchestrator.campaign.endings import RunState
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     CampaignCreated,
     ExistingTaken,
     ModelRefreshed,
+    RunState,
 )
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.settings import Settings
-from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.state import Best, CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.history.rows import AttemptRow, SessionRow, TrialRow
 from bbkb.orchestrator.history.trace import Trace

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from bbkb.orchestrator.campaign import events
-from bbkb.orchestrator.campaign.endings import RunState
+from bbkb.orchestrator.campaign.events import RunState
 from bbkb.orchestrator.campaign.stops import stop_words
 from bbkb.orchestrator.campaign.transitions import damage_error
 from bbkb.orchestrator.errors import UserError

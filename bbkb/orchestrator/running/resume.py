@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from bbkb.orchestrator.campaign.commands import Close, Stop
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.events import SessionOpened, TrialsReopened
+from bbkb.orchestrator.campaign.events import SessionOpened, SessionOutcome, StopReason, TrialsReopened
 from bbkb.orchestrator.campaign.policy import close, decide
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.state import CampaignState

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bbkb.orchestrator.campaign.endings import Phase
-from bbkb.orchestrator.campaign.events import CampaignCreated
+from bbkb.orchestrator.campaign.events import CampaignCreated, Phase
 from bbkb.orchestrator.errors import RunError, UserError, reason_of
 from bbkb.orchestrator.history.comparing import side_by_side
 from bbkb.orchestrator.history.export import strict_json

@@ -1,12 +1,18 @@
-"""Builds the objective, the candidates and the strategy that a campaign file names."""
+"""Builds the objective, the candidates and the strategy that a campaign file names, with the limits of an
+evaluation, the GPUs of each trial if a parameter determines them, and `early_stopping: {rule: model}`
+completed from the objective and the budget.
+"""
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from bbkb.objectives.command import ShellCommand
-from bbkb.objectives.external import PythonCallable
-from bbkb.objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective
+from bbkb.objectives.external import HasFunction, PythonCallable, takes_argument
+from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective, TrainsInSteps
 from bbkb.objectives.pickled import LiveFunction, PickledFunction
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
@@ -15,16 +21,213 @@ from bbkb.objectives.with_metrics import VALUE, WithMetrics
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
-from bbkb.orchestrator.campaign.settings import Settings
+from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, Workers, ends_of
+from bbkb.orchestrator.campaign.training_rules import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.matching import find_arm
 from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.errors import CampaignError, UserError
 from bbkb.orchestrator.session import known_results
-from bbkb.orchestrator.session.resources import Resources, check_program, check_timeout, resources_of
-from bbkb.orchestrator.session.training import check_reports
-from bbkb.orchestrator.settings.options import load_objective
+from bbkb.orchestrator.settings.options import load_objective, objective_of
 from bbkb.orchestrator.settings.strategies import build_strategy
+from bbkb.workers.messages import Limits, Share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """The resources of trials whose parameters determine them."""
+
+    workers: Workers  # computes the share of a trial from its parameters
+    largest: Share  # the largest amount of each resource that a trial takes
+
+
+def limits_of(settings: Settings) -> Limits:
+    """Return the limits of one evaluation."""
+    memory = None if settings.workers.memory_gb is None else int(settings.workers.memory_gb * 1e9)
+    return Limits(timeout_seconds=settings.workers.timeout_seconds, memory_bytes=memory)
+
+
+_PROGRAMS = ("python", "python3", "bash", "sh", "make", "java", "julia", "Rscript", "torchrun", "mpirun")
+
+
+def missing_program(settings: Settings) -> str:
+    """Return a sentence if this machine lacks the program of the command, else an empty text."""
+    command = objective_of(settings.objective)
+    program = command.missing_program() if isinstance(command, ShellCommand) else ""
+    if not program:
+        return ""
+    hint = did_you_mean(program, _PROGRAMS)
+    return f"objective.command: this machine has no program {program!r}{hint}"
+
+
+def check_program(settings: Settings) -> None:
+    """Raise UserError if evaluations run on this machine and it lacks the command's program."""
+    if not settings.workers.traits.on_ray and (missing := missing_program(settings)):
+        raise UserError(f"{missing} (install it, or correct the command)")
+
+
+def check_timeout(settings: Settings) -> None:
+    """Raise UserError if evaluations run in this thread and a time-out could not end them."""
+    workers = settings.workers
+    timeout = workers.timeout_seconds
+    thread = threading.current_thread()
+    if not workers.traits.one_at_a_time or timeout is None or thread is threading.main_thread():
+        return
+    raise UserError(
+        f"workers.timeout_seconds with workers.executor {workers.executor} needs the program's "
+        f"main thread, where an alarm can end an evaluation, got {timeout:g} in the thread "
+        f"{thread.name!r}: run the campaign in the main thread, leave timeout_seconds out, or set "
+        "workers.executor to ray"
+    )
+
+
+def resources_of(settings: Settings, candidates: Candidates) -> Resources | None:
+    """Return the resources of each trial; None if all trials take the same amount.
+
+    Raises UserError if the parameter that gives the GPUs does not exist or has a value that Ray
+    cannot assign: neither a fraction of one nor a whole number.
+    """
+    workers = settings.workers
+    name = workers.gpus_from
+    if name is None:
+        return None
+    if name not in candidates.columns:
+        names = list(candidates.columns)
+        rule = f"must be one of {', '.join(names)}, got {name!r}{did_you_mean(name, names)}"
+        raise UserError(f"workers.gpus_from {rule}")
+    values = [*candidates.columns[name].tolist(), *ends_of(settings.space.get(name))]
+    amounts = [value for value in values if value is not None]
+    for value in amounts:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not (0 <= value <= 1 or (float(value).is_integer() and value > 1)):
+            raise UserError(
+                "workers.gpus_from must be a parameter whose values are >= 0, and whole above 1; "
+                f"{name} has {value!r}: give it choices or integer: true"
+            )
+    return Resources(workers=workers, largest=workers.share_of({name: max(map(float, amounts), default=None)}))
+
+
+def with_training(settings: Settings, objective: object, is_begun: bool = False) -> Settings:
+    """Return `settings` with decisions about the trials' folders, continued trials, their last step
+    and short first trainings. `is_begun`: whether `settings` already contain the decisions of an earlier session,
+    which are kept."""
+    rule = settings.early_stopping
+    strategy = settings.strategy
+    with_folders = replace(settings.workers, trial_folders=True)
+    if "folder" not in settings.space and takes_argument(objective, "folder", is_required=True):
+        settings = replace(settings, workers=with_folders)
+    if settings.pauses_trials:
+        strategy = {**strategy, "last_step": _last_step(strategy["last_step"], objective)}
+        return replace(settings, strategy=strategy, workers=with_folders)
+    if not isinstance(rule, ModelStopping):
+        return settings
+    is_decided = is_begun and rule.continues is not None and rule.first_trials is not None
+    if not is_decided:
+        rule = replace(rule, last_step=_last_step(rule.last_step, objective))
+    continues = rule.continues
+    if continues is None:
+        continues = True if _has_checkpoints(objective) else "anew"
+    first = _first(settings, rule) if continues else NO_FIRST_TRAININGS
+    decided = replace(rule, continues=continues, first_trials=first.trials, first_steps=first.steps)
+    workers = with_folders if continues is True else settings.workers
+    return replace(settings, early_stopping=decided, workers=workers)
+
+
+def check_reports(settings: Settings, objective: object) -> None:
+    """Raise UserError if early stopping is requested and the tuned function cannot report values,
+    trainings do not end at `last_step`, or short first trainings do not end before it.
+
+    Whether other objectives, such as a command, report values is unknown before they run.
+    """
+    rule = settings.early_stopping
+    if settings.pauses_trials:
+        name = f"strategy {settings.strategy['name']}"
+        _check_pauses(name, settings.strategy, objective)
+        _check_function(settings, objective, "strategy", name)
+    if isinstance(rule, ModelStopping):
+        _check_last_step("early_stopping", rule.last_step, objective)
+        _check_first(rule, _last_step(rule.last_step, objective))
+    if rule is not None:
+        _check_function(settings, objective, "early_stopping", "early_stopping.rule")
+
+
+def _check_last_step(section: str, last_step: int | None, objective: object) -> None:
+    """Raise UserError if the `last_step` of a section differs from the objective's."""
+    if not isinstance(objective, TrainsInSteps) or last_step in (None, objective.last_step):
+        return
+    raise UserError(
+        f"{section}.last_step must be {objective.last_step}, the epochs of this objective, or be "
+        f"left out, got {last_step}; objective.options.epochs changes both"
+    )
+
+
+def _check_function(settings: Settings, objective: object, key: str, needing: str) -> None:
+    """Raise UserError if the tuned function cannot report values, as the setting `needing` of the
+    section `key` requires."""
+    is_parameter = "report" in settings.space
+    if not isinstance(objective, HasFunction) or (not is_parameter and takes_argument(objective, "report")):
+        return
+    function = settings.objective.callable or "this function"
+    why = f"{function} has no argument `report`: add it, and call report(value, step) in its loop"
+    if is_parameter:
+        why = "`report` is a parameter of the space: rename it"
+    raise UserError(f"{needing} needs a function that reports values, but {why}; or remove {key}")
+
+
+def _check_pauses(name: str, strategy: Mapping[str, Any], objective: object) -> None:
+    """Raise UserError if trials save no checkpoints or end before their first pause."""
+    if not _has_checkpoints(objective):
+        raise UserError(
+            f"{name} needs trainings that keep checkpoints: a function with an argument `folder`, which saves its "
+            "checkpoint there before it reports and loads one that it finds, or a command that names BBKB_FOLDER"
+        )
+    interval, last_step = strategy["interval"], strategy["last_step"]
+    _check_last_step("strategy", last_step, objective)
+    end = objective.last_step if isinstance(objective, TrainsInSteps) else last_step
+    if end is not None and interval >= end:
+        raise UserError(f"strategy.interval must be below the last step of a training, {end}, got {interval}")
+
+
+def remark_on_reports(settings: Settings, objective: object) -> str:
+    """Return a remark for the user if early stopping judges trials by reports that differ from the
+    returned value; otherwise an empty text."""
+    if not isinstance(settings.early_stopping, ModelStopping) or not isinstance(objective, TrainsInSteps):
+        return ""
+    remark = objective.remark_on_reports
+    return remark and f"early_stopping.rule model takes reported values and results for the same quantity: {remark}"
+
+
+def _has_checkpoints(objective: object) -> bool:
+    """Return whether the objective receives a folder for checkpoints."""
+    if isinstance(objective, TrainsInSteps):
+        return True
+    if isinstance(objective, ShellCommand):
+        return "BBKB_FOLDER" in objective.command
+    return takes_argument(objective, "folder")
+
+
+def _last_step(given: int | None, objective: object) -> int | None:
+    """Return the step at which trainings end, from the settings or the objective; None if
+    unknown."""
+    if given is None and isinstance(objective, TrainsInSteps) and objective.last_step > 1:
+        return objective.last_step
+    return given
+
+
+def _check_first(rule: ModelStopping, last_step: int | None) -> None:
+    if last_step is None and rule.first_trials:
+        raise UserError(
+            "early_stopping.last_step must be given with first_trials; a training that is part of bbkb needs 2 or more "
+            "objective.options.epochs instead"
+        )
+    if last_step is not None and rule.first_steps is not None and rule.first_steps >= last_step:
+        raise UserError(f"early_stopping.first_steps must be below last_step, {last_step}, got {rule.first_steps}")
+
+
+def _first(settings: Settings, rule: ModelStopping) -> FirstTrainings:
+    budget = settings.budget
+    return first_trainings(rule.last_step, budget.evaluations, budget.steps, rule.first_trials, rule.first_steps)
+
 
 Function = Callable[..., object]
 

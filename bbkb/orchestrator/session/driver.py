@@ -3,32 +3,79 @@
 Events are applied in memory at once. They are written in one transaction before the loop acts on
 them: before trials are submitted, before a long computation, and before waiting. So every result is
 durable first, and a turn of the loop costs one commit for any number of results (`recorder`). The
-strategy computes in the background (`background`) while the loop collects results and dispatches
-chosen trials.
+strategy computes in a background thread (`Computing`) while the loop collects results and dispatches
+chosen trials; in the loop's thread with executors whose clock stands still during a computation
+(virtual time), and with those that evaluate in this thread.
 """
 
 import logging
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
 
 from bbkb.orchestrator.bandit.blas import blas_threads
 from bbkb.orchestrator.bandit.strategy import Pick
 from bbkb.orchestrator.campaign import commands, events
-from bbkb.orchestrator.campaign.endings import Phase, SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import ACTIVITIES, CampaignState
 from bbkb.orchestrator.campaign.status import Status, idle_seconds, status_of
 from bbkb.orchestrator.engine.engine import Computation, Engine, Result, kind_of
 from bbkb.orchestrator.errors import CampaignError, UserError, place_of, trace_of
-from bbkb.orchestrator.session.background import Computing
-from bbkb.orchestrator.session.evaluations import NO_PLACES, Evaluations, Places
-from bbkb.orchestrator.session.event_lines import HealthLog
-from bbkb.orchestrator.session.outputs import remove_outputs
-from bbkb.orchestrator.session.recorder import Recorder, Span
+from bbkb.orchestrator.futures import is_settled, settle
+from bbkb.orchestrator.session.evaluations import NO_PLACES, Evaluations, Places, remove_outputs
+from bbkb.orchestrator.session.recorder import HealthLog, Recorder, Span
 from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.checkpoints import remove_checkpoints, remove_saved
 from bbkb.workers.executor import Executor
 from bbkb.workers.results import printable
+
+T = TypeVar("T")
+
+_FIRST_POLL_SECONDS = 0.0005
+_LONGEST_POLL_SECONDS = 0.02
+
+
+class Computing:
+    """Runs the computations of the strategy, at most one at a time."""
+
+    def __init__(self, in_background: bool) -> None:
+        self.is_in_background = in_background
+        # the outcome of the running call, and the function that receives its result
+        self._current: tuple[Future[Any], Callable[[Any], None]] | None = None
+        self._poll_seconds = _FIRST_POLL_SECONDS
+
+    def start(self, call: Callable[[], T], finish: Callable[[T], None]) -> None:
+        """Start `call()`. After it has returned, `poll` passes its result to `finish`. No other
+        call may be running."""
+        outcome: Future[T] = Future()
+        self._current = (outcome, finish)
+        self._poll_seconds = _FIRST_POLL_SECONDS
+        if self.is_in_background:
+            # a daemon thread, so that a cancelled session does not wait for it
+            threading.Thread(target=settle, args=(outcome, call), name="bbkb strategy", daemon=True).start()
+        else:
+            settle(outcome, call)
+
+    def poll(self) -> None:
+        """Deliver a finished computation. Raises the exception of the computation, if it raised one."""
+        if self._current is None or not self._current[0].done():
+            return
+        outcome, finish = self._current
+        self._current = None
+        finish(outcome.result())
+
+    def wait_briefly(self) -> bool:
+        """Wait briefly for the running computation, longer each time. Return False if no call is
+        running."""
+        if self._current is None:
+            return False
+        is_settled(self._current[0], self._poll_seconds)
+        self._poll_seconds = min(2.0 * self._poll_seconds, _LONGEST_POLL_SECONDS)
+        return True
+
 
 _LOGGER = logging.getLogger("bbkb.session")
 

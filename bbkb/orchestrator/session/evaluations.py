@@ -1,20 +1,23 @@
-"""The interface of a session to the executor: attempts, reports, outcomes."""
+"""The interface of a session to the executor: attempts, reports, outcomes and their output."""
 
+import contextlib
+import logging
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite  # bound here: an objective that runs in this process may replace it in `math`
 from pathlib import Path
 
 from bbkb.objectives.objective import Candidates
-from bbkb.orchestrator.campaign.attempts import place_between
 from bbkb.orchestrator.campaign.commands import Dispatch
 from bbkb.orchestrator.campaign.events import ReportsArrived, TrialsDispatched
-from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, knows_remark
+from bbkb.orchestrator.campaign.state import CampaignState, ends_trial, is_running, knows_remark, place_between
 from bbkb.orchestrator.campaign.stops import StopCause, cause_at_limit, step_limit, stop_cause
 from bbkb.orchestrator.engine.engine import TRIALS
-from bbkb.orchestrator.session.outputs import with_output
+from bbkb.orchestrator.errors import RunError
+from bbkb.orchestrator.session.build import Resources
 from bbkb.orchestrator.session.recorder import Recorder
-from bbkb.orchestrator.session.resources import Resources
+from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.executor import Executor
 from bbkb.workers.messages import (
     Attempt,
@@ -26,7 +29,91 @@ from bbkb.workers.messages import (
     TrialStopped,
     TrialSucceeded,
 )
-from bbkb.workers.output_files import trial_folder
+from bbkb.workers.output_files import (
+    SENT_BYTES,
+    OutputFile,
+    move_all_outputs,
+    move_output,
+    output_file,
+    read_end,
+    running_folder,
+    tail_of,
+    trial_folder,
+)
+
+_LOGGER = logging.getLogger("bbkb.session")
+
+
+def prepare_outputs(run: Run) -> Path | None:
+    """Return the run's folder of trials, ready for the output of its attempts.
+
+    Returns None, and logs a warning, if the folder cannot be written.
+    """
+    try:
+        running_folder(run.trials).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        _LOGGER.warning("output of evaluations is not saved: %s", error)
+        return None
+    return run.trials
+
+
+def check_trial_folders(run: Run) -> None:
+    """Raise RunError if the run's folder of trials is not writable. Without this check, every trial
+    would fail."""
+    trials = run.trials
+    if os.path.islink(trials) and not os.path.exists(trials):
+        reason = f"it is a link to {os.readlink(trials)}, which does not exist"
+    elif os.path.exists(trials) and not os.path.isdir(trials):
+        reason = "it is a file"
+    else:
+        first = trials if os.path.exists(trials) else run.folder
+        if os.access(first, os.W_OK | os.X_OK):
+            return
+        reason = f"{first} is not writable"
+    raise RunError(
+        f"{trials} must be a folder in which trials can create their own folders, but {reason}: "
+        f"move it away or make it writable, then continue with `{run.resume_command}`"
+    )
+
+
+def remove_outputs(trials: Path | None) -> None:
+    """Undo `prepare_outputs` when all workers have ended. The output of attempts remains."""
+    if trials is None:
+        return
+    try:
+        move_all_outputs(trials)
+    except OSError as error:
+        _LOGGER.warning("cannot clean up %s: %s", trials, error)
+
+
+def with_output(outcome: Outcome, trials: Path | None) -> Outcome:
+    """Return the outcome; the message of a failure then includes the end of its attempt's output.
+
+    Output that came with the outcome is written into `trials`, the run's folder of trials. It is
+    None if no output is saved.
+    """
+    if trials is None:
+        return outcome
+    try:
+        return _with_output(outcome, trials)
+    except OSError as error:
+        _LOGGER.warning("output of trial %d is not saved: %s", outcome.trial, error)
+        return outcome
+
+
+def _with_output(outcome: Outcome, trials: Path) -> Outcome:
+    if outcome.output:
+        with contextlib.closing(OutputFile(trials, outcome.trial, outcome.attempt)) as file:
+            file.write(outcome.output.encode())
+    if not isinstance(outcome, TrialFailed):
+        return outcome
+    move_output(trials, outcome.trial, outcome.attempt)  # its process may have been killed
+    output = read_end(output_file(trials, outcome.trial, outcome.attempt), SENT_BYTES)
+    tail = tail_of(output)
+    # the failure of a command already quotes its standard error
+    if not tail or tail.rpartition("\n")[2] in outcome.message:
+        return outcome
+    return replace(outcome, message=f"{outcome.message}\nits output ends:\n{tail}")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.session.build import Parts
-from bbkb.orchestrator.session.resources import limits_of
+from bbkb.orchestrator.session.build import Parts, limits_of
 from bbkb.workers.executor import Executor, ExecutorError, ExecutorName
 from bbkb.workers.inline import InlineExecutor
 from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor

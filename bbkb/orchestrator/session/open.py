@@ -29,12 +29,10 @@ from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.engine.engine import Engine, replay
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.session import on_event
-from bbkb.orchestrator.session.build import Parts, build
+from bbkb.orchestrator.session.build import Parts, build, remark_on_reports, with_training
 from bbkb.orchestrator.session.driver import Driver
-from bbkb.orchestrator.session.evaluations import Places
+from bbkb.orchestrator.session.evaluations import Places, check_trial_folders, prepare_outputs
 from bbkb.orchestrator.session.executors import MAKE, Request, unenforced_limits
-from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs
-from bbkb.orchestrator.session.training import remark_on_reports, with_training
 from bbkb.orchestrator.store import runs
 from bbkb.orchestrator.store.lease import Heartbeat, Identity, take
 from bbkb.orchestrator.store.runs import Run, write_settings

@@ -5,7 +5,7 @@ import sys
 
 from bbkb.objectives.objective import HasPreparation
 from bbkb.orchestrator.campaign.settings import Settings, Workers
-from bbkb.orchestrator.session.resources import Resources, limits_of
+from bbkb.orchestrator.session.build import Resources, limits_of
 from bbkb.orchestrator.settings.options import objective_of
 from bbkb.workers.on_ray.allocation import FirstWorkers
 from bbkb.workers.on_ray.crews import Crew

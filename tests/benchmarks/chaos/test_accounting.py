@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import (
     Event,
     SessionClosed,
     SessionOpened,
+    SessionOutcome,
     TrialFailed,
     TrialsDispatched,
     TrialSucceeded,

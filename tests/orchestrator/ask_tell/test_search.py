@@ -7,9 +7,9 @@ import pytest
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.ask_tell.saving import dump_log, read_log
+from bbkb.orchestrator.ask_tell.base import dump_log, read_log
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
-from bbkb.orchestrator.ask_tell.setup import SearchSetup
+from bbkb.orchestrator.ask_tell.space import SearchSetup
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from tests.orchestrator.ask_tell.searches import chosen_strategy
 

@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.campaign.attempts`: Attempts as the campaign's state remembers them: running, best
+"""`bbkb.orchestrator.campaign.state`: Attempts as the campaign's state remembers them: running, best
 so far, and ended recently.
 """
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.attempts import place_between
+from bbkb.orchestrator.campaign.state import place_between
 
 DAY = 86400.0
 times = st.floats(0.0, 1e6).map(lambda it: round(it, 3))

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.strategy import Observation
-from bbkb.orchestrator.campaign.attempts import FinishedTrial
 from bbkb.orchestrator.campaign.commands import (
     Ask,
     Await,
@@ -14,11 +13,10 @@ from bbkb.orchestrator.campaign.commands import (
     Dispatch,
     Tell,
 )
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.events import SessionClosed, StopRequested
+from bbkb.orchestrator.campaign.events import SessionClosed, SessionOutcome, StopReason, StopRequested
 from bbkb.orchestrator.campaign.policy import MOST_PICKS, decide
 from bbkb.orchestrator.campaign.settings import Budget, Settings
-from bbkb.orchestrator.campaign.state import CampaignState, Session, Totals
+from bbkb.orchestrator.campaign.state import CampaignState, FinishedTrial, Session, Totals
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
 from tests.orchestrator.campaign.short_logs import (

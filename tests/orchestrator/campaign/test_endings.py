@@ -3,10 +3,9 @@
 import pytest
 
 from bbkb.orchestrator.campaign.commands import Await, Close, Dispatch, Stop, Tell
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.events import Event, SessionClosed, StopRequested
+from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOutcome, StopReason, StopRequested
+from bbkb.orchestrator.campaign.failures import failures_before_giving_up
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.retries import failures_before_giving_up
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, refresh, session, success

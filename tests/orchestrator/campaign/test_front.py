@@ -1,11 +1,11 @@
-"""`bbkb.orchestrator.campaign.front`: The Pareto front of a campaign: the results that satisfy all
+"""`bbkb.orchestrator.campaign.results`: The Pareto front of a campaign: the results that satisfy all
 constraints and that no other result dominates.
 """
 
 import pytest
 
-from bbkb.orchestrator.campaign.front import Front
 from bbkb.orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
+from bbkb.orchestrator.campaign.results import Front
 
 PAIR = CampaignGoals((ObjectiveGoal(metric="value"), ObjectiveGoal(metric="cost", is_maximized=False)))
 LIMITED = CampaignGoals(PAIR.objectives, (ConstraintGoal(metric="cost", at_most=3.0),))

@@ -1,11 +1,10 @@
-"""`bbkb.orchestrator.campaign.health`: Warnings about a campaign's workers: a worker that was not
+"""`bbkb.orchestrator.campaign.status`: Warnings about a campaign's workers: a worker that was not
 replaced, or an evaluation that does not end.
 """
 
 from bbkb.orchestrator.campaign.events import PlacesChanged, TrialSucceeded
-from bbkb.orchestrator.campaign.health import warnings
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.campaign.status import status_of, warnings
 from bbkb.orchestrator.campaign.transitions import apply
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, session
 

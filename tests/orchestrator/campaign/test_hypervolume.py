@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.campaign.hypervolume`: The hypervolume of a front: the volume between its points
+"""`bbkb.orchestrator.campaign.results`: The hypervolume of a front: the volume between its points
 and a reference point that is worse than all of them.
 """
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.hypervolume import hypervolume, is_as_good, with_point
+from bbkb.orchestrator.campaign.results import hypervolume, is_as_good, with_point
 
 small = st.integers(-1, 5).map(float)
 

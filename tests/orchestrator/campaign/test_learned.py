@@ -1,8 +1,8 @@
-"""`bbkb.orchestrator.campaign.learned`: the validity and the noise of the fitted model, read
+"""`bbkb.orchestrator.campaign.state`: the validity and the noise of the fitted model, read
 from the record of `ModelRefreshed`.
 """
 
-from bbkb.orchestrator.campaign.learned import LearnedModel
+from bbkb.orchestrator.campaign.state import LearnedModel
 
 
 def record(**changes: object) -> dict[str, object]:

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from bbkb.orchestrator.bandit.strategy import Observation
-from bbkb.orchestrator.campaign.attempts import FinishedTrial
 from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Tell
 from bbkb.orchestrator.campaign.events import ComputingBegan, Event
 from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.state import FinishedTrial
 from bbkb.orchestrator.campaign.status import idle_seconds
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import Trial

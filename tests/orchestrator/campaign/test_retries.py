@@ -3,8 +3,7 @@
 import pytest
 
 from bbkb.orchestrator.campaign.commands import Ask, Dispatch, Pause
-from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.retries import (
+from bbkb.orchestrator.campaign.failures import (
     CANCELLATIONS_OF_A_TRIAL,
     LONGEST_PAUSE_SECONDS,
     NODES_A_TRIAL_MAY_COST,
@@ -12,6 +11,7 @@ from bbkb.orchestrator.campaign.retries import (
     AttemptFailures,
     allows_retry,
 )
+from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.settings import Workers
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.workers.messages import FailureKind, Trial

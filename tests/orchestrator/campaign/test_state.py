@@ -6,8 +6,7 @@ from collections.abc import Sized
 from dataclasses import replace
 
 from bbkb.orchestrator.campaign.commands import Dispatch
-from bbkb.orchestrator.campaign.endings import StopReason
-from bbkb.orchestrator.campaign.events import Event, PlacesChanged, StopRequested
+from bbkb.orchestrator.campaign.events import Event, PlacesChanged, StopReason, StopRequested
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState, is_running
 from bbkb.orchestrator.campaign.transitions import apply

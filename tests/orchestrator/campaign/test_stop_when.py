@@ -7,13 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.campaign.commands import Close, Stop
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.events import Event, SessionOpened, StopRequested
+from bbkb.orchestrator.campaign.events import Event, SessionOpened, SessionOutcome, StopReason, StopRequested
 from bbkb.orchestrator.campaign.policy import decide
+from bbkb.orchestrator.campaign.results import LEAST_ROUND, Gains
 from bbkb.orchestrator.campaign.settings import StopWhen
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
-from bbkb.orchestrator.campaign.stop_when import LEAST_ROUND, Gains
 from bbkb.orchestrator.campaign.transitions import apply
 from bbkb.orchestrator.history.facts import Fact, facts
 from bbkb.workers.messages import FailureKind

@@ -8,9 +8,8 @@ import pytest
 
 from bbkb.orchestrator.bandit.results import Turn
 from bbkb.orchestrator.campaign.events import ReportsArrived
-from bbkb.orchestrator.campaign.learned import LearnedModel
 from bbkb.orchestrator.campaign.settings import ModelStopping, plain
-from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.state import CampaignState, LearnedModel
 from bbkb.orchestrator.campaign.stops import (
     SHARE_OF_STARTS,
     StopCause,
@@ -20,8 +19,8 @@ from bbkb.orchestrator.campaign.stops import (
     stop_cause,
     turn_of_stopped_trials,
 )
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
-from bbkb.orchestrator.campaign.trainings.rungs import StoppingRule
+from bbkb.orchestrator.campaign.training_rules import StoppingRule
+from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import batch, dispatch, failure, fold, fold_from, opening, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from bbkb.orchestrator.campaign.events import Event, ReportsArrived
-from bbkb.orchestrator.campaign.health import warnings
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.status import status_of
+from bbkb.orchestrator.campaign.status import status_of, warnings
 from bbkb.workers.messages import Report
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, settings_of, success
 from tests.reported import reported

@@ -11,7 +11,7 @@ from bbkb.orchestrator.campaign.events import (
     TrialStopped,
 )
 from bbkb.orchestrator.campaign.state import CampaignState
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
+from bbkb.orchestrator.campaign.trainings import Forecast
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, opening, refresh, settings_of
 from tests.reported import reported
 

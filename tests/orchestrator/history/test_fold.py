@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.event_json import body_of, event_of
 from bbkb.orchestrator.campaign.events import (
     CampaignCreated,
@@ -18,6 +17,7 @@ from bbkb.orchestrator.campaign.events import (
     ReportsArrived,
     SessionClosed,
     SessionOpened,
+    SessionOutcome,
     TrialsContinued,
     TrialSucceeded,
 )

@@ -13,8 +13,7 @@ from typing import Any, cast
 import pytest
 from rich.console import Console
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome
-from bbkb.orchestrator.campaign.events import SessionClosed, TrialSucceeded
+from bbkb.orchestrator.campaign.events import SessionClosed, SessionOutcome, TrialSucceeded
 from bbkb.orchestrator.display.live import PlainView, View
 from bbkb.orchestrator.errors import BbkbError
 from bbkb.orchestrator.running import follow as following

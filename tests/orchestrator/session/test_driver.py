@@ -7,8 +7,7 @@ import pytest
 
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.commands import Close
-from bbkb.orchestrator.campaign.endings import SessionOutcome
-from bbkb.orchestrator.campaign.events import SessionClosed, TrialSucceeded
+from bbkb.orchestrator.campaign.events import SessionClosed, SessionOutcome, TrialSucceeded
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.driver import Driver

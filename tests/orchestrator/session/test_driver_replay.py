@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from bbkb.orchestrator.campaign.commands import Close
-from bbkb.orchestrator.campaign.endings import SessionOutcome
-from bbkb.orchestrator.campaign.events import TrialSucceeded
+from bbkb.orchestrator.campaign.events import SessionOutcome, TrialSucceeded
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.errors import CampaignError

@@ -9,8 +9,7 @@ from typing import Any, cast
 import pytest
 
 from bbkb.orchestrator.campaign.commands import Close
-from bbkb.orchestrator.campaign.endings import RunState, SessionOutcome
-from bbkb.orchestrator.campaign.events import TrialSucceeded
+from bbkb.orchestrator.campaign.events import RunState, SessionOutcome, TrialSucceeded
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import FencedError, StoreError
 from bbkb.orchestrator.history.fold import fold

@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.session.event_lines`: The campaign's events as lines of the operator's log."""
+"""`bbkb.orchestrator.session.recorder`: The campaign's events as lines of the operator's log."""
 
 import logging
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from bbkb.orchestrator.campaign import events
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
+from bbkb.orchestrator.campaign.events import SessionOutcome, StopReason
 from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.campaign.stops import StopCause
-from bbkb.orchestrator.session.event_lines import log_event
+from bbkb.orchestrator.session.recorder import log_event
 from bbkb.workers.messages import FailureKind
 
 ENDED: dict[str, Any] = {"time": 9.0, "trial": 3, "attempt": 2, "started": 1.0, "finished": 5.0, "worker": "host:7"}

@@ -15,11 +15,11 @@ from bbkb.orchestrator.campaign.events import BatchChosen, CandidatesGrown, Even
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.engine.engine import replay
+from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run, open_session
-from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.settings.loading import from_mapping, load
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.store.verify import verify

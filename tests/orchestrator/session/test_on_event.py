@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome
-from bbkb.orchestrator.campaign.events import Event, SessionClosed, TrialFailed
+from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOutcome, TrialFailed
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.session import on_event

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.session.outputs import check_trial_folders, prepare_outputs, with_output
+from bbkb.orchestrator.session.evaluations import check_trial_folders, prepare_outputs, with_output
 from bbkb.orchestrator.store.runs import Run
 from bbkb.workers.messages import FailureKind, TrialFailed, TrialSucceeded
 from bbkb.workers.output_files import HEADER_BYTES, OutputFile, output_file, read_end

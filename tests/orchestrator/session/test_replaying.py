@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 
 from bbkb.orchestrator.campaign.events import BatchChosen, CampaignCreated, Event, ModelRefreshed
 from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import build
 from bbkb.orchestrator.session.open import create_run, open_session
-from bbkb.orchestrator.session.replaying import replay_until
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.runs import Run
 from tests.present import of_type

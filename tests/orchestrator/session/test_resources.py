@@ -8,9 +8,8 @@ import pytest
 
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.session.build import build, build_new
+from bbkb.orchestrator.session.build import Resources, build, build_new, missing_program
 from bbkb.orchestrator.session.executors import unenforced_limits
-from bbkb.orchestrator.session.resources import Resources, missing_program
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.workers.messages import Share
 from tests.present import present

@@ -15,8 +15,7 @@ from bbkb.objectives.problems.training.images import Rows
 from bbkb.orchestrator.campaign.events import ReportsArrived, SessionOpened, TrialsContinued
 from bbkb.orchestrator.campaign.settings import ModelStopping
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.session.build import build, build_new
-from bbkb.orchestrator.session.training import remark_on_reports, with_training
+from bbkb.orchestrator.session.build import build, build_new, remark_on_reports, with_training
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.resumed import with_recorded
 from bbkb.orchestrator.store.runs import open_run

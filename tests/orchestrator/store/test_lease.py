@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bbkb.orchestrator.campaign.endings import StopReason
-from bbkb.orchestrator.campaign.events import StopRequested
+from bbkb.orchestrator.campaign.events import StopReason, StopRequested
 from bbkb.orchestrator.errors import FencedError, HeldError, RunError
 from bbkb.orchestrator.store.lease import ORPHAN_SECONDS, PATIENCE_SECONDS, Heartbeat, Identity, Watch, find_free, take
 from bbkb.orchestrator.store.store import EventStore, Holding, Writer

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome
-from bbkb.orchestrator.campaign.events import Event, SessionClosed
+from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOutcome
 from bbkb.orchestrator.errors import FencedError, HeldError, RunError, StoreError
 from bbkb.orchestrator.store import connect
 from bbkb.orchestrator.store.store import EventStore, Row

@@ -19,13 +19,13 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
-from bbkb.orchestrator.campaign.endings import SessionOutcome
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,
     ModelRefreshed,
     SessionClosed,
     SessionOpened,
+    SessionOutcome,
     TrialsDispatched,
     TrialSucceeded,
 )

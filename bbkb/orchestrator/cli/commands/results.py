@@ -11,9 +11,8 @@ import yaml
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from bbkb.orchestrator.campaign.attempts import Best
 from bbkb.orchestrator.campaign.events import Recommendation
-from bbkb.orchestrator.campaign.state import CampaignState
+from bbkb.orchestrator.campaign.state import Best, CampaignState
 from bbkb.orchestrator.campaign.status import status_of
 from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.display.console import SafeConsole

@@ -3,7 +3,7 @@
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator.environment import named_cluster
-from bbkb.orchestrator.session.resources import Resources
+from bbkb.orchestrator.session.build import Resources
 from bbkb.workers.executor import ExecutorError
 
 

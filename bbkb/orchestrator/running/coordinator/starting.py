@@ -6,8 +6,14 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bbkb.orchestrator.campaign.endings import StopReason
-from bbkb.orchestrator.campaign.events import AttemptEnded, Event, SessionClosed, SessionOpened, StopRequested
+from bbkb.orchestrator.campaign.events import (
+    AttemptEnded,
+    Event,
+    SessionClosed,
+    SessionOpened,
+    StopReason,
+    StopRequested,
+)
 from bbkb.orchestrator.errors import CampaignError
 from bbkb.orchestrator.running.coordinator.handover import with_store
 from bbkb.orchestrator.running.coordinator.metrics import Metrics

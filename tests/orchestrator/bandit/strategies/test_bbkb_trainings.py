@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb.orchestrator.ask_tell.strategy import named_strategy
+from bbkb.orchestrator.ask_tell.checks import named_strategy
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.results import CurveUpdate, TrialCurve, Turn
 from bbkb.orchestrator.bandit.sparse.forecasts import UNSEEN_VARIANCE, PausedTrials

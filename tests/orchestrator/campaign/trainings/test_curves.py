@@ -7,7 +7,7 @@ from bbkb.orchestrator.campaign.events import CheckpointsRemoved, ComputingBegan
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
+from bbkb.orchestrator.campaign.trainings import Forecast
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import continued, opened, paused, refreshed, started, stop
 

@@ -5,14 +5,13 @@ from dataclasses import replace
 import pytest
 
 from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, Stop, Tell
-from bbkb.orchestrator.campaign.endings import StopReason
-from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived
+from bbkb.orchestrator.campaign.end_of_budget import Enough
+from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived, StopReason
+from bbkb.orchestrator.campaign.failures import failures_before_giving_up
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.retries import failures_before_giving_up
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.stops import StopCause, stop_cause
-from bbkb.orchestrator.campaign.trainings.end_of_budget import Enough
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast
+from bbkb.orchestrator.campaign.trainings import Forecast
 from bbkb.workers.messages import FailureKind
 from tests.orchestrator.campaign.short_logs import batch, dispatch, fail, failure, fold, fold_from, refresh, success
 from tests.orchestrator.campaign.training_logs import END, continued, opened, paused, refreshed, reports, started, stop

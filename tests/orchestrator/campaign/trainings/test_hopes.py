@@ -4,7 +4,7 @@ import pytest
 
 from bbkb.orchestrator.bandit.strategy import TrialForecast
 from bbkb.orchestrator.campaign.goals import CampaignGoals, ObjectiveGoal
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, Hopes, forecast_of
+from bbkb.orchestrator.campaign.trainings import Forecast, Hopes, forecast_of
 
 MAXIMIZED, MINIMIZED = (CampaignGoals((ObjectiveGoal(metric="value", is_maximized=is_),)) for is_ in (True, False))
 

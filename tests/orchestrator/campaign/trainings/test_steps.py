@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.campaign.trainings.steps import Steps
+from bbkb.orchestrator.campaign.trainings import Steps
 from tests.reported import reported
 
 

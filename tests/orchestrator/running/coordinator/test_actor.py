@@ -16,8 +16,15 @@ from pathlib import Path
 import pytest
 import ray
 
-from bbkb.orchestrator.campaign.endings import SessionOutcome, StopReason
-from bbkb.orchestrator.campaign.events import Event, SessionClosed, SessionOpened, StopRequested, TrialSucceeded
+from bbkb.orchestrator.campaign.events import (
+    Event,
+    SessionClosed,
+    SessionOpened,
+    SessionOutcome,
+    StopReason,
+    StopRequested,
+    TrialSucceeded,
+)
 from bbkb.orchestrator.campaign.settings import Budget, Settings
 from bbkb.orchestrator.errors import BbkbError, CampaignError, RunError
 from bbkb.orchestrator.running.coordinator.actor import NAMESPACE

@@ -1,5 +1,6 @@
 """Replays a log: restores the engine at any point, and checks whether a repeated computation on this
-machine gives the same result."""
+machine gives the same result.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,9 @@
-"""The facts about trainings in steps: reported values, stopped trials and forecasts."""
+"""The facts about trainings in steps: reported values, stopped trials and forecasts.
+
+A budget of steps counts the largest step that a trial has reported in any attempt, or one step if it
+ends without a report. A training that continues from a checkpoint therefore does not count its
+first steps twice.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -6,12 +11,110 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from bbkb.orchestrator.bandit.results import TrialCurve
+from bbkb.orchestrator.bandit.strategy import TrialForecast
 from bbkb.orchestrator.campaign.draft import Section, section, without
 from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.trainings.forecasts import Forecast, Hopes
-from bbkb.orchestrator.campaign.trainings.rungs import Rungs, StoppingRule
-from bbkb.orchestrator.campaign.trainings.steps import Steps
+from bbkb.orchestrator.campaign.training_rules import Rungs, StoppingRule
 from bbkb.workers.messages import Report, Trial
+
+# The largest number of distinct steps to store. A training that reports more of them is assumed to
+# report at every step.
+_MOST_DISTINCT = 64
+
+
+@section
+class Steps(Section):
+    """The steps of ended trials, and of open trials that have reported."""
+
+    ended: int = 0  # the sum over all ended trials
+    open: Mapping[int, int] = field(default_factory=dict)  # trial → largest step
+    distinct: frozenset[int] = frozenset()  # the first `_MOST_DISTINCT` steps at which any trial reported
+
+    @property
+    def total(self) -> int:
+        """The steps of all trials."""
+        return self.ended + sum(self.open.values())
+
+    def next_report(self, step: int) -> int | None:
+        """Return the first step from `step` on at which any trial has reported, or None."""
+        return min((at for at in self.distinct if at >= step), default=None)
+
+    def until_next_report(self, step: int) -> int:
+        """Return the number of steps between `step` and a trial's next report.
+
+        It is estimated from the reports of other trials. If no trial has reported beyond `step`, it
+        is the distance to the previous report.
+        """
+        if len(self.distinct) == _MOST_DISTINCT or not step:
+            return 1
+        later = self.next_report(step + 1)
+        if later is not None:
+            return later - step
+        return step - max((at for at in self.distinct if at < step), default=0)
+
+    def report(self, reports: Sequence[Report]) -> None:
+        """Count these reports of open trials."""
+        largest = dict(self.open)
+        for report in reports:
+            step = report.step
+            largest[report.trial] = max(step, largest.get(report.trial, 0))
+            if step not in self.distinct and len(self.distinct) < _MOST_DISTINCT:
+                self.distinct |= {step}
+        self.open = largest
+
+    def reopen(self, trials: Mapping[int, int]) -> None:
+        """Open `trials`, which had ended at these steps, again."""
+        again = {trial: max(1, step) for trial, step in trials.items()}
+        self.ended -= sum(again.values())
+        self.open = {**self.open, **again}
+
+    def end(self, trial: int, reports: Sequence[Report] = ()) -> None:
+        """End `trial`, whose last attempt also made these reports."""
+        last = max((report.step for report in reports), default=0)
+        self.ended += max(1, last, self.open.get(trial, 0))
+        self.open = without(self.open, [trial])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The model's forecast of the final value of an unfinished trial, on the user's scale."""
+
+    trial: int
+    mean: float  # the expected value
+    # two standard deviations of the model's score below it (above it if values are minimized)
+    low: float
+    high: float  # two standard deviations of the score above it
+
+
+def forecast_of(expected: TrialForecast, goals: CampaignGoals) -> Forecast:
+    """Return a strategy's forecast on the user's scale."""
+    mean, low, high = map(goals.value, (expected.mean, expected.low, expected.high))
+    return Forecast(trial=expected.trial, mean=mean, low=low, high=high)
+
+
+@dataclass(frozen=True, slots=True)
+class Hopes:
+    """The best result, which an unfinished trial has to improve."""
+
+    goals: CampaignGoals
+    best: float | None = None  # the reward of the best result; None before the first
+
+    def are_lost(self, forecast: Forecast) -> bool:
+        """Return whether even the optimistic forecast of a trial is worse than the best result."""
+        return self.best is not None and self.optimistic(forecast) < self.best
+
+    def are_left(self, forecast: Forecast) -> bool:
+        """Return whether a trial may improve the best result."""
+        return self.best is None or self.optimistic(forecast) > self.best
+
+    def expected(self, forecast: Forecast) -> float:
+        """Return the expected final reward."""
+        return self.goals.reward(forecast.mean)
+
+    def optimistic(self, forecast: Forecast) -> float:
+        """Return the optimistic final reward."""
+        return self.goals.reward(forecast.high)
+
 
 # A returned value differs in kind from a report if it is more than twice or less than half as
 # large. The same quantity on other rows, or with averaged weights, differs by less. A loss instead

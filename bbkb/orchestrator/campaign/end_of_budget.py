@@ -13,9 +13,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import ClassVar
 
-from bbkb.orchestrator.campaign.trainings.curves import Trainings
-from bbkb.orchestrator.campaign.trainings.forecasts import Hopes
-from bbkb.orchestrator.campaign.trainings.model_rule import TrainingRule
+from bbkb.orchestrator.campaign.training_rules import TrainingRule
+from bbkb.orchestrator.campaign.trainings import Hopes, Trainings
 
 LARGEST_SHARE = 1 / 3  # the part of a budget of steps reserved for completing the best trials
 

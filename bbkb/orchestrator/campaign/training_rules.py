@@ -1,4 +1,5 @@
-"""Rules that compare or pause trials at rungs, a growing series of steps.
+"""Rules that stop trainings early: comparisons and pauses at rungs, a growing series of steps, short first
+trainings, and the settings of `early_stopping: {rule: model}` in the form used by the decisions.
 
 Asynchronous successive halving and the median rule compare the best value that a trial has reported
 up to a rung with the best values of all trials that have reached this rung so far. Each report of a
@@ -15,14 +16,15 @@ training are noisy: one bad epoch at a rung should not end a good trial.
 * pauses: rungs at ½, ¼, … of a training. Every trial is stopped there, and the model chooses which
   one continues.
 
-With several objectives or constraints, the trials are compared by one metric that they report.
+With several objectives or constraints, the trials are compared by one metric that they report. In short
+first trainings, the model sees a few steps of many trials before it continues any.
 """
 
 import bisect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 from bbkb.orchestrator.campaign.draft import Section, section, without
 
@@ -144,3 +146,106 @@ class Rungs(Section):
             return False
         survivors = max(1, int(len(rewards) * rule.share + 1e-9))
         return reward < rewards[-survivors]
+
+
+LEAST_TRIALS = 8  # the least number of short first trainings, if there are any
+# the share of a budget of steps that is divided among the short first trainings
+_SHARE_OF_BUDGET = 0.12
+# the number of short first trainings, as a share of a budget of evaluations
+_SHARE_OF_EVALUATIONS = 0.4
+# the length of each, as a share of a whole training, if there is no budget to divide
+_SHARE_OF_TRAINING = 0.12
+_SHARE_WITH_PAUSES = 1 / 8  # the same share if trials pause at ½, ¼, ⅛, … of a training
+
+
+class FirstTrainings(NamedTuple):
+    """The number of short first trainings, and the number of steps of each."""
+
+    trials: int
+    steps: int
+
+
+NO_FIRST_TRAININGS = FirstTrainings(0, 1)
+
+
+def first_trainings(
+    last_step: int | None,
+    evaluations: int,
+    budget_steps: int | None,
+    trials: int | None = None,
+    steps: int | None = None,
+) -> FirstTrainings:
+    """Plan the short first trainings of a campaign.
+
+    Args:
+        last_step: the last step of a training; None if it is unknown.
+        evaluations: the budget of evaluations.
+        budget_steps: the budget of steps; None if only evaluations are counted.
+        trials: the number of short trainings; None if the user has not set it.
+        steps: the steps of each; None if the user has not set them.
+    """
+    if last_step is None:
+        return NO_FIRST_TRAININGS
+    whole = evaluations * _SHARE_OF_EVALUATIONS if budget_steps is None else budget_steps / last_step
+    if trials is None:
+        trials = max(LEAST_TRIALS, round(whole))
+    each = _SHARE_OF_BUDGET * whole * last_step / max(1, trials)
+    if steps is None:  # the pause (½, ¼, … of a training) that is nearest to `each` by ratio
+        steps = math.ceil(last_step * 0.5 ** max(1, round(math.log2(last_step / each))))
+    return FirstTrainings(trials, steps) if steps < last_step else NO_FIRST_TRAININGS
+
+
+def first_steps_without_budget(last_step: int | None, pauses: bool) -> int:
+    """Return the steps of a short first training in a search without a budget."""
+    if pauses:
+        return math.ceil((last_step or 1) * _SHARE_WITH_PAUSES)
+    return max(1, round(_SHARE_OF_TRAINING * (last_step or 1)))
+
+
+# After the first 60 trials, every twentieth is a witness, which is trained to its end whatever a
+# rule says, so that a wrong belief of the model is noticed. Each witness takes a whole training:
+# with fewer trials, witnesses would take a tenth of the budget.
+WITNESSES = 20
+TRIALS_BEFORE_WITNESSES = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRule:
+    """How `early_stopping: {rule: model}` treats trials, besides the comparison at rungs."""
+
+    # the number of trials that are trained for a few steps before any trial is continued
+    first_trials: int = 0
+    first_steps: int = 0  # the number of these steps
+    continues: bool = False  # whether stopped trials can be continued
+    # whether they continue from their checkpoints; otherwise they restart from step 1
+    has_checkpoints: bool = False
+    finish: int = 0  # the number of unfinished trials to complete with the last part of the budget
+    last_step: int | None = None  # the step at which a training ends; None if it is not given
+    # the number of stopped trials whose checkpoints are kept; None: all
+    keep_checkpoints: int | None = None
+    # whether some trials are trained to their ends whatever their values are: witnesses, and the
+    # most trained one until a training has ended
+    trains_whole: bool = True
+    # whether a checkpoint is saved at each pause, from which new trials may start
+    saves_checkpoints: bool = False
+
+    def stopping(self, after: int) -> StoppingRule:
+        """Return the comparison at rungs. Trials with checkpoints pause at ½, ¼, … of a training;
+        others are compared with the median. `after`: the first possible step."""
+        if self.has_checkpoints:
+            return StoppingRule.pauses(after, self.last_step)
+        return StoppingRule.median(after)
+
+    @property
+    def restarts(self) -> bool:
+        """Whether a stopped trial restarts from step 1 when it is continued."""
+        return self.continues and not self.has_checkpoints
+
+    def is_witness(self, trial: int) -> bool:
+        """Return whether the trial is trained to its end although a rule would stop it."""
+        is_due = trial >= TRIALS_BEFORE_WITNESSES and trial % WITNESSES == WITNESSES - 1
+        return is_due and self.trains_whole
+
+    def is_first_training(self, trial: int, continued: Container[int]) -> bool:
+        """Return whether the trial is trained only for `first_steps`. `continued`: trials."""
+        return trial < self.first_trials and trial not in continued
