@@ -1,18 +1,48 @@
-"""Commands in asynchronous mode: when a worker gets a trial, and when a refresh is due."""
+"""The next command of a campaign: in batch mode, in asynchronous mode, and at its end."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.strategy import Observation
-from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Tell
-from bbkb.orchestrator.campaign.events import ComputingBegan, Event
-from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.state import FinishedTrial
+from bbkb.orchestrator.campaign.commands import (
+    Ask,
+    Await,
+    Begin,
+    Close,
+    Dispatch,
+    Stop,
+    Tell,
+)
+from bbkb.orchestrator.campaign.events import (
+    ComputingBegan,
+    Event,
+    SessionClosed,
+    SessionOutcome,
+    StopReason,
+    StopRequested,
+)
+from bbkb.orchestrator.campaign.failures import failures_before_giving_up
+from bbkb.orchestrator.campaign.policy import MOST_PICKS, decide
+from bbkb.orchestrator.campaign.settings import Budget, Settings
+from bbkb.orchestrator.campaign.state import CampaignState, FinishedTrial, Session, Totals
 from bbkb.orchestrator.campaign.status import idle_seconds
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.workers.messages import Trial
-from tests.orchestrator.campaign.short_logs import asynchronous, batch, dispatch, fold, refresh, session, success
+from bbkb.workers.messages import FailureKind, Trial
+from tests.orchestrator.campaign.short_logs import (
+    asynchronous,
+    batch,
+    dispatch,
+    existing_data,
+    failure,
+    fold,
+    fold_from,
+    refresh,
+    session,
+    success,
+)
 
 
 def test_async_mode_picks_for_a_free_worker_while_others_run() -> None:
@@ -130,3 +160,176 @@ def test_idle_seconds_are_assigned_to_their_cause() -> None:
     assert last.clock.idle == {"start_up": 2.0, "campaign_end": 1.0, "refit": 10.0}
     in_batches = fold(session(slots=2), *events[:2], success(0, time=3.0), success(1, time=7.0))
     assert in_batches.clock.idle == {"start_up": 2.0, "batch_end": 4.0}
+
+
+def test_large_batch_is_chosen_in_parts_and_learned_whole() -> None:
+    state = fold(session(slots=2, evaluations=MOST_PICKS + 3))
+    assert decide(state, now=0.0) == Ask(pending=(), limit=MOST_PICKS)
+    state = apply(state, batch(0, [5] * MOST_PICKS, limit=MOST_PICKS))
+    assert isinstance(decide(state, now=0.0), Dispatch)
+    state = apply(state, dispatch(*((trial, 1) for trial in range(MOST_PICKS))))
+    assert decide(state, now=0.0) == Ask(pending=(5,) * MOST_PICKS, limit=3)  # no worker waits for the end of the part
+    ended = fold_from(state, *(success(trial) for trial in range(MOST_PICKS)))
+    assert decide(ended, now=1.0) == Ask(
+        pending=(5,) * MOST_PICKS, limit=3
+    )  # not learned yet: the batch has more to come
+    assert isinstance(decide(apply(ended, batch(MOST_PICKS, [], limit=3)), now=1.0), Tell)  # the strategy ended it
+
+
+def test_enqueued_trials_are_learned_before_the_first_batch() -> None:
+    state = fold(session(slots=1), batch(0, [5], limit=1, is_enqueued=True), dispatch((0, 1)))
+    assert isinstance(decide(state, now=0.0), Await)
+    assert isinstance(decide(apply(state, success(0)), now=1.0), Tell)
+
+
+def test_next_trial_of_the_batch_takes_a_freed_slot() -> None:
+    state = fold(session(slots=2), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)))
+    assert decide(state, now=0.0) == Await()
+    assert decide(apply(state, success(1)), now=1.0) == Dispatch((Trial(2, 7, {}, 1),))
+
+
+def test_strategy_learns_after_the_whole_batch() -> None:
+    state = fold(session(slots=2), batch(0, [5, 6]), dispatch((0, 1), (1, 1)), success(1, 0.25))
+    assert decide(state, now=1.0) == Await()
+    state = apply(state, success(0, 0.5))
+    assert decide(state, now=1.0) == Tell(
+        (FinishedTrial(1, Observation(6, 0.25)), FinishedTrial(0, Observation(5, 0.5)))
+    )
+
+
+def test_minimized_values_reach_the_strategy_with_the_opposite_sign() -> None:
+    state = fold(
+        session(direction="minimize"), batch(0, [5, 6]), dispatch((0, 1), (1, 1)), success(0, 3.0), success(1, 2.0)
+    )
+    assert [finished.observation.reward for finished in state.finished] == [-3.0, -2.0]
+    assert state.results.best is not None
+    assert state.results.best.value == 2.0
+
+
+def test_failed_trial_is_learned_as_not_evaluated() -> None:
+    state = fold(session(slots=1), batch(0, [5]), dispatch((0, 1)), failure(0, FailureKind.INVALID_VALUE, True))
+    assert decide(state, now=1.0) == Tell((FinishedTrial(0, Observation(5, None)),))
+
+
+@pytest.mark.parametrize(("direction", "sign"), [("maximize", 1.0), ("minimize", -1.0)])
+def test_existing_data_are_learned_first_without_cost(direction: str, sign: float) -> None:
+    state = fold(existing_data(2.0, -1.0), session(direction=direction))
+    assert decide(state, 0.0) == Begin(
+        (Observation(0, sign * 2.0, is_existing=True), Observation(1, sign * -1.0, is_existing=True))
+    )
+    begun = apply(state, refresh(time=0.0))
+    assert decide(begun, 0.0) == Ask(pending=(), limit=10)
+    assert (begun.totals, begun.results.best, begun.results.existing.not_learned) == (Totals(), None, None)
+    assert (begun.results.existing.count, begun.results.existing.unmatched) == (2, 3)
+
+
+def test_existing_data_are_learned_by_the_next_session_after_an_early_stop() -> None:
+    stopped = fold(existing_data(1.0), session(), StopRequested(time=0.0, reason=StopReason.INTERRUPTED))
+    assert decide(stopped, 0.0) == Close(
+        SessionOutcome.INTERRUPTED, "stopped on request, after its running evaluations"
+    )
+    again = apply(
+        apply(stopped, SessionClosed(time=0.0, outcome=SessionOutcome.INTERRUPTED, reason="")), session(epoch=2)
+    )
+    assert decide(again, 0.0) == Begin((Observation(0, 1.0, is_existing=True),))
+
+
+@settings(max_examples=30, deadline=None)
+@given(queued=st.integers(1, 6), evaluations=st.integers(0, 6))
+def test_lowered_budget_limits_dispatching(queued: int, evaluations: int) -> None:
+    backlog = tuple(Trial(trial, trial, {}, 1) for trial in range(queued))
+    state = CampaignState(
+        settings=Settings(name="c", budget=Budget(evaluations=evaluations)),
+        session=Session(epoch=1, slots=6),
+        totals=Totals(chosen=queued),
+        backlog=backlog,
+    )
+    command = decide(state, now=0.0)
+    sent = len(command.trials) if isinstance(command, Dispatch) else 0
+    assert sent == min(queued, evaluations)
+
+
+def test_target_stops_the_campaign_after_running_evaluations() -> None:
+    state = fold(session(slots=2, target=0.9), batch(0, [5, 6, 7]), dispatch((0, 1), (1, 1)), success(0, 0.95))
+    assert decide(state, now=1.0) == Stop(StopReason.TARGET_REACHED)
+    state = apply(state, StopRequested(time=1.0, reason=StopReason.TARGET_REACHED))
+    assert decide(state, now=1.0) == Await()
+    assert decide(apply(state, success(1)), now=1.0) == Close(SessionOutcome.FINISHED, "target reached")
+
+
+def test_time_budget_counts_sessions_without_the_pauses_between() -> None:
+    first = fold(
+        session(hours=1.0), batch(0, [5]), dispatch((0, 1)), success(0, time=1800.0),
+        SessionClosed(time=1800.0, outcome=SessionOutcome.INTERRUPTED, reason=""),
+    )  # fmt: skip
+    again = apply(first, session(time=1e6, epoch=2, hours=1.0))
+    assert decide(again, now=1e6 + 1700.0) != Stop(StopReason.TIME_SPENT)
+    assert decide(again, now=1e6 + 1801.0) == Stop(StopReason.TIME_SPENT)
+
+
+def test_last_results_of_a_spent_budget_are_learned() -> None:
+    log: list[Event] = [
+        session(slots=2, hours=1.0, strategy={"mode": "async"}),
+        batch(0, [5, 6]),
+        dispatch((0, 1), (1, 1)),
+    ]
+    ends: list[Event] = [success(0, time=3599.0), StopRequested(time=3600.0, reason=StopReason.TIME_SPENT)]
+    state = fold(*log, *ends)
+    assert decide(state, now=3600.0) == Await()
+    state = apply(state, success(1, time=3650.0))
+    assert decide(state, now=3650.0) == Tell(tuple(state.finished))
+    learned = apply(state, refresh(0, 1, time=3651.0))
+    assert decide(learned, now=3651.0) == Close(SessionOutcome.FINISHED, "time budget spent")
+
+
+@pytest.mark.parametrize("reason", [StopReason.TIME_SPENT, StopReason.STEPS_SPENT])
+def test_spent_budget_without_any_success_is_a_failure(reason: StopReason) -> None:
+    stop = StopRequested(time=2.0, reason=reason)
+    tried: list[Event] = [session(slots=1), batch(0, [5]), dispatch((0, 1))]
+    close = decide(fold(*tried, failure(0, FailureKind.ERROR, True), stop), now=2.0)
+    assert close == Close(SessionOutcome.FAILED, "the only evaluation of this session failed with error: why")
+    assert decide(fold(session(slots=1), stop), now=2.0) == Close(
+        SessionOutcome.FAILED, f"{reason} before any evaluation ended"
+    )
+    assert decide(fold(*tried, success(0), stop), now=2.0) == Close(SessionOutcome.FINISHED, reason)
+
+
+def test_interrupt_is_not_delayed_by_a_last_refresh() -> None:
+    log: list[Event] = [session(slots=1, strategy={"mode": "async"}), batch(0, [5]), dispatch((0, 1))]
+    state = fold(*log, StopRequested(time=0.5, reason=StopReason.INTERRUPTED), success(0))
+    assert isinstance(decide(state, now=1.0), Close)
+
+
+def test_interrupted_batch_is_not_learned_before_a_resume() -> None:
+    events: list[Event] = [
+        session(slots=1), batch(0, [5, 6]), dispatch((0, 1)),
+        StopRequested(time=0.5, reason=StopReason.INTERRUPTED), success(0),
+    ]  # fmt: skip
+    reason = "stopped on request, after its running evaluations"
+    assert decide(fold(*events), now=1.0) == Close(SessionOutcome.INTERRUPTED, reason)
+    closed = SessionClosed(time=1.0, outcome=SessionOutcome.INTERRUPTED, reason="interrupted")
+    state = fold(*events, closed, session(slots=1, epoch=2, time=5.0))
+    assert decide(state, now=5.0) == Dispatch((Trial(1, 6, {}, 1),))
+
+
+def test_failing_campaign_stops_with_the_first_cause() -> None:
+    state = fold(session(slots=1, evaluations=100), batch(0, list(range(100))))
+    for trial in range(100):
+        if decide(state, now=0.0) == Stop(StopReason.EVERYTHING_FAILS):
+            break
+        state = apply(state, dispatch((trial, 1)))
+        state = apply(state, failure(trial, FailureKind.INVALID_VALUE, True))
+    assert trial == failures_before_giving_up(state.session.slots) < 100
+    state = apply(state, StopRequested(time=1.0, reason=StopReason.EVERYTHING_FAILS))
+    close = decide(state, now=1.0)
+    assert isinstance(close, Close)
+    assert close.outcome == "failed"
+    assert "invalid value: why" in close.reason
+
+
+def test_strategy_with_nothing_to_pull_ends_the_campaign() -> None:
+    state = fold(
+        session(slots=1), batch(0, [5]), dispatch((0, 1)), success(0),
+        refresh(0, time=1.0), batch(1, [], reason="no arm is left"),
+    )  # fmt: skip
+    assert decide(state, now=1.0) == Close(SessionOutcome.FINISHED, "no arm is left")

@@ -1,19 +1,27 @@
-"""The loop: courses of whole campaigns, failures, and requests to stop."""
+"""The loop: courses of whole campaigns, failures, stops, the store, and the replay of the log."""
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.campaign.commands import Close
-from bbkb.orchestrator.campaign.events import SessionClosed, SessionOutcome, TrialSucceeded
-from bbkb.orchestrator.errors import CampaignError
+from bbkb.orchestrator.campaign.events import RunState, SessionClosed, SessionOutcome, TrialSucceeded
+from bbkb.orchestrator.campaign.status import Status
+from bbkb.orchestrator.engine.engine import replay
+from bbkb.orchestrator.errors import CampaignError, FencedError, StoreError
 from bbkb.orchestrator.history.fold import fold
 from bbkb.orchestrator.session.driver import Driver
+from bbkb.orchestrator.session.recorder import Recorder
+from bbkb.orchestrator.store.store import Writer
+from bbkb.workers.executor import Executor
 from tests.examples import spread
 from tests.executors import HERE, executor_here
-from tests.orchestrator.session.parabola import STARTING, Campaign, Parabola, campaign_with_existing
+from tests.orchestrator.session.parabola import STARTING, Campaign, Killed, Parabola, campaign_with_existing
 
 
 @pytest.mark.parametrize(("strategy", "kind"), spread(STRATEGIES, HERE))
@@ -116,3 +124,181 @@ def test_campaign_with_existing_data_chooses_by_a_posterior_that_contains_them(
     assert len(history.trials) == 12
     assert history.existing is not None
     assert (history.refreshes[0].trials, history.refreshes[0].round) == ((), 1)
+
+
+def test_result_is_stored_before_anything_acts_on_it(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path, slots=1, evaluations=8)
+    inner = campaign.simulated_executor()
+    stored_when_submitting: list[int] = []
+
+    class Watched:
+        slots = 1
+        handed_out = acknowledged = 0
+
+        def submit(self, trials: Sequence[Any]) -> None:
+            stored = sum(isinstance(event, TrialSucceeded) for event in campaign.events())
+            stored_when_submitting.append(stored)
+            assert stored == self.handed_out == self.acknowledged
+            inner.submit(trials)
+
+        def next_outcomes(self, timeout: float | None) -> list[Any]:
+            outcomes = inner.next_outcomes(timeout)
+            self.handed_out += len(outcomes)
+            return outcomes
+
+        def acknowledge(self, attempts: Any) -> None:
+            self.acknowledged += len(attempts)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+    campaign.run(cast(Executor, Watched()))
+    assert stored_when_submitting == list(range(8))
+
+
+def test_writer_that_was_fenced_off_stops_without_writing(tmp_path: Path) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated_executor()
+
+    def take_over(status: Status) -> None:
+        if status.trials.succeeded == 3:
+            campaign.store.claim("c", "a usurper")
+
+    with pytest.raises(FencedError, match="a usurper"):
+        campaign.driver(executor, take_over).run(campaign.session_event(executor))
+    assert fold(campaign.events()).state == RunState.UNFINISHED
+
+
+def fail_appends(monkeypatch: pytest.MonkeyPatch, calls: range, error: StoreError) -> None:
+    """Make the appends with these numbers fail."""
+    append, numbers = Writer.append, itertools.count()
+
+    def append_or_fail(self: Writer, events: Any, position: int | None = None) -> None:
+        if next(numbers) in calls:
+            raise error
+        append(self, events, position)
+
+    monkeypatch.setattr(Writer, "append", append_or_fail)
+    monkeypatch.setattr("bbkb.orchestrator.session.recorder._STORE_RETRY_SECONDS", 0.001)
+
+
+def test_driver_retries_while_the_store_is_unreachable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = Campaign(tmp_path)
+    fail_appends(monkeypatch, range(3, 6), StoreError("the server restarts", is_transient=True))
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert len(fold(campaign.events()).succeeded) == 30
+
+
+@pytest.mark.parametrize("is_transient", [True, False])
+def test_session_ends_if_the_store_stays_unreachable_and_leaves_evaluations_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_transient: bool
+) -> None:
+    campaign = Campaign(tmp_path)
+    executor = campaign.simulated_executor()
+    closed: list[Any] = []
+    with monkeypatch.context() as patched:
+        fail_appends(patched, range(5, 10**6), StoreError("the disk is full", is_transient))
+        patched.setattr("bbkb.orchestrator.session.recorder.STORE_PATIENCE_SECONDS", 0.01)
+        patched.setattr(executor, "close", closed.append)
+        with pytest.raises(StoreError, match="the disk is full"):
+            campaign.run(executor)
+    assert closed == [True]
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+
+
+def test_interrupt_just_after_a_transaction_writes_nothing_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    campaign, calls = Campaign(tmp_path), itertools.count()
+    append = Writer.append
+
+    def append_and_interrupt(self: Writer, events: Any, position: int | None = None) -> None:
+        append(self, events, position)
+        if next(calls) == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Writer, "append", append_and_interrupt)
+    assert campaign.run(campaign.simulated_executor()).outcome == "interrupted"
+    assert next(calls) == 6  # the end of the session was written after the interrupt
+    events = campaign.events()
+    assert len({repr(event) for event in events}) == len(events)
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    succeeded = [event.trial for event in campaign.events() if isinstance(event, TrialSucceeded)]
+    assert sorted(succeeded) == list(range(30))
+
+
+def test_interrupt_at_the_end_keeps_the_recorded_outcome(tmp_path: Path, monkeypatch: Any) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Recorder, "save_snapshot", interrupt)
+    campaign = Campaign(tmp_path)
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    assert [event.kind for event in campaign.events()].count("session_closed") == 1
+
+
+def test_error_at_the_end_does_not_end_the_session_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    def fail(*_: object) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(Recorder, "save_snapshot", fail)
+    campaign = Campaign(tmp_path)
+    with pytest.raises(CampaignError, match="RecursionError"):
+        campaign.run(campaign.simulated_executor())
+    assert [event.kind for event in campaign.events()].count("session_closed") == 1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_campaign_killed_repeatedly_makes_the_decisions_of_an_undisturbed_one(tmp_path: Path, seed: int) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    undisturbed = Campaign(tmp_path / "a")
+    undisturbed.run(undisturbed.simulated_executor())
+    campaign = Campaign(tmp_path / "b")
+    chance = np.random.default_rng(seed)
+    close, kills = None, 0
+    while close is None:
+        lives = int(chance.integers(1, 15))
+
+        def observe(status: Status) -> None:
+            nonlocal lives
+            lives -= 1
+            if lives == 0:
+                raise Killed
+
+        executor = campaign.simulated_executor()
+        try:
+            close = campaign.driver(executor, observe).run(campaign.session_event(executor))
+        except Killed:
+            kills += 1
+    assert kills > 3
+    rows, expected = fold(campaign.events()).trials, fold(undisturbed.events()).trials
+    assert [(row.arm, row.value) for row in rows] == [(row.arm, row.value) for row in expected]
+
+
+@pytest.mark.parametrize("strategy", STARTING)
+def test_existing_data_are_learned_once_and_a_replay_gives_the_live_state(tmp_path: Path, strategy: str) -> None:
+    campaign = campaign_with_existing(tmp_path, strategy)
+    executor = campaign.simulated_executor()
+    driver = campaign.driver(executor)
+    driver.run(campaign.session_event(executor))
+    again = replay(campaign.problem, campaign.events())
+    live = driver.recorder.engine
+    assert (again.state, again.model) == (live.state, live.model)
+    assert live.model.pulls.total == 80 + 12
+
+
+def test_campaign_killed_before_it_learned_existing_data_learns_them_on_resume(tmp_path: Path) -> None:
+    campaign = campaign_with_existing(tmp_path, "bbkb")
+
+    def kill(status: Status) -> None:
+        raise Killed
+
+    executor = campaign.simulated_executor()
+    with pytest.raises(Killed):
+        campaign.driver(executor, kill).run(campaign.session_event(executor))
+    assert not fold(campaign.events()).refreshes  # the refresh was not committed yet
+    assert campaign.run(campaign.simulated_executor()) == Close(SessionOutcome.FINISHED, "budget spent")
+    (tmp_path / "undisturbed").mkdir()
+    undisturbed = campaign_with_existing(tmp_path / "undisturbed", "bbkb")
+    undisturbed.run(undisturbed.simulated_executor())
+    ours, theirs = (fold(log.events()) for log in (campaign, undisturbed))
+    assert [row.arm for row in ours.trials] == [row.arm for row in theirs.trials]

@@ -1,15 +1,18 @@
-"""`budget.stop_when`: when a campaign ends because further evaluations are not worth their cost."""
+"""`campaign.results`: the Pareto front, its hypervolume, and `budget.stop_when`."""
 
+import itertools
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.events import Event, SessionOpened, SessionOutcome, StopReason, StopRequested
+from bbkb.orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.results import LEAST_ROUND, Gains
+from bbkb.orchestrator.campaign.results import LEAST_ROUND, Front, Gains, hypervolume, is_as_good, with_point
 from bbkb.orchestrator.campaign.settings import StopWhen
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
@@ -27,6 +30,90 @@ from tests.orchestrator.campaign.short_logs import (
     settings_of,
     success,
 )
+
+PAIR = CampaignGoals((ObjectiveGoal(metric="value"), ObjectiveGoal(metric="cost", is_maximized=False)))
+LIMITED = CampaignGoals(PAIR.objectives, (ConstraintGoal(metric="cost", at_most=3.0),))
+
+
+def front_of(goals: CampaignGoals, *results: tuple[float, float]) -> Front:
+    front = Front()
+    for trial, (value, cost) in enumerate(results):
+        front = front.after(goals, trial, (value, {"cost": cost}), {"x": trial})
+    return front
+
+
+def test_front_has_the_results_that_no_other_dominates() -> None:
+    front = front_of(PAIR, (1.0, 5.0), (2.0, 5.0), (1.0, 1.0), (0.5, 2.0), (2.0, 5.0))
+    assert [member.trial for member in front.members] == [1, 2]  # of equals the first
+    assert [member.values for member in front.members] == [(2.0, 5.0), (1.0, 1.0)]
+    assert front.members[0].parameters == {"x": 1}
+    assert (front.results, front.feasible, front.worst) == (5, 5, (0.5, -5.0))
+
+
+def test_hypervolume_is_measured_from_the_worst_result_or_the_reference() -> None:
+    front = front_of(PAIR, (0.0, 4.0), (2.0, 3.0), (1.0, 1.0))
+    assert front.hypervolume(PAIR) == pytest.approx(2 * 1 + 1 * 2)
+    objectives = (PAIR.objectives[0], ObjectiveGoal(metric="cost", is_maximized=False, reference=6.0))
+    goals = CampaignGoals(objectives)
+    assert front.reference(goals) == (0.0, -6.0)
+    assert front.hypervolume(goals) == pytest.approx(2 * 3 + 1 * 2)
+
+
+def test_front_excludes_but_counts_infeasible_results() -> None:
+    front = front_of(LIMITED, (9.0, 5.0), (1.0, 2.0), (8.0, 3.5))
+    assert [member.trial for member in front.members] == [1]
+    assert (front.results, front.feasible) == (3, 1)
+    nothing = front_of(LIMITED, (9.0, 5.0))
+    assert nothing.hypervolume(LIMITED) is None
+    assert nothing.reference(LIMITED) == ()
+
+
+small = st.integers(-1, 5).map(float)
+
+
+@pytest.mark.parametrize("objectives", [2, 3, 4])
+def test_hypervolume_equals_the_dominated_share_of_random_points(objectives: int) -> None:
+    rng = np.random.default_rng(objectives)
+    points = rng.random((12, objectives))
+    random_points = rng.random((40_000, objectives))
+    is_below: np.ndarray = np.all(random_points[:, None, :] < points[None], axis=2)
+    covered = is_below.any(axis=1).mean()
+    assert hypervolume(points.tolist(), [0.0] * objectives) == pytest.approx(covered, abs=0.01)
+
+
+@given(st.integers(1, 4).flatmap(lambda size: st.lists(st.tuples(*[small] * size), max_size=5)))
+def test_hypervolume_of_whole_points_is_the_number_of_unit_cells_below_them(points: list[tuple[float, ...]]) -> None:
+    size = len(points[0]) if points else 2
+    cells = itertools.product(range(5), repeat=size)
+    below = sum(
+        any(all(cell < value for cell, value in zip(corner, point, strict=True)) for point in points)
+        for corner in cells
+    )
+    assert hypervolume(points, [0.0] * size) == pytest.approx(below)
+
+
+def test_hypervolume_of_many_objectives_is_estimated_and_always_equal() -> None:
+    boxes = np.where(np.eye(6) > 0, 1.0, 0.9)  # each is longer along another axis
+    exact = 0.9**6 + 6 * 0.1 * 0.9**5
+    estimates = {hypervolume(boxes.tolist(), [0.0] * 6) for _ in range(3)}
+    assert len(estimates) == 1
+    assert estimates.pop() == pytest.approx(exact, rel=0.02)
+
+
+def test_hypervolume_shifts_with_the_reference() -> None:
+    assert hypervolume([(3.0, 2.0), (2.0, 4.0)], (1.0, 1.0)) == pytest.approx(2 * 1 + 1 * 2)
+    assert hypervolume([(3.0, 1.0)], (1.0, 1.0)) == 0.0
+    assert hypervolume([], (0.0, 0.0)) == 0.0
+
+
+@given(st.lists(st.tuples(small, small, small), max_size=12))
+def test_front_has_the_points_that_no_other_dominates(points: list[tuple[float, ...]]) -> None:
+    front: list[tuple[float, ...]] = []
+    for point in points:
+        front = with_point(front, point)
+    best = {point for point in points if not any(is_as_good(other, point) and other != point for other in points)}
+    assert set(front) == best
+    assert len(front) == len(best)
 
 
 def opened_with(stop_when: dict[str, Any], direction: str = "maximize") -> SessionOpened:

@@ -1,4 +1,4 @@
-"""Tests of orchestrator/campaign/trainings/end_of_budget.py: the trials that complete a budget."""
+"""The trials that complete a budget."""
 
 from dataclasses import replace
 

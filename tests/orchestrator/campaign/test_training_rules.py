@@ -1,4 +1,4 @@
-"""Tests of orchestrator/campaign/trainings/rungs.py: which trials are stopped, and why."""
+"""Which trials are stopped at rungs, and why."""
 
 import math
 
