@@ -94,10 +94,12 @@ class CommandMeasurement:
         if is_run and folder.exists():
             shutil.rmtree(folder)
         if not folder.exists():
-            write_campaign(folder, self.strategy, self.trials)
+            folder.mkdir(parents=True)
+            campaign = _CAMPAIGN.format(strategy=self.strategy, trials=max(self.trials, 1))
+            (folder / "bench.yaml").write_text(campaign, encoding="utf-8")
             if not is_run and self.trials:
-                measure_command(("run", "bench.yaml"), folder, tree)
-        return measure_command(self.command, folder, tree)[0], ""
+                _measure_command(("run", "bench.yaml"), folder, tree)
+        return _measure_command(self.command, folder, tree), ""
 
 
 _PAPER = "papers' BBKB, "
@@ -184,32 +186,15 @@ def _row(words: str, durations: Sequence[Sequence[Seconds]], trees: int) -> str:
     return f"| {words} | {here:.3g} | {before:.3g} | {ratio:.2f} | {picks} |"
 
 
-def write_campaign(folder: Path, strategy: str, trials: int) -> None:
-    """Make the folder with the campaign file `bench.yaml`, whose run is `runs/bench`."""
-    folder.mkdir(parents=True, exist_ok=True)
-    campaign = _CAMPAIGN.format(strategy=strategy, trials=max(trials, 1))
-    (folder / "bench.yaml").write_text(campaign, encoding="utf-8")
-
-
-def measure_command(arguments: Sequence[str], folder: Path, tree: Path = _HERE) -> tuple[float, float]:
-    """The processor seconds and the largest memory in MiB of `bbkb` with `arguments`. Raises
-    BbkbError with the end of its errors if it fails."""
+def _measure_command(arguments: Sequence[str], folder: Path, tree: Path) -> float:
+    """The processor seconds of `bbkb` with `arguments`. Raises BbkbError with the end of its errors."""
     command = [sys.executable, "-m", "bbkb", *arguments]
-    with tempfile.TemporaryFile() as errors:
-        process = subprocess.Popen(
-            command,
-            cwd=folder,
-            env=_environment(tree, None),
-            stdout=subprocess.DEVNULL,
-            stderr=errors,
-        )
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            errors.seek(0)
-            text = errors.read().decode(errors="replace").strip() or "no output"
-            raise BbkbError(f"bbkb {' '.join(arguments)} in {tree} failed: {text[-500:]}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024.0
+    before = os.times()
+    done = subprocess.run(command, cwd=folder, env=_environment(tree, None), capture_output=True, text=True)
+    after = os.times()
+    if done.returncode:
+        raise BbkbError(f"bbkb {' '.join(arguments)} in {tree} failed: {(done.stderr.strip() or 'no output')[-500:]}")
+    return after.children_user + after.children_system - before.children_user - before.children_system
 
 
 def _environment(tree: Path, data: Path | None) -> dict[str, str]:
