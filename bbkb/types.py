@@ -6,10 +6,9 @@ These are the types of `bbkb`, the parts of `Status`, and the types of `bbkb.str
 of a campaign file are in `bbkb.settings`.
 """
 
-from bbkb.objectives.conditions import Comparison
 from bbkb.objectives.goals import Direction
 from bbkb.objectives.objective import Candidates
-from bbkb.objectives.parameters import Constant, Parameter
+from bbkb.objectives.parameters import Comparison, Constant, Parameter
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.api.arguments import Concurrency, EarlyStopping, Executor, Space
 from bbkb.orchestrator.ask_tell.checks import StrategyChoice

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from bbkb.objectives.objective import Objective
 from bbkb.workers.executor import TRAITS, Executor
-from bbkb.workers.inline import InlineExecutor
+from bbkb.workers.local import DurationModel, Failures, InlineExecutor, SimulatedExecutor
 from bbkb.workers.messages import Limits
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 
 HERE = tuple(name for name, traits in TRAITS.items() if not traits.on_ray)
 

@@ -12,7 +12,7 @@ import pytest
 
 import bbkb
 from bbkb.objectives import objective
-from bbkb.objectives.names import KnowsParameters, ObjectiveOptions, ReadsFiles, find_objective
+from bbkb.objectives.reference import KnowsParameters, ObjectiveOptions, ReadsFiles, find_objective
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategy import Pick
 from bbkb.orchestrator.running import launch

@@ -2,8 +2,8 @@
 
 import os
 
+from bbkb.objectives.external import Trial
 from bbkb.objectives.objective import Report
-from bbkb.objectives.trial import Trial
 
 
 class CallbackTrial:

@@ -30,8 +30,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.conditions import Scalar
-from bbkb.objectives.parameters import Choice, OneFeature, Parameter, Range
+from bbkb.objectives.parameters import Choice, OneFeature, Parameter, Range, Scalar
 
 Codes = NDArray[np.float64]
 

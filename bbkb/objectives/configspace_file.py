@@ -1,6 +1,6 @@
 """Search spaces written by ConfigSpace as JSON or YAML, converted to the form of campaign files.
 
-Conditions become `when`, and forbidden clauses become `forbid` (`bbkb.objectives.conditions`). A
+Conditions become `when`, and forbidden clauses become `forbid` (`bbkb.objectives.parameters`). A
 hyperparameter with a normal or beta distribution becomes a range with its bounds and a uniform
 distribution. Default values are ignored.
 """

@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from bbkb.objectives import coding
 from bbkb.objectives.coding import Codes
-from bbkb.objectives.conditions import Clause, Operand, names_in, operands
 from bbkb.objectives.keywords import did_you_mean
-from bbkb.objectives.parameters import Constant, Parameter, Space, conditions
+from bbkb.objectives.parameters import Clause, Constant, Operand, Parameter, Space, conditions, names_in, operands
 
 Mask = NDArray[np.bool_]
 

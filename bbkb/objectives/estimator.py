@@ -29,12 +29,11 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from bbkb.objectives.parameters import Space
-from bbkb.objectives.reference import import_reference
-from bbkb.objectives.table_file import Column, as_typed, as_typed_with_gaps, read_cells
+from bbkb.objectives.reference import DataSource, import_reference
+from bbkb.objectives.tabular import Column, as_typed, as_typed_with_gaps, read_cells
 
 BUNDLED = ("breast_cancer", "diabetes", "digits", "iris", "wine")
 SPLIT_SEED = 0  # the folds are part of the problem, so they never change

@@ -173,7 +173,8 @@ def _share_with_children(function: Callable[..., object]) -> None:
     """Add the functions and classes of the user's script to this process's `__main__`.
 
     A function that was pickled by value refers to them by `__main__.name`. Processes that the
-    function forks, such as those of `multiprocessing.Pool`, look them up there.
+    function forks, such as those of `multiprocessing.Pool`, look them up there. Processes that it
+    spawns import the script again, from the file of `__main__`.
     """
     main = sys.modules["__main__"]
     inner = function.func if isinstance(function, functools.partial) else function
@@ -184,6 +185,9 @@ def _share_with_children(function: Callable[..., object]) -> None:
             if there is None or there is _shared.get(name):
                 setattr(main, name, value)
                 _shared[name] = value
+    code = _code_of(inner)
+    if _shared and code is not None and Path(code.co_filename).is_file():
+        main.__file__ = code.co_filename
 
 
 def _code_of(function: Callable[..., object]) -> CodeType | None:

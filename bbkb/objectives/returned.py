@@ -1,13 +1,32 @@
-"""Converts the return value of a user's code to an evaluation, with strict rules for numbers and
-clear messages."""
+"""What a user's code returns or prints: its conversion to an evaluation, with strict rules for numbers
+and clear messages; the lines `BBKB_REPORT step value` of a shell command, with further numbers as
+`name=number`, read while the command runs; and metrics that a campaign requires, without which a
+result is a failure.
+"""
 
 import math
+import os
+import signal
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import SupportsFloat, SupportsIndex
 
 import numpy as np
 
-from bbkb.objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError
+from bbkb.objectives.machines import AttemptReport, gives_value
+from bbkb.objectives.objective import (
+    MOST_METRICS,
+    NAME_CHARACTERS,
+    Evaluation,
+    EvaluationStopped,
+    HasPreparation,
+    InvalidValueError,
+    Objective,
+    Parameters,
+    Report,
+)
 
 
 class MissingValueError(InvalidValueError):
@@ -103,3 +122,138 @@ def _short(value: object) -> str:
     except Exception:
         return "that cannot be shown"
     return text if len(text) <= 80 else text[:79] + "…"
+
+
+PREFIX = b"BBKB_REPORT"
+ARGUMENTS = ("value", "step")  # arguments of `report`, which cannot name metrics
+LONGEST_LINE = 65536  # bytes, more than the most metrics with the longest names
+_FORM = "BBKB_REPORT step value name=number"
+STOP_GRACE_SECONDS = 10.0  # before SIGKILL, for a command that the campaign stops early
+
+
+class ReportLines:
+    """Finds the reports in the output of the process group `group`, and ends the group when
+    `report` requests it.
+
+    A line or a metric that cannot be recorded is omitted; `left_out` gives the reason.
+    """
+
+    def __init__(self, report: Report, group: int) -> None:
+        self._report = report
+        self._group = group
+        self._line = b""
+        self._stopped: EvaluationStopped | None = None
+        self._kill: threading.Timer | None = None
+        self.left_out: dict[str, str] = {}
+
+    def take(self, output: bytes) -> None:
+        """Read another piece of output."""
+        *lines, incomplete = (self._line + output).split(b"\n")
+        self._line = incomplete[: LONGEST_LINE + 1]  # it is still too long when its end arrives
+        for line in lines:
+            if line.startswith(PREFIX) and self._stopped is None:
+                self._take_line(line)
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the campaign has stopped the command."""
+        return self._stopped is not None
+
+    def finish(self) -> None:
+        """Finish reading after the command has ended. Raises EvaluationStopped if the campaign
+        stopped it."""
+        if self._kill is not None:
+            self._kill.cancel()
+        if self._stopped is not None:
+            raise self._stopped
+
+    def _take_line(self, line: bytes) -> None:
+        if len(line) > LONGEST_LINE:
+            self.left_out["a report"] = f"a line of more than {LONGEST_LINE} bytes"
+            return
+        try:
+            step, value, *named = line.removeprefix(PREFIX).decode().split()
+            self._report(float(value), int(step), **self._recordable(dict(map(_metric, named))))
+        except ValueError as error:  # from a conversion; the line differs from trial to trial
+            self.left_out.setdefault("a report", f"it must be `{_FORM}`: {error}")
+        except EvaluationStopped as stopped:
+            self._stopped = stopped
+            self._signal(signal.SIGTERM)
+            self._kill = threading.Timer(STOP_GRACE_SECONDS, self._signal, [signal.SIGKILL])
+            self._kill.daemon = True
+            self._kill.start()
+
+    def _recordable(self, metrics: dict[str, float]) -> dict[str, float]:
+        """Return the metrics that `report` accepts; the others are recorded in `left_out`."""
+        recordable: dict[str, float] = {}
+        for name, number in metrics.items():
+            try:
+                if name in ARGUMENTS:
+                    raise InvalidValueError("an argument of report has this name")
+                check_bounds(name, len(recordable))
+                recordable[name] = number
+            except InvalidValueError as error:
+                self.left_out[f"reported {name}"] = str(error)
+        return recordable
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._group, number)
+
+
+def _metric(text: str) -> tuple[str, float]:
+    """Parse `name=number`. Raises ValueError for anything else."""
+    name, _, number = text.rpartition("=")
+    if not name:
+        raise ValueError(f"got {text!r}")
+    return name, float(number)
+
+
+VALUE = "value"  # the metric name of an objective's own value
+_NAMED = 8  # the number of metrics that a message lists
+
+
+@dataclass(frozen=True)
+class WithMetrics:
+    """An objective whose value is one of the metrics of `inner`.
+
+    The required metrics come first, so that they are kept if there are too many. The value of
+    `inner` becomes the metric `value`.
+    """
+
+    inner: Objective
+    first: str  # the metric that becomes the value
+    needed: tuple[tuple[str, str], ...]  # required metrics, each with its key in the campaign file
+
+    def prepare(self) -> None:
+        """See `HasPreparation`."""
+        if isinstance(self.inner, HasPreparation):
+            self.inner.prepare()
+
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        """See `Objective`. Raises InvalidValueError if a metric is missing or not finite."""
+        if not gives_value(report):
+            return self.inner.evaluate(parameters, seed, report)
+        if isinstance(report, AttemptReport):
+            report.value_name = self.first
+        try:
+            evaluation = self.inner.evaluate(parameters, seed, report)
+            returned = {**evaluation.metrics, VALUE: evaluation.value}
+        except MissingValueError as error:  # a mapping that contains only metrics is sufficient
+            evaluation = error.evaluation
+            returned = dict(evaluation.metrics)
+        for name, place in self.needed:
+            self._check(evaluation, returned, name, place)
+        value = returned.pop(self.first)
+        named = {name: returned[name] for name, _ in self.needed if name in returned}
+        return Evaluation(value, {**named, **returned}, evaluation.left_out)
+
+    @staticmethod
+    def _check(evaluation: Evaluation, returned: dict[str, float], name: str, place: str) -> None:
+        if name in evaluation.left_out:
+            raise InvalidValueError(f"the metric {name!r}, which {place} names, is a {evaluation.left_out[name]}")
+        if name not in returned:
+            listed = ", ".join(list(returned)[:_NAMED]) or "none"
+            raise InvalidValueError(f"the objective returned no metric {name!r}, which {place} names; it has {listed}")
+        if not math.isfinite(returned[name]):
+            raise InvalidValueError(f"the metric {name!r}, which {place} names, must be finite, got {returned[name]}")

@@ -16,10 +16,20 @@ from numpy.typing import NDArray
 
 from bbkb.objectives import coding, priors
 from bbkb.objectives.coding import Codes
-from bbkb.objectives.conditions import Clause, Scalar, clauses_of, names_in, wording
 from bbkb.objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Constant, Range, Space, conditions
+from bbkb.objectives.parameters import (
+    Clause,
+    Constant,
+    Parameter,
+    Range,
+    Scalar,
+    Space,
+    clauses_of,
+    conditions,
+    names_in,
+    wording,
+)
 
 Column = NDArray[np.generic] | NDArray[np.object_]  # values (A,) of one parameter
 
@@ -36,7 +46,7 @@ _SLACK = 4
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """Parameters by name, and forbidden clauses (`bbkb.objectives.conditions`).
+    """Parameters by name, and forbidden clauses (`bbkb.objectives.parameters`).
 
     Raises ObjectiveError if conditions or forbidden clauses do not match the parameters, or if no
     parameter varies.
@@ -309,3 +319,29 @@ def check_cells(cells: int) -> None:
             f"candidates.size must be smaller: this many candidates take {8e-9 * cells:.3g} GB, "
             f"at most {8e-9 * LARGEST_CELLS:.3g} are allowed"
         )
+
+
+def explain(space: SearchSpace, candidates: Candidates) -> list[str]:
+    """Return a line for each parameter and forbidden clause, and one with the number of arms."""
+    lines = [f"{name}: {parameter_text(parameter)}" for name, parameter in space.parameters.items()]
+    lines += [f"forbidden: {wording([clause])}" for clause in space.forbid]
+    number = len(space.conditional)
+    conditional = f", {number} of them conditional" if number else ""
+    noun = "parameter" if len(space.parameters) == 1 else "parameters"
+    return [*lines, f"{len(space.parameters)} {noun}{conditional}; {_arms(space, len(candidates))}"]
+
+
+def parameter_text(parameter: Parameter) -> str:
+    """Return the values of a parameter, and its condition."""
+    when = conditions(parameter)
+    return parameter.wording + (f"; only when {wording(when)}" if when else "")
+
+
+def _arms(space: SearchSpace, count: int) -> str:
+    if any(map(coding.is_real, space.parameters.values())):
+        return f"{count} candidates drawn from infinitely many configurations"
+    total = space.count(max(count, LARGEST_WHOLE_SET))
+    if total == count:
+        return f"all {count} configurations are candidates"
+    total_text = f"more than {max(count, LARGEST_WHOLE_SET)}" if total is None else str(total)
+    return f"{count} candidates drawn from {total_text} configurations"

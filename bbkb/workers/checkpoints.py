@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bbkb.workers.kept_reports import FILE as KEPT_REPORTS
-from bbkb.workers.output_files import is_output, trial_folder
+from bbkb.workers.output import is_output, trial_folder
+from bbkb.workers.reporting import FILE as KEPT_REPORTS
 
 _LOGGER = logging.getLogger("bbkb.session")
 

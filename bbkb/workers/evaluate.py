@@ -6,7 +6,7 @@ allocation is refused. The hard limit is a C thread that ends the process `grace
 objectives that block the interpreter or catch the exception. Only a process that may die
 (`is_expendable`: a worker of a cluster) has this limit and a memory limit, because both affect the
 whole process. Processes that an evaluation starts in such a process are killed at its end
-(`bbkb.workers.children`).
+(`bbkb.workers.limits`).
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import errno
 import math
 import os
 import socket
+import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -23,8 +24,6 @@ from bbkb.objectives.command import CommandFailedError
 from bbkb.objectives.machines import Machine, gives_value
 from bbkb.objectives.objective import EvaluationStopped, HasPreparation, InvalidValueError, Objective
 from bbkb.workers.checkpoints import begin_with_copy, save_checkpoint
-from bbkb.workers.clock import SteadyClock
-from bbkb.workers.kept_reports import KeptReports
 from bbkb.workers.limits import (
     HARD_END_SECONDS,
     DeadlineReached,
@@ -38,8 +37,7 @@ from bbkb.workers.limits import (
 )
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialStopped, TrialSucceeded
 from bbkb.workers.output import keep_output
-from bbkb.workers.reporting import Publish, Reports
-from bbkb.workers.results import CheckedResult, check_result, printable, shorten
+from bbkb.workers.reporting import CheckedResult, KeptReports, Publish, Reports, check_result, printable, shorten
 
 MESSAGE_CHARACTERS = 4096
 _SUMMARY_CHARACTERS = 500
@@ -49,6 +47,21 @@ _OWN_FOLDERS = tuple(f"{Path(__file__).parents[1] / name}{os.sep}" for name in (
 _prepared: list[object] = []  # at most one: the objective that this process prepared last
 _OWN_CALLS = 6  # the largest number of calls from `evaluate` to the user's code
 _NO_DESCRIPTORS = os.strerror(errno.EMFILE)  # "Too many open files"
+
+
+class SteadyClock:
+    """Seconds since 1970: the machine's clock at construction, plus the time elapsed since then.
+
+    Setting the machine's clock, or a time server that steps it, therefore neither ends a budget of
+    hours nor gives an evaluation a negative duration.
+    """
+
+    def __init__(self) -> None:
+        self._offset = time.time() - time.monotonic()
+
+    def __call__(self) -> float:
+        """Return the current time: seconds since 1970, never decreasing."""
+        return self._offset + time.monotonic()
 
 
 def worker_name() -> str:

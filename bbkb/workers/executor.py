@@ -32,12 +32,11 @@ Contract (`tests/workers/test_executor.py` checks it for every executor):
   twice.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
-from bbkb.workers.messages import Attempt, Outcome, Report, cancellation
+from bbkb.workers.messages import Attempt, Outcome, Report
 
 
 class ExecutorError(RuntimeError):
@@ -111,48 +110,3 @@ class Executor(Protocol):
 
         With `leave_running`, evaluations that outlive this process continue for a later session.
         """
-
-
-class InProcessExecutor:
-    """The common part of executors whose evaluations end with their process: a queue of attempts,
-    and the outcomes of cancelled ones.
-
-    It is not thread-safe: a subclass whose evaluations use the queue in other threads needs a lock.
-    """
-
-    def __init__(self) -> None:
-        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
-        self._ended: list[Outcome] = []  # without an evaluation
-        self._take: TakeReports | None = None
-
-    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
-        """Return nothing: no evaluation outlives this process."""
-        return frozenset()
-
-    def listen(self, take: TakeReports) -> None:
-        """Pass intermediate values to `take`."""
-        self._take = take
-
-    def submit(self, attempts: Sequence[Attempt]) -> None:
-        """Queue these attempts."""
-        self._queue.update((attempt.trial, attempt) for attempt in attempts)
-
-    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
-        """Do nothing: no outcome survives this process."""
-
-    def close(self, leave_running: bool = False) -> None:
-        """Clear the queue."""
-        self._queue.clear()
-        self._ended.clear()
-
-    def _take_ended(self) -> list[Outcome]:
-        """Return the outcomes of attempts that ended without an evaluation, once."""
-        outcomes = self._ended
-        self._ended = []
-        return outcomes
-
-    def _cancel_queued(self, trials: Iterable[int], now: float, worker: str) -> None:
-        for trial in dict.fromkeys(trials):
-            attempt = self._queue.pop(trial, None)
-            if attempt is not None:
-                self._ended.append(cancellation(trial, attempt.attempt, now, now, worker))

@@ -1,20 +1,190 @@
-"""The limits of one evaluation: its time, its memory, and the effect of interrupts."""
+"""The limits of one evaluation: its time, its memory, its processes, the effect of interrupts, and the
+state of the process that it leaves behind.
+
+A worker process runs several evaluations. On exit from each, `confine` restores the process's
+surroundings, and kills every process that the evaluation has started, because one left over would
+continue beside the next evaluation. A worker process inherits the orphans below it (Linux's "child
+subreaper"), so everything that an evaluation started can be found among the worker's children. When
+the worker itself dies, Ray does not find a detached child. A watcher process, which notices the end
+of a pipe, finds it by a mark in its environment. A process forked without starting a program has no
+mark and is not found.
+"""
 
 import contextlib
+import ctypes
 import faulthandler
+import gc
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
 from bbkb.objectives.machines import END_SECONDS, RANK_VARIABLES
-from bbkb.workers.children import end_children
-from bbkb.workers.messages import Limits
-from bbkb.workers.surroundings import restore_surroundings
+from bbkb.workers.messages import FailureKind, Limits, Outcome, TrialFailed
+
+MARK = "BBKB_WORKER"  # the environment variable of all processes that a worker process starts
+# The watcher runs in the background of a shell that ends immediately. A background process has no
+# input unless it is passed.
+_WATCHER = """
+exec 3<&0
+(read -r _ <&3
+for file in $(grep -als "$1" /proc/[0-9]*/environ); do
+    pid=${file#/proc/}
+    kill -KILL "${pid%/environ}"
+done) >/dev/null 2>&1 &
+"""
+_SET_CHILD_SUBREAPER = 36  # of prctl(2)
+_GENERATIONS = 100  # generations of processes that start others while they are being ended
+_PARENT = 1  # index of the parent's process id in /proc/<pid>/stat, after the command's name
+# Python's resource tracker, shared by all evaluations of a process, which ends by itself.
+_HARMLESS = b"resource_tracker"
+DAMAGED_AFTER = 5  # the number of failures in a row, on as many different arms
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+_SIGNALS = sorted(int(number) for number in signal.Signals if number < signal.SIGRTMIN)  # reading each takes 1 µs
+_QUIETLY = contextlib.suppress(OSError, ValueError)
+
+
+@contextlib.contextmanager
+def end_children() -> Iterator[None]:
+    """On exit, kill every process that was started inside. For worker processes."""
+    _prepare()
+    before = children().keys()
+    try:
+        yield
+    finally:
+        for _ in range(_GENERATIONS):  # children of a killed process become ours
+            started = [pid for pid in children().keys() - before if not _is_harmless(pid)]
+            for pid in started:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ChildProcessError):  # a waiting thread has read its exit code
+                    os.waitpid(pid, 0)
+            if not started:
+                break
+
+
+@lru_cache(maxsize=1)
+def _prepare() -> None:
+    """Prepare this process once: start the watcher, which kills the marked processes when this
+    process has ended. Without a subreaper, only attached children are found."""
+    mark = uuid.uuid4().hex
+    reading, writing = os.pipe()  # only the end of this process closes the pipe's writing end
+    script = ["/bin/sh", "-c", _WATCHER, "bbkb", f"{MARK}={mark}"]
+    subprocess.run(script, stdin=reading, start_new_session=True, check=True)
+    os.close(reading)
+    os.set_inheritable(writing, False)
+    os.environ[MARK] = mark
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:  # after its start, so that the watcher is not among the children
+        prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+    def release_in_child() -> None:
+        # Ray's handler of SIGTERM, which a forked process inherits, raises an exception, and Python
+        # drops one that is raised while the fork is completed: `Pool.terminate` would wait for ever
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+
+    os.register_at_fork(
+        before=lambda: signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}),
+        after_in_parent=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM}),
+        after_in_child=release_in_child,
+    )
+
+
+def children() -> dict[int, str]:
+    """Return the kernel's names of this process's children by pid, of ended ones, too. Takes a
+    microsecond if there are none, as usual in a worker."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return {}
+    found = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended in the meantime
+            before, _, after = (entry / "stat").read_text(errors="replace").rpartition(")")
+            if after.split()[_PARENT] == str(os.getpid()):
+                found[int(entry.name)] = before.partition("(")[2]
+    return found
+
+
+def _is_harmless(pid: int) -> bool:
+    try:
+        return _HARMLESS in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+class Streak:
+    """The failures in a row of one worker process."""
+
+    def __init__(self) -> None:
+        self._arms: set[int] = set()
+
+    def is_damaged_after(self, arm: int, outcome: Outcome) -> bool:
+        """Return whether the process should be replaced, after this outcome of `arm`.
+
+        Only errors count: an invalid value or a time-out is due to the evaluation.
+        """
+        if isinstance(outcome, TrialFailed) and outcome.failure is FailureKind.ERROR:
+            self._arms.add(arm)
+        else:
+            self._arms.clear()
+        return len(self._arms) >= DAMAGED_AFTER
+
+
+@contextlib.contextmanager
+def restore_surroundings() -> Iterator[None]:
+    """Restore the state of the process on exit, as far as the system allows it."""
+    try:
+        folder = os.getcwd()
+    except FileNotFoundError:  # it was removed by another process
+        folder = "/"
+    umask = os.umask(0o077)  # the umask can only be read by setting it
+    os.umask(umask)
+    variables = dict(os.environ)
+    limits = {limit: resource.getrlimit(limit)[0] for limit in _LIMITS}
+    streams = sys.stdin, sys.stdout, sys.stderr
+    recursion, collects = sys.getrecursionlimit(), gc.isenabled()
+    is_main = threading.current_thread() is threading.main_thread()  # handlers belong to it
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS if is_main}
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            for number, handler in handlers.items():
+                if handler is not None and signal.getsignal(number) is not handler:  # None: not set by Python
+                    with _QUIETLY:
+                        signal.signal(number, handler)
+        (gc.enable if collects else gc.disable)()
+        with _QUIETLY:
+            sys.setrecursionlimit(recursion)
+        sys.stdin, sys.stdout, sys.stderr = streams
+        for limit, soft in limits.items():
+            now, hard = resource.getrlimit(limit)
+            if now != soft:
+                with _QUIETLY:  # it fails if the hard limit was also lowered
+                    resource.setrlimit(limit, (soft, hard))
+        if dict(os.environ) != variables:
+            for name in os.environ.keys() - variables.keys():
+                del os.environ[name]
+            os.environ.update(variables)
+        os.umask(umask)
+        with _QUIETLY:
+            os.makedirs(folder, exist_ok=True)  # it may have been removed
+            os.chdir(folder)
+
 
 T = TypeVar("T")
 
@@ -91,7 +261,7 @@ def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds:
             raise DeadlineReached
 
     host_handler = signal.getsignal(signal.SIGALRM)
-    host_timer = signal.getitimer(signal.ITIMER_REAL)
+    host_delay, host_interval = signal.getitimer(signal.ITIMER_REAL)
     began = time.monotonic()
     try:
         signal.signal(signal.SIGALRM, alarm)
@@ -99,16 +269,11 @@ def before_deadline(call: Callable[[], T], seconds: float | None, again_seconds:
         return call()
     finally:
         is_over = True  # atomic, so that no alarm is raised afterwards
-        _restore_alarm(host_handler, host_timer, time.monotonic() - began)
-
-
-def _restore_alarm(handler: "signal._HANDLER", timer: tuple[float, float], elapsed: float) -> None:
-    """Restore the host's alarm with its remaining time."""
-    delay, interval = timer
-    signal.setitimer(signal.ITIMER_REAL, 0.0)
-    signal.signal(signal.SIGALRM, handler)
-    if delay > 0.0:
-        signal.setitimer(signal.ITIMER_REAL, max(delay - elapsed, 1e-3), interval)
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, host_handler)
+        if host_delay > 0.0:
+            remaining = max(host_delay - (time.monotonic() - began), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, remaining, host_interval)
 
 
 @contextlib.contextmanager
@@ -168,8 +333,10 @@ def _memory_bound(memory_bytes: int) -> Iterator[None]:
 
     RLIMIT_DATA, not RLIMIT_AS: an object store maps gigabytes, shared and mostly untouched.
     """
-    mapped = _mapped_bytes()
-    if mapped is None:
+    try:
+        with open("/proc/self/statm", encoding="ascii") as statm:
+            mapped = int(statm.read().split()[5]) * resource.getpagesize()
+    except OSError:  # the system does not tell
         yield
         return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -186,12 +353,3 @@ def raise_memory(limits: Limits, memory_factor: float) -> Limits:
     if limits.memory_bytes is None or memory_factor == 1.0:
         return limits
     return replace(limits, memory_bytes=int(limits.memory_bytes * memory_factor))
-
-
-def _mapped_bytes() -> int | None:
-    """Return the private writable memory in bytes, as counted by RLIMIT_DATA; None if unknown."""
-    try:
-        with open("/proc/self/statm", encoding="ascii") as statm:
-            return int(statm.read().split()[5]) * resource.getpagesize()
-    except OSError:
-        return None

@@ -64,7 +64,7 @@ class Attempt:
     folder: Path | None = None
     # the attempt's resources if its parameters determine them, else None
     share: Share | None = None
-    # the run's folder of all trials, in which the output is saved (`bbkb.workers.output_files`); None if
+    # the run's folder of all trials, in which the output is saved (`bbkb.workers.output`); None if
     # no output is saved
     trials: Path | None = None
     # the worker stops the attempt at its report of this step, or at the first report after it,

@@ -1,35 +1,251 @@
 """Saves the output of an attempt in a file, using a method that suits the process.
 
+The output of attempt 1 of trial 123 is in `trials/000123/output-1.txt` of the run's folder. The
+first line names the attempt and has `HEADER_BYTES`. Attempts without output leave no file and no
+folder: while an attempt runs, its file is in `trials/.output`. If an output grows beyond twice
+`KEPT_BYTES`, only the last `KEPT_BYTES` are kept. On a node without the run's folder, the file is
+temporary; its end is returned with the outcome.
+
 A worker process, which runs one attempt at a time, redirects its file descriptors 1 and 2 into the
 file. So the file contains everything that Python, C code and subprocesses print, until the process
-is killed.
-
-Without Ray, the process that evaluates also displays the campaign's progress, so its file
-descriptors cannot be redirected. Instead, `sys.stdout`, `sys.stderr` and the streams of the root
-logger's handlers are replaced while an attempt runs, and the output of the evaluating thread is
-copied. Text still reaches the terminal. Output of other threads, C code and subprocesses is not
-copied, except for shell commands, whose output is read from pipes.
-
-The file is created when the attempt begins, and is removed or moved when it ends. This takes 0.2 ms
-on a local disk, and about a millisecond on a network disk (a few round trips). On a node without
-the run's folder, the file is temporary; its end is returned with the outcome.
+is killed. Without Ray, the process that evaluates also displays the campaign's progress. Instead,
+`sys.stdout`, `sys.stderr` and the streams of the root logger's handlers are replaced while an
+attempt runs, and the output of the evaluating thread is copied. Output of other threads, C code and
+subprocesses is not copied, except for shell commands, whose output is read from pipes.
 """
 
 import contextlib
+import errno
 import logging
 import os
+import re
+import stat
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO
 
 from bbkb.workers.messages import Attempt, Outcome
-from bbkb.workers.output_files import SENT_BYTES, OutputFile, output_file, read_end, running_folder
 
+KEPT_BYTES = 4 * 1024 * 1024  # the part of a long output that is kept
+HEADER_BYTES = 64
+# the end of an output that is sent with the outcome from a node without the run's folder
+SENT_BYTES = 64 * 1024
+# the end of an output that the message of a failure quotes
+TAIL_LINES = 20
+TAIL_CHARACTERS = 2000
+_CHECK_SECONDS = 0.5  # between two checks of the sizes of open files
 _LOGGER = logging.getLogger("bbkb.executor")
+_RUNNING = ".output"
+_NAME = re.compile(r"output-([1-9][0-9]*)\.txt$")
+_APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+
+
+def trial_folder(trials: Path, trial: int) -> Path:
+    """Return the folder of a trial; `trials` is the run's folder of all trials."""
+    return trials / f"{trial:06d}"
+
+
+def output_file(trials: Path, trial: int, attempt: int) -> Path:
+    """Return the output file of an ended attempt."""
+    return trial_folder(trials, trial) / f"output-{attempt}.txt"
+
+
+def running_folder(trials: Path) -> Path:
+    """Return the folder for the output files of running attempts and of killed processes."""
+    return trials / _RUNNING
+
+
+def find_output(trials: Path, trial: int, attempt: int) -> Path:
+    """Return the output file of an attempt that is running or has ended."""
+    running = _running_file(trials, trial, attempt)
+    return running if running.exists() else output_file(trials, trial, attempt)
+
+
+def last_trial(trials: Path) -> int | None:
+    """Return the largest index of a trial with files; None if there is none."""
+    folders = (file.name for file in trials.glob("[0-9]*"))
+    outputs = (file.name.partition("-")[0] for file in running_folder(trials).glob("[0-9]*-output-*"))
+    return max((int(name) for name in (*folders, *outputs) if name.isdecimal()), default=None)
+
+
+def _running_file(trials: Path, trial: int, attempt: int) -> Path:
+    return running_folder(trials) / f"{trial:06d}-output-{attempt}.txt"
+
+
+def is_output(name: str) -> bool:
+    """Return whether a file with this name in a trial's folder is an output file."""
+    return _NAME.fullmatch(name) is not None
+
+
+def written_attempts(trials: Path, trial: int) -> list[int]:
+    """Return the attempts of a trial that have printed something, in order."""
+    running = running_folder(trials).glob(f"{trial:06d}-output-*.txt")
+    ended = trial_folder(trials, trial).glob("output-*.txt")
+    names = [_NAME.search(file.name) for file in (*running, *ended) if _has_text(file)]
+    return sorted({int(name[1]) for name in names if name})
+
+
+def move_output(trials: Path, trial: int, attempt: int) -> None:
+    """Move the output file of an ended attempt to its final path, or remove it if it is empty.
+
+    The attempt's process does this, or the campaign's process if the former was killed. Raises
+    OSError if the final path cannot be written.
+    """
+    running = _running_file(trials, trial, attempt)
+    with contextlib.suppress(FileNotFoundError):  # another process has moved it
+        if _has_text(running):
+            final = output_file(trials, trial, attempt)
+            final.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            running.rename(final)
+        else:
+            running.unlink()
+
+
+def move_all_outputs(trials: Path) -> None:
+    """Move the outputs of killed processes, and then remove the empty folders."""
+    for running in running_folder(trials).glob("*-output-*.txt"):
+        trial, _, attempt = running.stem.partition("-output-")
+        move_output(trials, int(trial), int(attempt))
+    with contextlib.suppress(OSError):  # a folder is missing or not empty
+        running_folder(trials).rmdir()
+        trials.rmdir()
+
+
+def _has_text(file: Path) -> bool:
+    """Return whether an output file has more than its first line."""
+    try:
+        return file.stat().st_size > HEADER_BYTES
+    except FileNotFoundError:
+        return False
+
+
+def open_output(path: Path) -> BinaryIO:
+    """Open an output file for reading.
+
+    Raises OSError if it is not a regular file: in another user's run it may be a link or a pipe.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "must be a file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_end(path: Path, most: int) -> bytes:
+    """Return the last `most` bytes of an output, or fewer.
+
+    The result begins with a complete line if there is one, and is empty if the file does not exist.
+    Raises OSError if the file cannot be read.
+    """
+    end = _last_bytes(path, most + 1)
+    return end if len(end) <= most else _whole_lines(end)
+
+
+def _last_bytes(path: Path, most: int) -> bytes:
+    with contextlib.suppress(FileNotFoundError), open_output(path) as file:
+        file.seek(max(HEADER_BYTES, os.fstat(file.fileno()).st_size - most))
+        return file.read(most)
+    return b""
+
+
+def _whole_lines(end: bytes) -> bytes:
+    """Remove the incomplete first line of the end of an output, if other lines follow."""
+    return end[1:].partition(b"\n")[2] or end[1:]
+
+
+def tail_of(output: bytes) -> str:
+    """Return the last lines of an output, short enough for the message of a failure."""
+    lines = output.decode("utf-8", errors="replace").replace("\0", "\\x00").strip().splitlines()
+    text = "\n".join(lines[-TAIL_LINES:])
+    end = text[-TAIL_CHARACTERS - 1 :]
+    return text if len(text) <= TAIL_CHARACTERS else end.partition("\n")[2] or end[1:]
+
+
+class OutputFile:
+    """The output file of a running attempt. Any thread may call the methods. `descriptor` appends
+    to the file, also from child processes."""
+
+    def __init__(self, trials: Path, trial: int, attempt: int) -> None:
+        """Create the file. Raises OSError if that fails."""
+        self._attempt = (trials, trial, attempt)
+        running_folder(trials).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.descriptor = os.open(_running_file(*self._attempt), _APPEND, 0o600)
+        self._is_writable = True
+        self._lock = threading.RLock()  # a signal handler may print while its thread writes
+        if os.fstat(self.descriptor).st_size == 0:
+            header = f"trial {trial} attempt {attempt}".encode().ljust(HEADER_BYTES - 1) + b"\n"
+            os.write(self.descriptor, header)
+        _OPEN_FILES.append(self)
+        _start_size_limit()
+
+    def write(self, piece: bytes) -> None:
+        """Append `piece`. After an error, such as a full disk, a warning is logged once and all
+        further output is dropped."""
+        try:
+            if self._is_writable:
+                with self._lock:  # otherwise `limit_size` could cut off the end of `piece`
+                    _write_all(self.descriptor, piece)
+        except OSError as error:
+            self._is_writable = False
+            _LOGGER.warning("output of an evaluation is no longer saved: %s", error)
+
+    def limit_size(self) -> None:
+        """Keep only the end of a long output. Text that is printed through `descriptor` in the
+        meantime may be lost."""
+        with self._lock, contextlib.suppress(OSError):
+            if self.descriptor < 0:
+                return
+            size = os.fstat(self.descriptor).st_size
+            if size > 2 * KEPT_BYTES:
+                end = os.pread(self.descriptor, KEPT_BYTES, size - KEPT_BYTES)
+                os.ftruncate(self.descriptor, HEADER_BYTES)
+                _write_all(self.descriptor, _whole_lines(end))
+
+    def close(self) -> None:
+        """Close the file and move it to its final path."""
+        self.limit_size()
+        _OPEN_FILES.remove(self)
+        with self._lock, contextlib.suppress(OSError):  # an objective may have closed it
+            descriptor = self.descriptor
+            self.descriptor = -1
+            os.close(descriptor)
+        try:
+            move_output(*self._attempt)
+        except OSError as error:
+            _LOGGER.warning("output of an evaluation stays in trials/%s: %s", _RUNNING, error)
+
+
+def _write_all(descriptor: int, piece: bytes) -> None:
+    view = memoryview(piece)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+_OPEN_FILES: list[OutputFile] = []  # the open files of this process
+
+
+@lru_cache(maxsize=1)
+def _start_size_limit() -> None:
+    """Start the thread of this process that limits the sizes of open files.
+
+    It is needed because an evaluation writes into its file directly and may print without end.
+    """
+    threading.Thread(target=_limit_sizes, daemon=True, name="bbkb output").start()
+
+
+def _limit_sizes() -> None:
+    while True:
+        time.sleep(_CHECK_SECONDS)
+        for file in tuple(_OPEN_FILES):
+            file.limit_size()
+
+
 _FILES: dict[int, OutputFile] = {}  # by the id of the evaluating thread
 _LOCK = threading.Lock()
 

@@ -1,17 +1,178 @@
-"""The intermediate values of an attempt: the function `report` for objectives, which raises if the
-trial is stopped."""
+"""What an attempt returns and reports: checks of its numbers, the function `report` for objectives,
+which raises if the trial is stopped, and the reports that a trial's folder keeps.
 
+An evaluation fails if its value is not a finite number. Metrics that are not finite numbers or
+exceed the limits are omitted, with a remark. If a process is killed, its last reports may not have
+reached the log. A training that continues from a checkpoint does not repeat their steps, so the
+next attempt reports the values that are stored beside the checkpoint.
+"""
+
+import contextlib
+import json
 import math
+import reprlib
 from collections.abc import Callable, Mapping
-from math import isfinite  # bound here, as in `bbkb.workers.results`
+from dataclasses import dataclass, field
+from math import isfinite  # bound here: an objective in this process may replace it in `math`
 from pathlib import Path
 
 from bbkb.objectives.machines import AttemptReport, Machine
-from bbkb.objectives.objective import EvaluationStopped, InvalidValueError
-from bbkb.objectives.returned import check_bounds
-from bbkb.workers.kept_reports import KeptReports
+from bbkb.objectives.objective import NAME_CHARACTERS, Evaluation, EvaluationStopped, InvalidValueError
+from bbkb.objectives.returned import check_bounds, number_of
 from bbkb.workers.messages import Report
-from bbkb.workers.results import excerpt, finite_or_not, printable
+
+_NAMED = 3  # the number of metrics that a remark names
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedResult:
+    """A value and its metrics."""
+
+    value: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    remark: str = ""  # the omitted metrics and the reasons, in one short line
+
+
+def check_result(evaluation: object) -> CheckedResult:
+    """Return the result to store. Raises InvalidValueError if it has no finite value."""
+    if not isinstance(evaluation, Evaluation):
+        raise InvalidValueError(f"an objective must return an Evaluation, got {excerpt(evaluation)}")
+    value = finite("value", evaluation.value)
+    returned: object = evaluation.metrics  # any object, returned by the objective
+    if not isinstance(returned, Mapping):
+        return CheckedResult(value, {}, f"metrics left out: they must be a mapping, got {type(returned).__name__}")
+    metrics: dict[str, float] = {}
+    left_out = [_entry(str(name), why) for name, why in evaluation.left_out.items()]
+    for key, metric in returned.items():
+        name = printable(key)
+        try:
+            check_bounds(name, len(metrics))
+            metrics[name] = _metric(name, metric)
+        except InvalidValueError as error:
+            left_out.append(_entry(name, str(error)))
+    return CheckedResult(value, metrics, _remark(left_out))
+
+
+def _metric(name: str, metric: object) -> float:
+    """Convert a metric to a finite float. Raises InvalidValueError with its type."""
+    try:
+        return finite(name, metric)
+    except InvalidValueError:
+        raise InvalidValueError(f"{type(metric).__name__}, not a finite number") from None
+
+
+def _entry(name: str, why: str) -> str:
+    return f"{shorten(name, NAME_CHARACTERS // 2)} ({why})"
+
+
+def _remark(left_out: list[str]) -> str:
+    if not left_out:
+        return ""
+    ending = f" and {len(left_out) - _NAMED} more" if len(left_out) > _NAMED else ""
+    return f"metrics left out: {', '.join(left_out[:_NAMED])}{ending}"
+
+
+def shorten(text: str, length: int) -> str:
+    """Return `text`, cut to at most `length` characters."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
+
+
+def printable(text: object) -> str:
+    """Return `text` without lone surrogates and NUL, which databases and JSON writers reject."""
+    return str(text).encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
+def finite(name: str, value: object) -> float:
+    """Convert `value` to a finite float. Raises InvalidValueError with `name` in its message."""
+    number = finite_or_not(name, value)
+    if not isfinite(number):
+        raise InvalidValueError(f"{name} must be a finite number, got {number}")
+    return number
+
+
+def finite_or_not(name: str, value: object) -> float:
+    """Convert `value` to a float, which may be NaN or infinite.
+
+    Raises InvalidValueError if it is not a number.
+
+    Everything that `bbkb.objectives.returned.number_of` converts is a number, including a tensor without
+    dimensions and a Decimal.
+    """
+    number = number_of(value)
+    if number is None:
+        hint = "; write float(...) if it is meant as a number" if isinstance(value, bool | str) else ""
+        hint = "; give one of its numbers, such as its mean" if hasattr(value, "ndim") else hint
+        raise InvalidValueError(f"{name} must be a finite number, got {excerpt(value)}{hint}")
+    return number
+
+
+def excerpt(value: object) -> str:
+    """Return a short text for any value, even if its repr is huge, slow or broken."""
+    if isinstance(value, int) and value.bit_length() > 1000:  # quadratic time as text
+        return f"an int of {value.bit_length()} bits"
+    try:
+        text = reprlib.repr(value)
+    except Exception:
+        text = "a value whose repr fails"
+    return f"{text} ({type(value).__name__})"
+
+
+FILE = ".reports"  # the file's name in the trial's folder
+
+
+class KeptReports:
+    """The reports of all attempts of a trial, for an attempt that adds to them.
+
+    A file that cannot be read or written is ignored: it only fills gaps after a kill.
+    """
+
+    def __init__(self, folder: Path, trial: int, attempt: int, recorded_step: int) -> None:
+        """Use the file in `folder`. `recorded_step` is the trial's largest step in the log."""
+        self._file = folder / FILE
+        self._trial = trial
+        self._attempt = attempt
+        self._recorded_step = recorded_step
+
+    def add(self, report: Report) -> None:
+        """Append a report."""
+        with contextlib.suppress(OSError), self._file.open("a", encoding="utf-8") as file:
+            file.write(_line(report))
+
+    def missing(self, before: float = math.inf) -> list[Report]:
+        """Return the reports that the log lacks, up to the step `before`, in the order of steps.
+
+        All other reports are removed from the file.
+        """
+        try:
+            lines = self._file.read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeDecodeError):
+            return []
+        by_step = dict(filter(None, map(_read, lines)))
+        steps = sorted(step for step in by_step if self._recorded_step < step < before)
+        missing = [Report(self._trial, self._attempt, step, by_step[step]) for step in steps]
+        if len(missing) < len(lines):
+            self._replace(missing)
+        return missing
+
+    def _replace(self, reports: list[Report]) -> None:
+        draft = self._file.with_name(f"{FILE}.draft")
+        with contextlib.suppress(OSError):
+            draft.write_text("".join(map(_line, reports)), encoding="utf-8")
+            draft.replace(self._file)
+
+
+def _line(report: Report) -> str:
+    return f"{json.dumps([report.step, dict(report.values)])}\n"
+
+
+def _read(line: str) -> tuple[int, dict[str, float]] | None:
+    """Return the step and the numbers on a line; None if the process was killed while writing it."""
+    try:
+        step, values = json.loads(line)
+        return int(step), {str(name): float(number) for name, number in values.items()}
+    except (ValueError, TypeError, AttributeError):
+        return None
+
 
 RECORDED_WHOLE = 1000  # the number of reports that are all recorded
 LARGEST_STEP = 2**53  # larger ones are inexact in floats, and do not fit into tables

@@ -14,8 +14,8 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, numbers, parts
 from benchmarks.command import run as run_command

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, count
 from typing import Any
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Space
+from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.campaign.events import SessionOpened
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.engine.engine import replay
@@ -29,7 +29,7 @@ from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.store.lease import take
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers import messages
-from bbkb.workers.executor import InProcessExecutor
+from bbkb.workers.local import InProcessExecutor
 from bbkb.workers.messages import Attempt, Outcome, TrialStopped, TrialSucceeded, cancellation
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 from benchmarks.curves.simulate import Record, Seen, Setting, make_record

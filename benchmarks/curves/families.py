@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.parameters import Range, Space
+from bbkb.objectives.reference import DataSource
 from benchmarks.curves import own, problems
 from benchmarks.curves.problems import Configuration, CurveProblem, Floats
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.objectives.conditions import Scalar
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Choice, Ordered, Range, Space
+from bbkb.objectives.parameters import Choice, Ordered, Range, Scalar, Space
 from bbkb.objectives.problems.benchmark_tables import read_archive
+from bbkb.objectives.reference import DataSource
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.errors import UserError

@@ -15,11 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 
-from bbkb.objectives.datasets import DataSource
-from bbkb.objectives.names import find_objective
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Parameter, Range, Space
 from bbkb.objectives.problems.synthetic import Formula
+from bbkb.objectives.reference import DataSource, find_objective
 from benchmarks.papers.campaigns import (
     DEFAULT_LABEL,
     Comparison,

@@ -13,7 +13,7 @@ from typing import Literal
 
 import numpy as np
 
-from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.reference import DataSource
 from bbkb.objectives.tabular import ROW
 from benchmarks.papers.calandriello_2020 import method, with_uniform
 from benchmarks.papers.campaigns import Comparison, Method, Plain, Request, experiment

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.parameters import Space
 from bbkb.objectives.problems.benchmark_tables import Arrays, read_archive
+from bbkb.objectives.reference import DataSource
 from bbkb.objectives.tabular import Table
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.kernels import RBF

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.reference import DataSource
 from benchmarks.command import Data, FirstSeed, Out, ReportOnly, Seeds, Workers, parts
 from benchmarks.command import run as run_command
 from benchmarks.peers.cache import Cache, Key, SearchKey, read

@@ -11,9 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.objective import Candidates
-from bbkb.objectives.parameters import Space
+from bbkb.objectives.parameters import Scalar, Space
 
 Point = Mapping[str, Scalar]
 

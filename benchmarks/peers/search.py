@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.errors import CampaignError
 from benchmarks.peers.problems import Evaluation, Point, Problem
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import yaml
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.keywords import did_you_mean
+from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from benchmarks.command import numbers, parts
 from benchmarks.peers import functions, yahpo

@@ -19,10 +19,10 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Space
 from bbkb.objectives.problems.benchmark_tables import FcNet, HpobenchMlp, NasBench201
+from bbkb.objectives.reference import DataSource
 from bbkb.objectives.space import SearchSpace
 from benchmarks.curves.problems import load_cell_table
 from benchmarks.peers.problems import Evaluation, Group, Point

@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.objectives.conditions import Scalar
-from bbkb.objectives.datasets import DataSource
-from bbkb.objectives.parameters import Choice, Range, Space
+from bbkb.objectives.parameters import Choice, Range, Scalar, Space
+from bbkb.objectives.reference import DataSource
 from bbkb.objectives.sampling import make_candidates
 from benchmarks.curves.problems import LCBENCH_TASKS, CurveProblem, load_lcbench, load_surrogate
 from benchmarks.peers.problems import Evaluation, Group, Point, WholeSpace

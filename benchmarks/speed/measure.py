@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.objectives.datasets import DataSource
-from bbkb.objectives.names import find_objective
+from bbkb.objectives.reference import DataSource, find_objective
 from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
 from bbkb.orchestrator.ask_tell.checks import named_strategy
 from bbkb.orchestrator.bandit.arms import Arms

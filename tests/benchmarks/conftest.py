@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.reference import DataSource
 from benchmarks.curves.problems import CurveProblem, load_taskset
 
 ARMS = 24

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from bbkb.orchestrator.bandit.strategy import Choose, Observation, begin
 from bbkb.orchestrator.campaign.settings import Settings

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from bbkb.objectives.datasets import DataSource
+from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import UserError
 from bbkb.workers.messages import Attempt, Report, TrialStopped, TrialSucceeded
 from benchmarks import bench, counts

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bbkb.orchestrator.running.coordinator.metrics import DESCRIPTIONS
+from bbkb.orchestrator.running.coordinator.starting import DESCRIPTIONS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 BUILT = runpy.run_path(str(DEPLOY / "grafana" / "dashboard.py"))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bbkb.objectives.trial import Trial
+from bbkb.objectives.external import Trial
 from tests.integrations.trainings import STEPS
 
 ROOT = Path(__file__).parents[2]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Report
+from bbkb.objectives.reference import DataSource
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from bbkb.objectives.conditions import Clause, Scalar
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range
+from bbkb.objectives.parameters import Choice, Clause, Ordered, Parameter, Range, Scalar
 from bbkb.objectives.space import SearchSpace
 
 _words = st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=2, max_size=4, unique=True)

@@ -15,10 +15,9 @@ from ConfigSpace.exceptions import (
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bbkb.objectives.conditions import Clause, clauses_of
 from bbkb.objectives.constraints import mistakes, order_parameters
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, clauses_of
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from tests.examples import examples

@@ -13,9 +13,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.estimator import MOST_VALUES, SklearnEstimator
 from bbkb.objectives.objective import ObjectiveError, Report
+from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.errors import ConfigError
 from bbkb.orchestrator.settings.loading import load
 from bbkb.orchestrator.settings.options import load_objective

@@ -2,7 +2,6 @@
 
 import functools
 import importlib
-import json
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 from bbkb.objectives import pickled
-from bbkb.objectives.pickled import PickledFunction, code_digest, draft_function
+from bbkb.objectives.pickled import code_digest, draft_function
 
 
 def scaled(factor: float) -> Callable[[float], float]:
@@ -175,15 +174,30 @@ def executor(x):
     with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork")) as executor:
         return sum(executor.map(square, [x, x]))
 
-for function in (pool, executor):
-    print(json.dumps(asdict(draft_function(function, Path.cwd()).write())))
+def spawned(x):
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return sum(pool.map(square, [x, x]))
+
+if __name__ == "__main__":
+    for function in (pool, executor, spawned):
+        print(json.dumps(asdict(draft_function(function, Path.cwd()).write())))
+"""
+OTHER = """
+import json, sys
+from bbkb.objectives.pickled import PickledFunction
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        options = json.loads(line)
+        function = PickledFunction(options["path"], options["sha256"], options["code"], tuple(options["search_paths"]))
+        print(function.evaluate({"x": 3.0}, 0, lambda *_, **__: None).value)
 """
 
 
 def test_pool_over_a_function_of_the_script_works_in_another_process(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
-    script = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
-    for line in script.stdout.splitlines():
-        options = json.loads(line)
-        function = PickledFunction(options["path"], options["sha256"], options["code"], tuple(options["search_paths"]))
-        assert function.evaluate({"x": 3.0}, 0, lambda *_, **__: None).value == 18.0
+    def output_of(name: str, source: str, given: str = "") -> str:
+        (tmp_path / name).write_text(source)
+        command = [sys.executable, name]
+        return subprocess.run(command, cwd=tmp_path, input=given, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    assert output_of("other.py", OTHER, output_of("script.py", SCRIPT)).split() == ["18.0"] * 3

@@ -30,8 +30,8 @@ from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.settings.strategies import build_strategy
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor, TakeReports
+from bbkb.workers.local import DurationModel, Failures, SimulatedExecutor
 from bbkb.workers.messages import Attempt, FailureKind, Outcome
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
 

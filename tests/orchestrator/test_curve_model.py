@@ -227,8 +227,7 @@ PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[2])]  # of this 
 
 @pytest.mark.thorough
 def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> None:
-    script = tmp_path / "campaign.py"
-    script.write_text(
+    (tmp_path / "killing.py").write_text(
         textwrap.dedent(
             f"""
             import sys
@@ -244,18 +243,25 @@ def test_killed_campaign_continues_with_its_paused_trials(tmp_path: Path) -> Non
                         os.kill(os.getpid(), signal.SIGKILL)
                 return module.train(lr, width, folder, watched)
 
-            module.train_in_campaign = killed
+            """
+        )
+    )
+    script = tmp_path / "campaign.py"
+    script.write_text(
+        textwrap.dedent(
+            f"""
+            import killing
             from bbkb.orchestrator.api import tune
-            tune(killed, module.SPACE, direction="maximize", evaluations=400, progress=False, name="killed",
-                 settings={{"workers": {{"executor": "inline"}}, "runs": {str(tmp_path / "runs")!r},
-                            "early_stopping": module.RULE, "budget": {{"steps": 540}}}})
+            tune(killing.killed, killing.module.SPACE, direction="maximize", evaluations=400, progress=False,
+                 name="killed", settings={{"workers": {{"executor": "inline"}}, "runs": {str(tmp_path / "runs")!r},
+                                          "early_stopping": killing.module.RULE, "budget": {{"steps": 540}}}})
             """
         )
     )
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert ended.returncode == -signal.SIGKILL, ended.stderr
     folder = next((tmp_path / "runs").glob("killed*"))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *PATHS])}
     again = [sys.executable, "-m", "bbkb", "resume", str(folder), "--set", "budget.steps=600"]
     resumed = subprocess.run(again, capture_output=True, text=True, timeout=300, env=environment)
     assert resumed.returncode in (0, -signal.SIGKILL), resumed.stderr

@@ -17,8 +17,7 @@ import pytest
 from bbkb import strategies
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Choice, Ordered, Range
-from bbkb.objectives.perturbing import perturb
-from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.sampling import make_candidates, perturb
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.api import Campaign, Result, load, tune
 from bbkb.orchestrator.ask_tell.space import Optimizer

@@ -5,6 +5,7 @@
 import math
 import os
 import pickle
+import time
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.command import CommandFailedError
 from bbkb.objectives.objective import MOST_METRICS, NAME_CHARACTERS, Evaluation, InvalidValueError, Parameters, Report
-from bbkb.workers.evaluate import evaluate, summary_of, worker_name
+from bbkb.workers.evaluate import SteadyClock, evaluate, summary_of, worker_name
 from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialStopped, TrialSucceeded
 from bbkb.workers.reporting import RECORDED_WHOLE
 from tests.present import of_type
@@ -278,3 +279,11 @@ def test_objective_that_replaces_functions_of_math_gives_no_value_that_is_not_fi
 ) -> None:
     monkeypatch.setattr(math, "isfinite", lambda _: True)  # as an objective in this process may do
     assert failure_of(outcome_of_value(math.nan)).failure is FailureKind.INVALID_VALUE
+
+
+def test_steady_clock_ignores_changes_of_the_machines_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, before = SteadyClock(), time.time()
+    monkeypatch.setattr(time, "time", lambda: before + 86_400.0)
+    assert abs(clock() - before) < 60.0
+    first = clock()
+    assert clock() >= first

@@ -25,7 +25,7 @@ from bbkb.workers.messages import (
 )
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Kind, Placement
-from bbkb.workers.output_files import output_file, read_end, running_folder
+from bbkb.workers.output import output_file, read_end, running_folder
 from tests.executors import HERE, executor_here
 from tests.present import of_type
 from tests.reported import reported

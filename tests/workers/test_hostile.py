@@ -18,10 +18,10 @@ import pytest
 from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
+from bbkb.workers.limits import DAMAGED_AFTER
 from bbkb.workers.messages import Attempt, FailureKind, Limits, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Kind, Placement
-from bbkb.workers.surroundings import DAMAGED_AFTER
 from tests.present import of_type
 from tests.waiting import drain, wait_until
 

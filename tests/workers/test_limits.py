@@ -1,9 +1,16 @@
-"""`bbkb.workers.limits`: time, memory and interrupts of an evaluation."""
+"""`bbkb.workers.limits`: time, memory and interrupts of an evaluation; its processes end with it, and the
+state of its process is restored.
+"""
 
 import contextlib
+import gc
+import io
 import os
 import resource
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,8 +26,16 @@ from hypothesis import strategies as st
 from bbkb.objectives.machines import RANK_VARIABLES
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.evaluate import evaluate
-from bbkb.workers.limits import HostInterruptError, grace_seconds
-from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialSucceeded
+from bbkb.workers.limits import (
+    DAMAGED_AFTER,
+    HostInterruptError,
+    Streak,
+    end_children,
+    grace_seconds,
+    restore_surroundings,
+)
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
+from tests.waiting import is_alive, wait_until
 from tests.workers.evaluations import UNLIMITED, Doing, failure_of, outcome_of
 
 
@@ -145,3 +160,128 @@ def test_import_during_which_the_time_out_passes_is_named(tmp_path: Path, monkey
     monkeypatch.syspath_prepend(tmp_path)
     failure = failure_of(outcome_of(lambda *_: import_module("slow_to_import"), Limits(timeout_seconds=0.1)))
     assert "while it imported slow_to_import: import it at the top" in failure.message
+
+
+def pid_written(file: Path) -> int:
+    return int(wait_until(lambda: file.exists() and file.read_text().strip()))
+
+
+def test_forgotten_child_is_killed_and_reaped() -> None:
+    with end_children():
+        child = subprocess.Popen(["sleep", "100"])
+        assert is_alive(child.pid)
+    assert not Path(f"/proc/{child.pid}").exists()
+    child.poll()
+
+
+def test_child_that_ignores_signals_and_has_detached_itself_is_ended(tmp_path: Path) -> None:
+    daemon = tmp_path / "daemon"
+    script = f"trap '' TERM INT HUP; setsid sh -c 'trap \"\" TERM HUP; echo $$ > {daemon}; sleep 100' & exit 0"
+    with end_children():
+        subprocess.run(["sh", "-c", script], check=True)
+        pid = pid_written(daemon)
+        assert is_alive(pid)
+    assert not is_alive(pid)
+
+
+def test_older_children_and_ended_children_are_left_alone() -> None:
+    before = subprocess.Popen(["sleep", "100"])
+    try:
+        with end_children():
+            assert subprocess.run([sys.executable, "-c", "raise SystemExit(7)"], check=False).returncode == 7
+        assert before.poll() is None
+    finally:
+        before.kill()
+        assert before.wait() == -signal.SIGKILL
+
+
+def test_children_are_ended_when_the_evaluation_raises() -> None:
+    pid = 0
+    try:
+        with end_children():
+            pid = os.spawnlp(os.P_NOWAIT, "sleep", "sleep", "100")
+            raise KeyError
+    except KeyError:
+        assert not is_alive(pid)
+
+
+def read_surroundings() -> dict[str, Any]:
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return {
+        "folder": os.getcwd(),
+        "umask": umask,
+        "environment": dict(os.environ),
+        "handlers": [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)],
+        "mask": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "files": resource.getrlimit(resource.RLIMIT_NOFILE),
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "depth": sys.getrecursionlimit(),
+        "collects": gc.isenabled(),
+    }
+
+
+def ignore_signals() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+
+def change_environment() -> None:
+    os.environ["PATH"] = "/nowhere"
+    os.environ["ADDED"] = "1"
+    del os.environ["HOME"]
+
+
+def lower_limit() -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+
+
+def redirect() -> None:
+    sys.stdout = io.StringIO()
+
+
+DAMAGES: dict[str, Callable[[], Any]] = {
+    "another folder": lambda: os.chdir("/"),
+    "its folder removed": lambda: shutil.rmtree(os.getcwd()),
+    "umask": lambda: os.umask(0o777),
+    "signals": ignore_signals,
+    "environment": change_environment,
+    "limit": lower_limit,
+    "streams": redirect,
+    "recursion": lambda: sys.setrecursionlimit(5000),
+    "collector": gc.disable,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_state_of_the_process_is_restored_after_an_evaluation(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", "/home/somebody")
+    before = read_surroundings()
+    with restore_surroundings():
+        DAMAGES[damage]()
+    assert read_surroundings() == before
+    assert not list(Path.cwd().iterdir())
+
+
+def outcome(kind: FailureKind | None) -> Outcome:
+    if kind is None:
+        return TrialSucceeded(trial=0, attempt=1, value=1.0, started=0.0, finished=1.0, worker="w")
+    return TrialFailed(trial=0, attempt=1, failure=kind, message="why", started=0.0, finished=1.0, worker="w")
+
+
+def test_worker_whose_last_evaluations_failed_on_different_arms_is_damaged() -> None:
+    streak = Streak()
+    damaged = [streak.is_damaged_after(arm, outcome(FailureKind.ERROR)) for arm in range(DAMAGED_AFTER)]
+    assert damaged == [False] * (DAMAGED_AFTER - 1) + [True]
+
+
+@pytest.mark.parametrize("kind", [None, FailureKind.INVALID_VALUE, FailureKind.TIMEOUT])
+def test_streak_ignores_repeated_failures_of_one_arm_and_ends_with_a_success(kind: FailureKind | None) -> None:
+    streak = Streak()
+    assert not any(streak.is_damaged_after(7, outcome(FailureKind.ERROR)) for _ in range(20))
+    for arm in range(20):
+        assert not streak.is_damaged_after(arm, outcome(FailureKind.ERROR if arm % DAMAGED_AFTER else kind))

@@ -19,13 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from bbkb.objectives.conditions import Scalar
-from bbkb.objectives.datasets import FOLDER_VARIABLE, DataSource
 from bbkb.objectives.objective import Evaluation, ObjectiveError, Parameters, Report
-from bbkb.objectives.parameters import Choice, Ordered, Space
-from bbkb.objectives.problems.cell_features import Encoding, encode_cells
-from bbkb.objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet
+from bbkb.objectives.parameters import Choice, Ordered, Scalar, Space
+from bbkb.objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING, CellSet, Encoding, encode_cells
 from bbkb.objectives.problems.datasets import check_archive
+from bbkb.objectives.reference import FOLDER_VARIABLE, DataSource
 from bbkb.objectives.tabular import Table, best_mean, recorded_evaluation
 
 Arrays = Mapping[str, NDArray[Any]]  # the arrays of a NumPy archive, by name

@@ -20,8 +20,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.datasets import FOLDER_VARIABLE, DataSource
 from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.reference import FOLDER_VARIABLE, DataSource
 
 T = TypeVar("T")
 

@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.ask_tell.space import Optimizer
 
 Configuration = Mapping[str, Scalar]

@@ -21,10 +21,9 @@ from optuna.search_space import IntersectionSearchSpace
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Parameter, Range, Space
+from bbkb.objectives.parameters import Choice, Parameter, Range, Scalar, Space
 from bbkb.orchestrator.ask_tell.checks import StrategyChoice, check_seed, named_strategy
 from bbkb.orchestrator.ask_tell.space import Optimizer, ask_after
 

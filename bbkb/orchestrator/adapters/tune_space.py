@@ -10,8 +10,7 @@ from typing import Any
 
 from ray.tune.search.sample import Categorical, Domain, Float, Integer, LogUniform, Quantized, Uniform
 
-from bbkb.objectives.conditions import Scalar
-from bbkb.objectives.parameters import Choice, Constant, Parameter, Range
+from bbkb.objectives.parameters import Choice, Constant, Parameter, Range, Scalar
 
 Config = dict[str, Any]  # Tune's configuration: keys and values of any type
 

@@ -38,9 +38,8 @@ from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.reading import read_history
 from bbkb.orchestrator.report import write_report
-from bbkb.orchestrator.running.coordinator.fitting import check_room
 from bbkb.orchestrator.running.launch import launch
-from bbkb.orchestrator.running.ray_start import check_address, is_connected, join
+from bbkb.orchestrator.running.ray_start import check_address, check_room, is_connected, join
 from bbkb.orchestrator.session.build import Parts, build_new
 from bbkb.orchestrator.session.executors import unenforced_limits
 from bbkb.orchestrator.session.known_results import existing, read_sources

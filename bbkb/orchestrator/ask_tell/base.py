@@ -22,9 +22,9 @@ from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.keywords import arguments_of, refuse_unknown
 from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arms import Arms, Layout, check_features
 from bbkb.orchestrator.bandit.blas import blas_threads

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.objective import Candidates, ObjectiveError
+from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState

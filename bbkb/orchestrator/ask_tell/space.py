@@ -11,11 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.goals import Constraint, Direction, Objective
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Parameter
+from bbkb.objectives.parameters import Parameter, Scalar
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.orchestrator.ask_tell.base import AskTell, Entry, Kind, exclusive

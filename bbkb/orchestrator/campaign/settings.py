@@ -19,10 +19,9 @@ from typing import Annotated, Any, Literal
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from typing_extensions import Doc
 
-from bbkb.objectives.conditions import Clause, Scalar, clauses_of
 from bbkb.objectives.goals import Direction
 from bbkb.objectives.objective import Parameters
-from bbkb.objectives.parameters import Choice, Constant, Ordered, Parameter, Range
+from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Scalar, clauses_of
 from bbkb.objectives.sampling import Sampler
 from bbkb.objectives.space import LARGEST_SIZE
 from bbkb.objectives.tabular import Duplicates

@@ -6,9 +6,8 @@ from itertools import islice
 from rich.console import Console
 
 from bbkb.objectives.command import ShellCommand
-from bbkb.objectives.explanation import explain
 from bbkb.objectives.parameters import Constant
-from bbkb.objectives.space import SearchSpace
+from bbkb.objectives.space import SearchSpace, explain
 from bbkb.orchestrator.bandit.strategy import Choose, Sequential
 from bbkb.orchestrator.campaign.commands import Ask, Begin
 from bbkb.orchestrator.campaign.events import ExistingTaken

@@ -19,9 +19,8 @@ from bbkb.orchestrator.cli.summary import save_report, summarize
 from bbkb.orchestrator.display.terminal import EXIT_CODES, say
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.history.reading import read_history
-from bbkb.orchestrator.running.coordinator.fitting import check_room
 from bbkb.orchestrator.running.launch import launch
-from bbkb.orchestrator.running.ray_start import join
+from bbkb.orchestrator.running.ray_start import check_room, join
 from bbkb.orchestrator.running.resume import prepare
 from bbkb.orchestrator.session.build import Parts, build_new
 from bbkb.orchestrator.session.known_results import existing, read_sources

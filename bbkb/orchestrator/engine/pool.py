@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.conditions import Scalar
-from bbkb.objectives.growth import grow, join
 from bbkb.objectives.objective import Candidates
-from bbkb.objectives.perturbing import perturb
+from bbkb.objectives.parameters import Scalar
+from bbkb.objectives.sampling import grow, join, perturb
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.growing import Grows, Growth, Perturbation

@@ -20,7 +20,7 @@ from bbkb.orchestrator.launchers.slurm import grace_seconds
 from bbkb.orchestrator.launchers.writing import Setting, check_node, count_setting, places_of, render
 from bbkb.orchestrator.settings.changes import leaves
 from bbkb.orchestrator.wording import plural
-from bbkb.workers.on_ray.ray_settings import RAY_SETTINGS
+from bbkb.workers.on_ray.packing import RAY_SETTINGS
 
 Manifest = dict[str, Any]  # a manifest or part of one, in Kubernetes' format
 

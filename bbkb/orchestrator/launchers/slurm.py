@@ -18,7 +18,7 @@ from bbkb.orchestrator.launchers.writing import (
     render,
 )
 from bbkb.orchestrator.wording import duration, plural
-from bbkb.workers.on_ray.ray_settings import RAY_SETTINGS
+from bbkb.workers.on_ray.packing import RAY_SETTINGS
 
 END_SECONDS = 35  # after the last evaluation, for stopping Ray and requeueing the job
 DEFAULT_GRACE_SECONDS = 120  # before the end, if the duration of an evaluation is unlimited

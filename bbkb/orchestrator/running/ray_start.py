@@ -1,4 +1,4 @@
-"""Starts Ray for a session, and joins clusters.
+"""Starts Ray for a session, joins clusters, and checks that a node can hold an evaluation.
 
 This module imports little, so that Ray can start while the other modules of a session are imported.
 """
@@ -16,6 +16,7 @@ from bbkb.orchestrator.running.coordinator.environment import named_cluster, pro
 if TYPE_CHECKING:
     from bbkb.orchestrator.campaign.settings import Settings
     from bbkb.orchestrator.running.coordinator.cluster import Cluster
+    from bbkb.orchestrator.session.build import Resources
 
 
 def check_address(settings: "Settings", address: str | None) -> None:
@@ -80,3 +81,34 @@ def connect_for(settings: "Settings", address: str | None, name: str = "") -> "C
 
     workers = settings.workers
     return connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=True, name=name)
+
+
+def check_room(settings: "Settings", resources: "Resources | None", address: str | None, or_here: bool) -> None:
+    """Raise UserError with a list of the nodes if no evaluation can ever run on the cluster.
+
+    `resources` are those of each trial, if trials differ. The cluster at `address` (None:
+    RAY_ADDRESS) is joined and then left. `or_here`: check the Ray of this machine if no cluster is
+    specified.
+    """
+    workers = settings.workers
+    is_named = named_cluster(address) is not None
+    if not workers.traits.on_ray or not (is_named or or_here or workers.ray_train):
+        return
+    # imported here, because importing Ray takes seconds and campaigns without Ray do not need it
+    from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect, node_here
+    from bbkb.orchestrator.session.ray_workers import placement_of
+    from bbkb.workers.executor import ExecutorError
+    from bbkb.workers.on_ray.places import check_feasible, check_fits
+
+    try:
+        placement = placement_of(settings, settings.name, resources)
+        if is_named:
+            cluster = connect(address, workers.count, workers.all_cpus, workers.all_gpus, dashboard=False)
+            try:
+                check_feasible(placement)
+            finally:
+                disconnect(cluster)
+        elif or_here:
+            check_fits(placement.largest_need(), [node_here(workers.count, workers.all_cpus)])
+    except ExecutorError as error:
+        raise UserError(str(error)) from error

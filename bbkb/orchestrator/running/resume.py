@@ -25,7 +25,7 @@ from bbkb.orchestrator.store.lease import find_free, take
 from bbkb.orchestrator.store.runs import Run
 from bbkb.orchestrator.wording import plural
 from bbkb.workers.messages import FailureKind, Trial
-from bbkb.workers.output_files import last_trial
+from bbkb.workers.output import last_trial
 
 EVERY_KIND = frozenset(FailureKind)
 _SHOWN = 10  # the number of differences in the message of a refused resume

@@ -27,7 +27,7 @@ from bbkb.orchestrator.store.lease import Watch
 from bbkb.orchestrator.store.runs import Run, looks_like_run, open_run
 from bbkb.orchestrator.store.store import EventStore, Holding, Stop
 from bbkb.orchestrator.wording import moment, printable
-from bbkb.workers.output_files import find_output, read_end, written_attempts
+from bbkb.workers.output import find_output, read_end, written_attempts
 
 Plain = dict[str, Any]
 

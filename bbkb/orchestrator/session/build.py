@@ -14,10 +14,10 @@ from bbkb.objectives.external import HasFunction, PythonCallable, takes_argument
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, HasCandidates, HasDescription, HasOptimum, Objective, TrainsInSteps
 from bbkb.objectives.pickled import LiveFunction, PickledFunction
+from bbkb.objectives.returned import VALUE, WithMetrics
 from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.objectives.tabular import table_candidates, table_objective
-from bbkb.objectives.with_metrics import VALUE, WithMetrics
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials

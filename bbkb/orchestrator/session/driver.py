@@ -30,7 +30,7 @@ from bbkb.orchestrator.session.recorder import HealthLog, Recorder, Span
 from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.checkpoints import remove_checkpoints, remove_saved
 from bbkb.workers.executor import Executor
-from bbkb.workers.results import printable
+from bbkb.workers.reporting import printable
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from bbkb.workers.messages import (
     TrialStopped,
     TrialSucceeded,
 )
-from bbkb.workers.output_files import (
+from bbkb.workers.output import (
     SENT_BYTES,
     OutputFile,
     move_all_outputs,

@@ -8,11 +8,10 @@ from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.session.build import Parts, limits_of
 from bbkb.workers.executor import Executor, ExecutorError, ExecutorName
-from bbkb.workers.inline import InlineExecutor
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
+from bbkb.workers.local import DurationModel, Failures, InlineExecutor, SimulatedExecutor
 
 if TYPE_CHECKING:
-    from bbkb.workers.on_ray.allocation import Allocation
+    from bbkb.workers.on_ray.actors import Allocation
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import Candidates, ObjectiveError
-from bbkb.objectives.parameters import Range
+from bbkb.objectives.parameters import Range, Scalar
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
-from bbkb.objectives.table_file import Cells, Column, as_typed, as_typed_with_gaps, read_cells
-from bbkb.objectives.tabular import ROW
+from bbkb.objectives.tabular import ROW, Cells, Column, as_typed, as_typed_with_gaps, read_cells
 from bbkb.orchestrator.campaign.events import ExistingTaken
 from bbkb.orchestrator.campaign.settings import (
     GivenResults,

@@ -40,7 +40,7 @@ from bbkb.orchestrator.store.store import Writer
 from bbkb.workers.executor import Executor
 
 if TYPE_CHECKING:
-    from bbkb.workers.on_ray.allocation import Allocation
+    from bbkb.workers.on_ray.actors import Allocation
 
 _LOGGER = logging.getLogger("bbkb.session")
 

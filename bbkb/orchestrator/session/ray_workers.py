@@ -7,7 +7,7 @@ from bbkb.objectives.objective import HasPreparation
 from bbkb.orchestrator.campaign.settings import Settings, Workers
 from bbkb.orchestrator.session.build import Resources, limits_of
 from bbkb.orchestrator.settings.options import objective_of
-from bbkb.workers.on_ray.allocation import FirstWorkers
+from bbkb.workers.on_ray.actors import FirstWorkers
 from bbkb.workers.on_ray.crews import Crew
 from bbkb.workers.on_ray.places import Placement
 

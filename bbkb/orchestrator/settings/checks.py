@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bbkb.objectives.command import ShellCommand
-from bbkb.objectives.names import KnowsParameters
 from bbkb.objectives.objective import ObjectiveError
+from bbkb.objectives.reference import KnowsParameters
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import DataStart, warm_start_of
 from bbkb.orchestrator.bandit.strategies import STRATEGIES

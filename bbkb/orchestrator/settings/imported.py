@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from bbkb.objectives.conditions import Scalar
+from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.campaign.settings import GivenResults, KnownResult
 from bbkb.orchestrator.credentials import redact
 from bbkb.orchestrator.errors import UserError

@@ -12,12 +12,11 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError
 
 from bbkb.objectives.command import ShellCommand
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.external import PythonCallable
-from bbkb.objectives.names import ObjectiveOptions, ReadsFiles, find_objective
 from bbkb.objectives.objective import Objective, ObjectiveError
 from bbkb.objectives.parameters import Space
 from bbkb.objectives.pickled import LIVE, LiveFunction, PickledFunction
+from bbkb.objectives.reference import DataSource, ObjectiveOptions, ReadsFiles, find_objective
 from bbkb.orchestrator.campaign.settings import Data, ObjectiveSettings
 from bbkb.orchestrator.settings.file import Plain, Tree
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, align, describe, excerpt, unknown_key

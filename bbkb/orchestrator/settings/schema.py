@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from bbkb.objectives.conditions import Comparison
-from bbkb.objectives.names import OBJECTIVES, find_objective
+from bbkb.objectives.parameters import Comparison
+from bbkb.objectives.reference import OBJECTIVES, find_objective
 from bbkb.orchestrator.annotations import documentation_of
 from bbkb.orchestrator.bandit.kernels import KERNELS
 from bbkb.orchestrator.bandit.model.model import Model

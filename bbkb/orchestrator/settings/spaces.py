@@ -9,11 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from bbkb.objectives.conditions import Clause, Scalar, clauses_of
 from bbkb.objectives.constraints import mistakes
 from bbkb.objectives.keywords import meaning
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Ordered, Parameter, Range, conditions, has_prior
+from bbkb.objectives.parameters import (
+    Choice,
+    Clause,
+    Ordered,
+    Parameter,
+    Range,
+    Scalar,
+    clauses_of,
+    conditions,
+    has_prior,
+)
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategy import Informed
 from bbkb.orchestrator.campaign.settings import PARAMETERS, Configuration

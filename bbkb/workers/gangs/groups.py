@@ -1,19 +1,33 @@
-"""Placement groups: the resources on several nodes for the evaluations of one worker.
+"""Placement groups: the resources on several nodes for the evaluations of one worker; and the common
+cause of the failures of their processes.
 
 A group is created before its worker, completely or not at all, and has the worker's name. It is
 detached, so that an evaluation continues without the process that requested it. It is removed with
-its worker. Ray kills the processes in a group that is removed.
+its worker. Ray kills the processes in a group that is removed. A process that lost its machine makes
+the others fail.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ray._raylet import PlacementGroupID
-from ray.exceptions import RaySystemError
+import ray
+from ray.exceptions import (
+    LocalRayletDiedError,
+    NodeDiedError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayActorError,
+    RayError,
+    RaySystemError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 from ray.util.placement_group import PlacementGroup, placement_group, placement_group_table, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from bbkb.workers.messages import FailureKind, TrialFailed
 from bbkb.workers.on_ray.crews import Crew
+from bbkb.workers.on_ray.in_flight import kind_of
 from bbkb.workers.on_ray.packing import Need
 
 
@@ -57,7 +71,59 @@ def groups_named(prefix: str) -> dict[str, PlacementGroup]:
     process that created it.
     """
     return {
-        row["name"]: PlacementGroup(PlacementGroupID(bytes.fromhex(row["placement_group_id"])))
+        row["name"]: PlacementGroup(ray.PlacementGroupID(bytes.fromhex(row["placement_group_id"])))
         for row in placement_group_table().values()
         if row["name"].startswith(prefix) and row["state"] != "REMOVED"
     }
+
+
+# the kinds of failures that cause others, the most informative first
+_LOSSES = (FailureKind.NODE_LOST, FailureKind.OUT_OF_MEMORY, FailureKind.WORKER_LOST)
+# Ray's exceptions for a lost process or node. Others (a time-out of `ray.get`, a full object store,
+# …) are errors of the function that raises them.
+_LOST = (
+    RayActorError,
+    WorkerCrashedError,
+    OutOfMemoryError,
+    NodeDiedError,
+    LocalRayletDiedError,
+    ObjectLostError,
+)
+
+
+def cause_of(failures: Sequence[TrialFailed]) -> TrialFailed:
+    """Return the failure that caused the others: a lost machine or process, else the first."""
+    in_order = sorted(failures, key=lambda failure: failure.finished)
+    losses = [failure for kind in _LOSSES for failure in in_order if failure.failure is kind]
+    return (losses or in_order)[0]
+
+
+def kind_of_trainers_error(error: BaseException) -> FailureKind:
+    """Classify an exception of a function that starts trainers.
+
+    The kind is the loss of a process, a node or memory if Ray reports one in the exception or in
+    its causes, else an error of the function.
+    """
+    kinds = {kind_of(loss) for loss in _losses(error)}
+    return next((kind for kind in _LOSSES if kind in kinds), FailureKind.ERROR)
+
+
+def _losses(error: BaseException) -> Iterator[RayError]:
+    """Yield the exceptions about lost processes and nodes inside an exception of Ray Train, which
+    contains those of its workers and its controller.
+
+    A function's own exception may have attributes with the same names and any contents.
+    """
+    errors: list[object] = [error]
+    visited: set[int] = set()
+    while errors:
+        part = errors.pop()
+        if not isinstance(part, BaseException) or isinstance(part, RayTaskError) or id(part) in visited:
+            continue
+        visited.add(id(part))
+        if isinstance(part, _LOST):
+            yield part
+        attributes = vars(part)
+        failures = attributes.get("worker_failures")
+        errors += failures.values() if isinstance(failures, Mapping) else ()
+        errors += [attributes.get("controller_failure"), attributes.get("health_check_failure"), part.__cause__]

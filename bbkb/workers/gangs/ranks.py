@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,26 +24,22 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from bbkb.objectives.machines import END_SECONDS, Machine, free_port
 from bbkb.workers.evaluate import evaluate, with_saved_checkpoint, worker_name
-from bbkb.workers.gangs.causes import cause_of
-from bbkb.workers.gangs.groups import GroupCrew
+from bbkb.workers.gangs.groups import GroupCrew, cause_of
 from bbkb.workers.limits import HARD_END_SECONDS, handling
 from bbkb.workers.messages import (
     Attempt,
     FailureKind,
     Limits,
     Outcome,
-    Share,
     TrialFailed,
     TrialStopped,
     TrialSucceeded,
 )
-from bbkb.workers.on_ray import head_store
-from bbkb.workers.on_ray.crews import Crew, refuse_trainers
-from bbkb.workers.on_ray.failures import describe_error, kind_of
+from bbkb.workers.on_ray import internals
+from bbkb.workers.on_ray.actors import end_actor
+from bbkb.workers.on_ray.crews import Box, get_objective, refuse_trainers
+from bbkb.workers.on_ray.in_flight import describe_error, kind_of
 from bbkb.workers.on_ray.ledger import NAMESPACE
-from bbkb.workers.on_ray.objective import Box, get_objective
-from bbkb.workers.on_ray.packing import Need
-from bbkb.workers.on_ray.processes import end_actor
 from bbkb.workers.reporting import Publish
 
 START_SECONDS = 120.0  # the time limit for starting the helpers' processes
@@ -91,18 +87,18 @@ class _EndRequest:
 
     def write(self) -> None:
         """Write the request to end, which the other ranks read."""
-        head_store.put(self._key, b"1", namespace=NAMESPACE)
+        internals.put(self._key, b"1", namespace=NAMESPACE)
 
     def is_there(self) -> bool:
         """Return whether they were asked; False if Ray's head does not respond."""
         try:
-            return head_store.exists(self._key, namespace=NAMESPACE)
+            return internals.get(self._key, namespace=NAMESPACE) is not None
         except (RayError, OSError, RuntimeError) as error:
             print(f"bbkb: the other machines cannot be watched: {error}", file=sys.stderr, flush=True)
             return False
 
     def forget(self) -> None:
-        head_store.delete(self._key, namespace=NAMESPACE)
+        internals.delete(self._key, namespace=NAMESPACE)
 
 
 @contextlib.contextmanager
@@ -197,27 +193,15 @@ class _Others:
 
 
 class RankCrew(GroupCrew):
-    """A crew in which the worker actor is rank 0 and has a helper for each other rank.
-
-    A trial with one machine has a crew of one.
-    """
+    """A crew in which the worker actor is rank 0 and has a helper for each other rank."""
 
     further_seconds = OTHERS_SECONDS
+    end_seconds = HARD_END_SECONDS
 
     def __init__(self, campaign: str) -> None:
         self._campaign = campaign
         self._helpers: list[Any] = []  # used in the worker's process
         self._addresses: list[str] = []
-
-    def end_seconds(self, share: Share) -> float:
-        """Return the time that the ranks may take to end after a time-out."""
-        return HARD_END_SECONDS if share.machines > 1 else 0.0
-
-    def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
-        """Request a group if the worker evaluates on several machines."""
-        if need.machines == 1:
-            return Crew.reserve(self, name, need)
-        return super().reserve(name, need)
 
     def evaluate(
         self,
@@ -228,9 +212,8 @@ class RankCrew(GroupCrew):
         record: Callable[[Outcome], None],
     ) -> Outcome:
         """Evaluate one attempt on all its machines."""
-        machines = 1 if attempt.share is None else attempt.share.machines
-        if machines == 1:
-            return super().evaluate(box, attempt, limits, publish, record)
+        assert attempt.share is not None, "the pool sets the share of each attempt"
+        machines = attempt.share.machines
         started = time.time()
         try:
             self._start_helpers(box, machines)

@@ -18,8 +18,7 @@ from ray.util.placement_group import PlacementGroup, get_current_placement_group
 from bbkb.objectives.objective import Objective
 from bbkb.objectives.reference import modules_of_files
 from bbkb.workers.executor import ExecutorError
-from bbkb.workers.gangs.causes import kind_of_trainers_error
-from bbkb.workers.gangs.groups import GroupCrew
+from bbkb.workers.gangs.groups import GroupCrew, kind_of_trainers_error
 from bbkb.workers.gangs.ranks import OTHERS_SECONDS
 from bbkb.workers.messages import FailureKind, Limits
 from bbkb.workers.on_ray.packing import Need

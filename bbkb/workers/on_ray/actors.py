@@ -1,32 +1,190 @@
-"""Long evaluations: a pool of detached worker actors, which continue if the campaign's process
-dies.
+"""Worker actors: detached Ray actors that continue if the campaign's process dies, and the campaign's
+pool of them.
 
-A worker evaluates one attempt at a time. It is created if no idle worker fits, and killed after a
-minute without work. After the death of the campaign's process, the next session finds it by its
-name and by the ledger (`bbkb.workers.on_ray.ledger`). The names end in an index that starts at 1. The
-index of an ended worker is reused, because each name creates new series of metrics.
+A worker evaluates one attempt at a time. Ray ends a task together with the process that submitted
+it, but completes a method call of a detached actor. The outcome is written into the ledger
+(`bbkb.workers.on_ray.ledger`), where the next session finds it, as it finds the worker by its name.
+
+A worker is created if no idle worker fits, and killed after a minute without work. The names end in
+an index that starts at 1. The index of an ended worker is reused, because each name creates new
+series of metrics. A worker process takes about a second to start, as does the session. So the first
+workers start before the executor exists, and import the objective while the session is built.
 """
 
 import contextlib
+import functools
 import itertools
 import logging
+import os
+import signal
+import sys
+import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from bbkb.objectives.objective import HasPreparation
-from bbkb.workers.messages import Attempt, Outcome, Share, TrialFailed, TrialStopped, TrialSucceeded
+from bbkb.workers.evaluate import prepare
+from bbkb.workers.messages import Attempt, Limits, Outcome, Share, TrialFailed, TrialStopped, TrialSucceeded
+from bbkb.workers.on_ray import internals
+from bbkb.workers.on_ray.crews import Box, Crew, Reference, get_objective
 from bbkb.workers.on_ray.ledger import NAMESPACE, Entry, HeldAttempt, Ledger
-from bbkb.workers.on_ray.objective import Box, Reference
 from bbkb.workers.on_ray.packing import Need
-from bbkb.workers.on_ray.places import Placement
-from bbkb.workers.on_ray.processes import end_actor, process_of
-from bbkb.workers.on_ray.worker_actor import WorkerActor
+from bbkb.workers.on_ray.places import Capacity, Placement
+from bbkb.workers.on_ray.reports import ReportSender
 
 _LOGGER = logging.getLogger("bbkb.executor")
+
+
+_TITLE = b"ray::"  # of the name of every worker process
+_PROC = Path("/proc")
+
+
+def end_actor(actor: Any, reaches_other_nodes: bool) -> None:
+    """Kill `actor` and its process, even if it is suspended or hangs.
+
+    `ray.kill` asks the worker to exit. A process that was suspended (SIGSTOP, SIGTTIN) for more
+    than half a minute has lost its connection. Ray lists it as dead, but it keeps its CPUs forever.
+    SIGKILL ends a suspended process. So the process is also killed by its pid: directly on this
+    node, or by a task without CPUs on another node.
+
+    `reaches_other_nodes`: whether to kill a process on another node, too, if it does not respond to
+    Ray. This takes a task on that node, so it is meant for workers that may hang.
+    """
+    process = internals.node_and_pid(actor)
+    ray.kill(actor)
+    if process is None:
+        return
+    home, pid = process
+    if home == ray.get_runtime_context().get_node_id():
+        kill_worker(pid)
+    elif reaches_other_nodes and any(node["Alive"] and node["NodeID"] == home for node in ray.nodes()):
+        # without waiting for the task: the node may not respond
+        affinity = NodeAffinitySchedulingStrategy(home, soft=False)
+        task: Any = ray.remote(kill_worker)
+        task.options(name="bbkb end worker", num_cpus=0, max_retries=0, scheduling_strategy=affinity).remote(pid)
+
+
+def kill_worker(pid: int) -> bool:
+    """Send SIGKILL to this process if it is a Ray worker, and return whether it was sent."""
+    if not _is_worker(pid):
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+        return True
+    return False
+
+
+def _is_worker(pid: int) -> bool:
+    """Return whether the process is a worker of Ray: its pid may have been reused.
+
+    Returns True if the system has no /proc.
+    """
+    if not _PROC.exists():
+        return True
+    try:
+        return (_PROC / str(pid) / "cmdline").read_bytes().startswith(_TITLE)
+    except OSError:
+        return False
+
+
+_LOOKS = 20.0  # the number of checks during one lease
+_LONGEST_LOOK_SECONDS = 60.0
+
+
+class WorkerActor:
+    """Evaluates for `campaign` under the name `name` with the processes of `crew`. Exits
+    `keep_seconds` after the last renewal of the lease.
+
+    Methods run one at a time, in the process's main thread, which the time-out's alarm needs. This
+    is why Ray's concurrency groups are not used (with them, no method runs in the main thread), and
+    why no method has to respond during an evaluation.
+    """
+
+    def __init__(self, name: str, campaign: str, keep_seconds: float, crew: Crew) -> None:
+        self._name = name
+        self._crew = crew
+        self._campaign = campaign
+        self._ledger = Ledger(campaign)
+        self._node = ray.get_runtime_context().get_node_id()
+        self._last: tuple[tuple[int, int], Outcome | None] = ((-1, 0), None)
+        threading.Thread(target=self._watch_lease, args=(keep_seconds,), daemon=True).start()
+
+    def __repr__(self) -> str:
+        return self._name
+
+    def prepare(self, objective: HasPreparation, limits: Limits) -> None:
+        """Import the dependencies of the objective, while the session is built."""
+        prepare(objective, limits)
+
+    def evaluate(
+        self,
+        boxed_objective: Box,
+        attempt: Attempt,
+        limits: Limits,
+        acknowledged: Sequence[tuple[int, int]],
+    ) -> Outcome:
+        """Evaluate an attempt, write its outcome into the ledger, and return it.
+
+        The entries of the `acknowledged` attempts are removed from the ledger.
+        """
+        objective = get_objective(boxed_objective)
+        for durable in acknowledged:
+            self._tell(functools.partial(self._ledger.forget, *durable))
+        self._crew.prepare(objective, limits)
+        self._write(attempt, HeldAttempt(self._name, self._node, time.time()))
+        identity = attempt.trial, attempt.attempt
+        sender = ReportSender(self._campaign, *identity, attempt.can_be_stopped)
+        with contextlib.closing(sender):
+            record = functools.partial(self._write, attempt)
+            outcome = self._crew.evaluate(boxed_objective, attempt, limits, sender, record)
+        self._last = (identity, outcome)
+        self._write(attempt, outcome)
+        return outcome
+
+    def outcome(self, trial: int, attempt: int) -> Outcome | None:
+        """Return the outcome of this attempt if it was the last one. If an attempt is running, wait
+        for its end first."""
+        key, outcome = self._last
+        return outcome if key == (trial, attempt) else None
+
+    def _write(self, attempt: Attempt, entry: HeldAttempt | Outcome) -> None:
+        self._tell(lambda: self._ledger.write(attempt.trial, attempt.attempt, entry))
+
+    def _tell(self, write: Callable[[], None]) -> None:
+        """Write into the ledger if Ray's head responds.
+
+        An evaluation must not be lost because the head is unreachable: only a session that takes
+        over at this moment would miss the entry and evaluate again.
+        """
+        try:
+            write()
+        except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+            print(f"bbkb: the ledger could not be written: {error}", file=sys.stderr, flush=True)
+
+    def _watch_lease(self, keep_seconds: float) -> None:
+        """Exit this process if the lease was not renewed for `keep_seconds`.
+
+        Renewals that Ray's head cannot report are ignored.
+        """
+        last_sign: bytes | None = None
+        since = time.monotonic()
+        while time.monotonic() - since < keep_seconds:
+            time.sleep(min(_LONGEST_LOOK_SECONDS, keep_seconds / _LOOKS))
+            try:
+                sign = self._ledger.sign_of_life()
+            except (ray.exceptions.RayError, OSError, RuntimeError):
+                continue
+            if sign != last_sign:
+                last_sign, since = sign, time.monotonic()
+        self._tell(functools.partial(self._crew.release, self._name))
+        os._exit(0)
+
 
 # a running attempt of an earlier session: reference, trial, attempt, start on the worker's clock
 Adopted: TypeAlias = tuple[Reference, int, int, float]
@@ -241,7 +399,7 @@ class WorkerPool:
 
     def is_alive(self, reference: Reference) -> bool:
         """Return whether the worker of this attempt has a process."""
-        return process_of(self._busy[reference].actor) is not None
+        return internals.node_and_pid(self._busy[reference].actor) is not None
 
     def end_idle_workers(self, idle_seconds: float = IDLE_SECONDS) -> None:
         """Kill workers idle for `idle_seconds`, and renew the lease of the others."""
@@ -316,3 +474,40 @@ class WorkerPool:
         for attempt, writer in self._entries.items():
             if writer is worker:
                 self._entries[attempt] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstWorkers:
+    """The workers to start early."""
+
+    count: int  # the number of workers
+    slots: int  # the largest number of concurrent evaluations of the campaign
+    placement: Placement  # the resources of one evaluation
+    # the objective that each worker prepares; None if it needs no preparation
+    objective: HasPreparation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The capacity and the workers of a campaign, for an executor."""
+
+    capacity: Capacity
+    pool: WorkerPool
+
+    def release(self) -> None:
+        """Kill the workers and release the capacity, unless an executor takes them over."""
+        self.pool.end_idle_workers(0.0)
+        self.capacity.close()
+
+
+def allocate(slots: int, placement: Placement) -> Allocation:
+    """Return capacity for at most `slots` evaluations, without workers."""
+    capacity = Capacity(placement, slots)
+    return Allocation(capacity, WorkerPool(capacity.slots, placement))
+
+
+def start_workers(first: FirstWorkers) -> Allocation:
+    """Start as many of these workers as there are slots, without waiting for them."""
+    allocation = allocate(first.slots, first.placement)
+    allocation.pool.start_idle(min(first.count, allocation.capacity.slots), first.objective)
+    return allocation

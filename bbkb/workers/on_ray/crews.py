@@ -1,21 +1,58 @@
-"""The processes of one evaluation: one worker actor, unless a crew of `bbkb.workers.gangs` adds others.
+"""The processes of one evaluation: one worker actor, unless a crew of `bbkb.workers.gangs` adds others;
+and the way of the objective to them.
 
 The `Placement` of a campaign contains its crew. The campaign's process reserves and releases
-resources with the crew. It also sends the crew to each worker actor, which evaluates with it.
+resources with the crew. It also sends the crew to each worker actor, which evaluates with it. The
+objective is pickled once per campaign and unpickled once per worker process.
 """
 
 import os
+import sys
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import ray
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.objective import Objective
-from bbkb.objectives.with_metrics import WithMetrics
+from bbkb.objectives.returned import WithMetrics
 from bbkb.workers.evaluate import evaluate, prepare
-from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, Share
-from bbkb.workers.on_ray.objective import Box, get_objective
+from bbkb.workers.executor import ExecutorError
+from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome
 from bbkb.workers.on_ray.packing import Need
 from bbkb.workers.reporting import Publish
+
+Box: TypeAlias = "list[ray.ObjectRef[Objective]]"  # a list with one reference
+Reference: TypeAlias = "ray.ObjectRef[Outcome]"  # to the outcome of an attempt
+
+
+def put_objective(objective: Objective) -> Box:
+    """Put the objective into the object store. Raises ExecutorError if it cannot be pickled.
+
+    The reference is in a list because Ray would fetch and unpickle a bare one for every call. That
+    would take a third of the throughput of cheap evaluations, and objectives that load data on
+    first use would load it each time.
+    """
+    try:
+        return [ray.put(objective)]
+    except Exception as error:  # pickling runs the objective's own code, which may raise anything
+        raise ExecutorError(
+            f"an objective must be picklable to reach Ray's workers, got {type(objective).__name__}: {error}; "
+            "open files, connections and locks in evaluate(), not before"
+        ) from error
+
+
+def get_objective(box: Box) -> Objective:
+    """Return the objective in this worker process."""
+    return _fetch(box[0])
+
+
+@lru_cache(maxsize=1)
+def _fetch(reference: "ray.ObjectRef[Objective]") -> Objective:
+    del sys.argv[1:]  # Ray's, which an objective that parses arguments would read
+    return ray.get(reference)
+
 
 _CALLBACKS = "RAY_TRAIN_CALLBACKS"  # Ray Train makes these classes when a trainer starts
 # named instead of imported: Ray Train imports it when a trainer starts
@@ -26,12 +63,9 @@ class Crew:
     """The default crew: the worker actor evaluates alone."""
 
     further_seconds = 0.0  # for work before and after an evaluation, beyond its time limit
+    end_seconds = 0.0  # that processes of an evaluation may take to end after its time-out
     # whether a worker can evaluate again after a failure, or if its resources are unknown
     is_reusable = True
-
-    def end_seconds(self, share: Share) -> float:
-        """Return the time that processes of an evaluation may take to end after its time-out."""
-        return 0.0
 
     def reserve(self, name: str, need: Need) -> Mapping[str, Any]:
         """Reserve resources for the worker `name`, and return the options of its actor.

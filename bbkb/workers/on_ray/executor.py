@@ -5,35 +5,181 @@ Ray's own retries are off: only the campaign counts attempts. The outcome is cre
 (`bbkb.workers.evaluate`), so no exception of an objective has to be pickled. An exception that Ray
 itself raises means that the worker, its node or the connection failed, and becomes a `TrialFailed`.
 
-The work is divided among five objects: `Admission` has the queue for the capacity of the cluster,
-`InFlight` the attempts that were passed to Ray, `Endings` interprets results, `Watch` finds
-attempts whose result will never arrive, and `ReportReceiver` passes on intermediate values.
+The work is divided among six objects: `Durations` decides whether attempts become tasks,
+`Admission` has the queue for the capacity of the cluster, `InFlight` the attempts that were passed
+to Ray, `Endings` interprets results, `Watch` finds attempts whose result will never arrive, and
+`ReportReceiver` passes on intermediate values.
 """
 
 import itertools
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import ray
 
 from bbkb.objectives.objective import Objective
-from bbkb.workers.clock import SteadyClock
+from bbkb.workers.evaluate import SteadyClock
 from bbkb.workers.executor import ExecutorError, TakeReports
-from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialStopped, cancellation
-from bbkb.workers.on_ray.actors import IDLE_SECONDS
-from bbkb.workers.on_ray.admission import Admission
-from bbkb.workers.on_ray.allocation import Allocation, allocate
-from bbkb.workers.on_ray.durations import Durations
-from bbkb.workers.on_ray.endings import Again, Ended, Endings
-from bbkb.workers.on_ray.in_flight import UNKNOWN_WORKER, InFlight, Loss, Result, RunningAttempt
-from bbkb.workers.on_ray.objective import Reference, put_objective
-from bbkb.workers.on_ray.places import Placement, check_feasible
+from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialStopped, TrialSucceeded, cancellation
+from bbkb.workers.on_ray.actors import IDLE_SECONDS, Allocation, allocate
+from bbkb.workers.on_ray.crews import Reference, put_objective
+from bbkb.workers.on_ray.in_flight import (
+    UNKNOWN_WORKER,
+    Again,
+    Ended,
+    Endings,
+    InFlight,
+    Loss,
+    Result,
+    RunningAttempt,
+    Watch,
+)
+from bbkb.workers.on_ray.places import Capacity, Kind, Placement, check_feasible, is_saturated
 from bbkb.workers.on_ray.reports import ReportReceiver
 from bbkb.workers.on_ray.tasks import RayTasks
-from bbkb.workers.on_ray.watch import Watch
 
 _LOGGER = logging.getLogger("bbkb.executor")
+
+
+SHORT_SECONDS = 0.1  # attempts become tasks if the mean duration falls below this
+LONG_SECONDS = 0.2  # attempts move to worker actors if the mean duration rises above this
+VERY_SHORT_SECONDS = 0.05  # tasks queue in Ray if the mean duration is below this
+MEASURED = 100  # the number of durations in the mean, and of successes before attempts become tasks
+# Attempts become tasks if the campaign has this number of evaluations left. If the number is
+# unknown, it is assumed to equal the number of successes. This number of calls costs about as much
+# as the start of processes.
+MANY = 1000
+
+
+class Durations:
+    """The durations of the latest successful evaluations."""
+
+    def __init__(self, kind: Kind, evaluations: int) -> None:
+        """`evaluations`: the number of evaluations of the campaign; 0 if it is unknown."""
+        self.is_short = kind == "task"  # whether the next attempt runs as a task
+        self._evaluations = evaluations
+        # from the submission of an attempt to its result, with the start of a worker
+        self.longest_response_seconds = 0.0
+        self._is_automatic = kind == "auto"
+        self._latest: deque[float] = deque(maxlen=MEASURED)
+        self._successes = 0
+
+    @property
+    def is_very_short(self) -> bool:
+        """Whether evaluations are known to be too short to be submitted one by one."""
+        return bool(self._latest) and self._mean() < VERY_SHORT_SECONDS
+
+    def learn(self, outcome: Outcome, response_seconds: float) -> None:
+        """Record a success that arrived `response_seconds` after its submission."""
+        if not isinstance(outcome, TrialSucceeded):
+            return
+        self.longest_response_seconds = max(self.longest_response_seconds, response_seconds)
+        self._successes += 1
+        self._latest.append(outcome.finished - outcome.started)
+        if not self._is_automatic:
+            return
+        if self.is_short:
+            self.is_short = self._mean() <= LONG_SECONDS
+        elif len(self._latest) == MEASURED:
+            expected = max(self._successes, self._evaluations - self._successes)
+            self.is_short = expected >= MANY and self._mean() < SHORT_SECONDS
+
+    def _mean(self) -> float:
+        return sum(self._latest) / len(self._latest)
+
+
+READY_TASKS = 8  # the least number of very short tasks that may wait in Ray's queue
+
+
+class Admission:
+    """The queue of attempts that Ray does not have yet, and the capacity they wait for."""
+
+    def __init__(self, capacity: Capacity, placement: Placement) -> None:
+        self._capacity = capacity
+        self._placement = placement
+        self._is_saturated = is_saturated(placement, capacity.slots)
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, in order of submission
+        # the first queued attempt if it did not fit, and the attempts in flight at that time
+        self._blocked: tuple[Attempt, frozenset[Reference]] | None = None
+
+    def add(self, attempts: Iterable[Attempt]) -> None:
+        """Queue these attempts."""
+        self._queue.update((attempt.trial, attempt) for attempt in attempts)
+
+    def put_back(self, attempt: Attempt) -> None:
+        """Queue an attempt that Ray did not start, before all others."""
+        self._queue[attempt.trial] = attempt
+        self._queue.move_to_end(attempt.trial, last=False)
+
+    def withdraw(self, trials: Iterable[int]) -> list[Attempt]:
+        """Remove these trials from the queue, and return their attempts."""
+        return [self._queue.pop(trial) for trial in trials if trial in self._queue]
+
+    def take_next(self, in_flight: InFlight, durations: Durations) -> Attempt | None:
+        """Remove the attempt that may start now from the queue and return it; None if there is
+        none."""
+        if not self._queue or len(in_flight) >= self._window(durations):
+            return None
+        attempt = self._first_that_fits(in_flight)
+        if attempt is not None:
+            del self._queue[attempt.trial]
+        return attempt
+
+    def update_slots(self) -> bool:
+        """Count the slots again, and return whether their number has changed."""
+        before = self._capacity.slots
+        if self._capacity.update() == before:
+            return False
+        self._is_saturated = is_saturated(self._placement, self._capacity.slots)
+        return True
+
+    def clear(self) -> None:
+        """Clear the queue."""
+        self._queue.clear()
+
+    def _window(self, durations: Durations) -> int:
+        """Return the number of attempts that may be passed to Ray.
+
+        Very short tasks may exceed `slots` if the cluster itself limits their number. The next task
+        then starts without waiting for this process.
+        """
+        slots = self._capacity.slots
+        if not (self._is_saturated and durations.is_short and durations.is_very_short):
+            return slots
+        return slots + max(slots, READY_TASKS)
+
+    def _first_that_fits(self, in_flight: InFlight) -> Attempt | None:
+        """Return the first queued attempt if it fits, else one that may overtake it.
+
+        All attempts that were in flight when the first one was blocked will end. Until then,
+        attempts that fit beside the first one may start; afterwards it comes next.
+        """
+        first = next(iter(self._queue.values()))
+        running = {reference: attempt.request for reference, attempt in in_flight.items()}
+        if self._capacity.has_room(first, running.values()):
+            return first
+        if self._blocked is None or self._blocked[0] != first:
+            self._blocked = first, frozenset(running)
+        older = self._blocked[1]
+        if older.isdisjoint(running):
+            return None
+        newer = [request for reference, request in running.items() if reference not in older]
+        neighbors = (running.values(), [first, *newer])  # now, and when the first one starts
+        for attempt in self._one_of_each_size():
+            if all(self._capacity.has_room(attempt, beside) for beside in neighbors):
+                return attempt
+        return None
+
+    def _one_of_each_size(self) -> Iterator[Attempt]:
+        """Yield the first attempt of each demand; if it fits, so do the others with this demand."""
+        sizes: set[tuple[object, float]] = set()
+        for attempt in self._queue.values():
+            size = attempt.share, attempt.memory_factor
+            if size not in sizes:
+                sizes.add(size)
+                yield attempt
 
 
 class RayExecutor:
@@ -118,7 +264,7 @@ class RayExecutor:
     def next_outcomes(self, timeout: float | None) -> list[Outcome]:
         """Return all outcomes that are available, waiting up to `timeout` seconds for the first."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while self._in_flight or self._admission:
+        while self._in_flight:
             self._reports.relay(self._in_flight.by_trial)
             seconds = 0.0 if self._outcomes else self._patience_seconds(deadline)
             for reference, result in self._in_flight.wait(seconds):
@@ -198,18 +344,12 @@ class RayExecutor:
             case Ended(outcome, is_worker_healthy):
                 if not is_worker_healthy:
                     self._watch.check_nodes_soon()  # the node and its slots may be lost
-                self._release_worker(reference, outcome.worker, is_worker_healthy)
+                if is_worker_healthy and not attempt.is_task:
+                    self._pool.free(reference, outcome.worker)
+                elif not attempt.is_task:
+                    self._pool.end(reference)
                 self._durations.learn(outcome, attempt.age_seconds())
                 self._end_attempt(reference, outcome)
-
-    def _release_worker(self, reference: Reference, process: str, is_healthy: bool) -> None:
-        """Make the attempt's worker actor idle. End it if it is unhealthy."""
-        if self._in_flight[reference].is_task:
-            return
-        if is_healthy:
-            self._pool.free(reference, process)
-        else:
-            self._pool.end(reference)
 
     def _queue_again(self, reference: Reference) -> None:
         """Return an attempt that has not begun to the front of the queue."""

@@ -1,18 +1,143 @@
-"""The attempts in flight: they were passed to Ray and have no outcome yet."""
+"""The attempts in flight, which were passed to Ray, and how each of them ends.
 
+| the reference resolved to | the attempt | its worker actor |
+| --- | --- | --- |
+| `ActorUnavailableError`: the connection broke | stays in flight | is asked for the outcome again |
+| the death of a process that had refused the attempt | is queued again | – |
+| the death of a task's process just after another task was killed | is queued again, once | – |
+| the death of a worker that had written the outcome | has this outcome | is gone |
+| any other error of Ray | fails | is gone |
+| None: the worker never received the attempt | fails (`NODE_LOST`) | is killed |
+| an outcome | has this outcome | is free, or ended if it seems damaged |
+
+A reference may also never resolve: its node does not respond, its worker hangs, or the cluster has
+no capacity for its task. A worker ends its own overdue evaluation (`bbkb.workers.evaluate`), but one
+that was suspended, or whose node hangs, cannot do so. Therefore `Watch` measures the time, too. It
+uses only the monotonic clock of this process: the clock of another node may be wrong, and any wall
+clock may be changed.
+"""
+
+import logging
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TypeAlias
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    ObjectLostError,
+    OutOfMemoryError,
+    RayError,
+    RayTaskError,
+    RuntimeEnvSetupError,
+    TaskCancelledError,
+    WorkerCrashedError,
+)
 
+from bbkb.workers.evaluate import MESSAGE_CHARACTERS, is_out_of_descriptors, summary_of
+from bbkb.workers.limits import Streak, grace_seconds, missed_deadline
 from bbkb.workers.messages import Attempt, FailureKind, Outcome, TrialFailed
 from bbkb.workers.on_ray.actors import WorkerPool
-from bbkb.workers.on_ray.failures import fetch
-from bbkb.workers.on_ray.objective import Reference
+from bbkb.workers.on_ray.crews import Reference
+from bbkb.workers.on_ray.ledger import HeldAttempt, RefusedAttempt
+from bbkb.workers.on_ray.places import Placement
 from bbkb.workers.on_ray.tasks import RayTasks
+from bbkb.workers.reporting import printable
+
+_LOGGER = logging.getLogger("bbkb.executor")
+
+
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")
+
+# The first matching row applies: Ray derives one exception from both TaskCancelledError and
+# RayTaskError.
+_KINDS: tuple[tuple[type[RayError], FailureKind], ...] = (
+    (OutOfMemoryError, FailureKind.OUT_OF_MEMORY),
+    # The campaign itself ends the attempts that it cancels. Any other cancellation is a
+    # KeyboardInterrupt raised on the worker.
+    (TaskCancelledError, FailureKind.ERROR),
+    (RuntimeEnvSetupError, FailureKind.ERROR),
+    (RayTaskError, FailureKind.ERROR),  # the worker cannot unpickle or import the objective
+    (WorkerCrashedError, FailureKind.WORKER_LOST),
+    (ActorDiedError, FailureKind.WORKER_LOST),
+    (RayError, FailureKind.NODE_LOST),  # node died, object or owner lost, unschedulable, …
+)
+# Ray's texts for external causes of an actor's death; Ray has no types for them.
+_NODE_DIED = (
+    "node has died",
+    "node was terminated",
+    "node died",
+    "node is dead",
+    "raylet died",
+    "drained",
+    "preempted",
+)
+_PROCESS_DIED = "worker process has died"
+_CRASH = (
+    "its worker process died before the evaluation ended: the evaluation crashed it (in native code) or ended it "
+    "(os._exit), or the system killed it for lack of memory. Evaluate the configuration alone, or with fewer workers"
+)
+_OUT_OF_MEMORY = ("OutOfMemory", "out of memory", "memory monitor", "memory pressure", "low on memory")
+
+
+def kind_of(error: RayError) -> FailureKind:
+    """Return the kind of failure for an exception of Ray."""
+    if isinstance(error, RayTaskError) and isinstance(error.cause, ObjectLostError):
+        return FailureKind.NODE_LOST  # the campaign died before the worker had the objective
+    kind = next(kind for exception, kind in _KINDS if isinstance(error, exception))
+    if kind is not FailureKind.WORKER_LOST:
+        return kind
+    text = str(error).lower()
+    if any(words.lower() in text for words in _OUT_OF_MEMORY):
+        return FailureKind.OUT_OF_MEMORY
+    return FailureKind.NODE_LOST if any(words in text for words in _NODE_DIED) else kind
+
+
+def is_process_death(error: RayError) -> bool:
+    """Return whether Ray reports only that the process of the attempt has ended."""
+    return isinstance(error, WorkerCrashedError | ActorDiedError)
+
+
+def describe_error(error: RayError) -> str:
+    """Return cause and remedy of a process's death; else Ray's message, after a summary of the
+    exception on the worker if there is one."""
+    text = text_of(error)
+    if kind_of(error) is FailureKind.WORKER_LOST and (isinstance(error, WorkerCrashedError) or _PROCESS_DIED in text):
+        return _CRASH
+    if not isinstance(error, RayTaskError):
+        return f"{type(error).__name__}: {text}"[:MESSAGE_CHARACTERS]
+    summary = summary_of(error.cause)
+    return f"{summary}\n{text[-(MESSAGE_CHARACTERS - len(summary) - 1) :]}"
+
+
+def text_of(error: RayError) -> str:
+    """Return Ray's message without colors."""
+    return printable(_COLOR.sub("", str(error))).strip()
+
+
+def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
+    """Return the result of each reference, or the error that Ray raises for it.
+
+    If Ray raises nothing, the usual case, a single call gets all results.
+    """
+    try:
+        return list(ray.get(references))
+    except RayError:
+        return [_fetch_outcome(reference) for reference in references]
+
+
+def _fetch_outcome(reference: Reference) -> Outcome | RayError | None:
+    try:
+        result: Outcome | None = ray.get(reference)
+    except RayError as error:
+        return error
+    return result
+
 
 UNKNOWN_WORKER = "unknown"
 
@@ -111,10 +236,269 @@ class InFlight(dict[Reference, RunningAttempt]):
 
     def wait(self, seconds: float) -> Iterable[tuple[Reference, Result]]:
         """Wait up to `seconds` for the first result, and return all available results."""
-        if not self:  # every attempt is queued while other campaigns take their turns
-            time.sleep(seconds)
-            return []
         ready, unready = ray.wait(list(self), num_returns=1, timeout=seconds)
         if ready and unready:
             ready += ray.wait(unready, num_returns=len(unready), timeout=0)[0]
         return zip(ready, fetch(ready), strict=True)
+
+
+# after the kill of a task, Ray may give its dying process to the next task for this time
+_DYING_SECONDS = 2.0
+
+
+class Again(Enum):
+    """An attempt that has not ended."""
+
+    ASK = "it may still be running: ask its worker for the outcome"
+    QUEUE = "it was not evaluated: put it back into the queue"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The attempt has ended. An unhealthy worker evaluates no further attempt."""
+
+    outcome: Outcome
+    is_worker_healthy: bool
+
+
+Ending: TypeAlias = Again | Loss | Ended  # after a loss, the worker is killed
+
+
+class Endings:
+    """Decides how attempts in flight end."""
+
+    def __init__(self, placement: Placement) -> None:
+        self._timeout = placement.limits.timeout_seconds
+        self._placement = placement
+        self._streaks: defaultdict[str, Streak] = defaultdict(Streak)  # by worker
+        # the attempts (trial, attempt) that were queued again because of a killed process
+        self._repeated: set[tuple[int, int]] = set()
+
+    def of(self, reference: Reference, attempt: RunningAttempt, result: Result) -> Ending:
+        """Return the consequence of a result for the attempt and its worker."""
+        match result:
+            case ActorUnavailableError():
+                return Again.ASK
+            case RayError() if is_process_death(result):
+                return self._of_death(attempt, result)
+            case RayError():
+                return _failed(attempt, kind_of(result), describe_error(result))
+            case None:
+                message = "the connection to its worker broke before it began"
+                return Loss(reference, FailureKind.NODE_LOST, message)
+            case _:
+                return Ended(result, is_worker_healthy=self._is_healthy(attempt, result))
+
+    def _of_death(self, attempt: RunningAttempt, error: RayError) -> Ending:
+        """Return the consequence of the death of the attempt's process."""
+        match attempt.runner.last_entry(attempt.trial, attempt.attempt):
+            case RefusedAttempt():
+                return Again.QUEUE
+            case HeldAttempt(started=started):
+                seconds = time.time() - started
+            case None:  # tasks write an entry only if they start late
+                seconds = attempt.age_seconds() if attempt.is_task else 0.0
+            case written:
+                return Ended(written, is_worker_healthy=False)
+        identity = {"trial": attempt.trial, "attempt": attempt.attempt}
+        _LOGGER.info("Ray's message: %s", text_of(error), extra=identity)
+        kind = kind_of(error)
+        if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt, seconds):
+            message = f"{missed_deadline(self._timeout)}, nor when asked to stop: its worker was ended"
+            return _failed(attempt, FailureKind.TIMEOUT, message)
+        if kind is FailureKind.WORKER_LOST and self._may_have_got_a_killed_process(attempt):
+            self._repeated.add((attempt.trial, attempt.attempt))
+            return Again.QUEUE
+        return _failed(attempt, kind, describe_error(error))
+
+    def _may_have_got_a_killed_process(self, attempt: RunningAttempt) -> bool:
+        """Return whether Ray may have sent this task to the process of another one that was just
+        killed. False if that was assumed before: the attempt itself then ends its process."""
+        is_just_killed = time.monotonic() - RayTasks.last_kill < _DYING_SECONDS
+        return attempt.is_task and is_just_killed and (attempt.trial, attempt.attempt) not in self._repeated
+
+    def _has_met_hard_deadline(self, attempt: RunningAttempt, seconds: float) -> bool:
+        """Return whether the hard deadline must have killed the process of this attempt.
+
+        Ray reports only that a process has ended. `seconds` is the time since the evaluation began.
+        """
+        if self._timeout is None:
+            return False
+        deadline = self._timeout + grace_seconds(self._timeout) + self._placement.crew.end_seconds
+        return min(seconds, attempt.age_seconds()) >= deadline
+
+    def _is_healthy(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
+        """Return whether the worker may evaluate another attempt."""
+        if is_out_of_descriptors(outcome) or self._ends_streak(attempt, outcome):
+            return False
+        return self._placement.crew.is_reusable or not isinstance(outcome, TrialFailed)
+
+    def _ends_streak(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
+        """Return whether the worker has failed so many times in a row that it seems damaged."""
+        if attempt.request is None:  # adopted: its arm is unknown
+            return False
+        is_damaged = self._streaks[outcome.worker].is_damaged_after(attempt.request.arm, outcome)
+        if is_damaged:
+            del self._streaks[outcome.worker]
+        return is_damaged
+
+
+def _failed(attempt: RunningAttempt, kind: FailureKind, message: str) -> Ended:
+    return Ended(attempt.failure(kind, message), is_worker_healthy=False)
+
+
+# the part of a task's lease for the start of a worker process and the unpickling of the objective
+START_UP_SECONDS = 30.0
+# added to the longest response time so far: the time limit for tasks after the death of a node
+NODE_GRACE_SECONDS = 10.0
+# the time for a worker process to begin its attempt: to unpickle the objective and read its data
+BEGIN_SECONDS = 600.0
+WAITING_SECONDS = 60.0  # the wait of an attempt for a worker before a warning is logged
+_NODE_CHECK_SECONDS = 3.0  # between two reads of the list of nodes
+_DEADLINE_CHECK_SECONDS = 1.0  # between two checks of the deadlines
+_CHECK_SHARE = 0.05  # the largest share of this process's time that these may take
+
+
+class Watch:
+    """Watches the attempts in flight of one campaign."""
+
+    def __init__(self, placement: Placement, pool: WorkerPool) -> None:
+        self._timeout = placement.limits.timeout_seconds
+        self._pool = pool
+        self._further_seconds = placement.crew.further_seconds
+        self._dead_nodes = _dead_nodes()
+        self._next_node_check = time.monotonic() + _NODE_CHECK_SECONDS
+        self._next_deadline_check = 0.0
+        self._is_waiting = False  # whether a warning about waiting attempts was logged
+
+    @property
+    def patience_seconds(self) -> float:
+        """The seconds until the nodes or the deadlines must be checked."""
+        next_check = min(self._next_node_check, self._next_deadline_check)
+        return max(0.0, next_check - time.monotonic())
+
+    @property
+    def is_node_check_due(self) -> bool:
+        """Whether `lost` should be called now, a few seconds after the last call."""
+        return time.monotonic() >= self._next_node_check
+
+    def check_nodes_soon(self) -> None:
+        """Make the next check of the nodes due now."""
+        self._next_node_check = 0.0
+
+    def lost(self, in_flight: InFlight, longest_response_seconds: float) -> list[Loss]:
+        """Return the attempts whose node has died, which Ray may not report for minutes.
+
+        The node of a task is unknown. After the death of any node, tasks are given up if they take
+        longer than `longest_response_seconds` plus `NODE_GRACE_SECONDS` from then on.
+        """
+        self._next_node_check = time.monotonic() + _NODE_CHECK_SECONDS
+        dead_before = self._dead_nodes
+        self._dead_nodes = _dead_nodes()
+        newly_dead = self._dead_nodes - dead_before
+        for node in newly_dead:
+            _LOGGER.warning("node %s has died", node)
+        patience = longest_response_seconds + NODE_GRACE_SECONDS
+        losses = (self._loss_of(*entry, newly_dead, patience) for entry in in_flight.items())
+        return [loss for loss in losses if loss is not None]
+
+    def _loss_of(
+        self,
+        reference: Reference,
+        attempt: RunningAttempt,
+        newly_dead: frozenset[str],
+        patience: float,
+    ) -> Loss | None:
+        """Return the loss of an attempt if it is lost. `patience`: the seconds that a task may run
+        after the death of a node."""
+        now = time.monotonic()
+        if newly_dead and not attempt.is_task:
+            entry = self._pool.last_entry(attempt.trial, attempt.attempt)
+            if not isinstance(entry, HeldAttempt) or entry.node not in newly_dead:
+                return None
+            message = "the node that it ran on has died"
+            return Loss(reference, FailureKind.NODE_LOST, message)
+        if newly_dead and attempt.suspected is None:
+            attempt.suspected = now
+        if attempt.suspected is None or now <= attempt.suspected + patience:
+            return None
+        message = (
+            "a node has died, and it has not answered for longer than any other attempt has taken: "
+            "it probably ran there"
+        )
+        return Loss(reference, FailureKind.NODE_LOST, message)
+
+    def late(self, in_flight: InFlight) -> list[Loss]:
+        """Return the attempts that have missed a deadline, or nothing if no check is due."""
+        now = time.monotonic()
+        if now < self._next_deadline_check:
+            return []
+        on_actors = {reference: attempt for reference, attempt in in_flight.items() if not attempt.is_task}
+        late = [*self._late_on_actors(on_actors, now), *self._late_tasks(in_flight)]
+        self._report_waiting(on_actors.values())
+        after = time.monotonic()
+        pause = max(_DEADLINE_CHECK_SECONDS, (after - now) / _CHECK_SHARE)
+        self._next_deadline_check = after + pause
+        return late
+
+    def _late_on_actors(self, attempts: Mapping[Reference, RunningAttempt], now: float) -> Iterator[Loss]:
+        for reference, attempt in attempts.items():
+            if attempt.begun is None and self._pool.last_entry(attempt.trial, attempt.attempt) is not None:
+                attempt.begun = now
+            if attempt.begun is not None:
+                if self._is_overdue(now - attempt.begun):
+                    missed = missed_deadline(self._timeout)
+                    neither = "and its worker ended neither the evaluation nor itself"
+                    cause = "it was stopped, or its node hangs"
+                    message = f"{missed}, {neither} ({cause}): it was killed"
+                    yield Loss(reference, FailureKind.TIMEOUT, message)
+            elif self._is_idle_too_long(reference, attempt, now):
+                rule = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s"
+                yield Loss(reference, FailureKind.WORKER_LOST, f"{rule}: it was killed")
+
+    def _is_idle_too_long(self, reference: Reference, attempt: RunningAttempt, now: float) -> bool:
+        """Return whether the worker of an attempt has been alive for too long without beginning it.
+
+        Ray is queried only about late attempts.
+        """
+        if attempt.age_seconds() <= BEGIN_SECONDS or not self._pool.is_alive(reference):
+            return False
+        attempt.alive = attempt.alive or now
+        return now - attempt.alive > BEGIN_SECONDS
+
+    def _is_overdue(self, seconds: float) -> bool:
+        """Return whether both the soft and the hard deadline in the worker must have passed."""
+        if self._timeout is None:
+            return False
+        return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further_seconds
+
+    def _late_tasks(self, in_flight: InFlight) -> Iterator[Loss]:
+        """Yield the tasks whose lease has expired: both deadlines in the worker have passed."""
+        if self._timeout is None:
+            return
+        lease = self._timeout + 2.0 * grace_seconds(self._timeout) + START_UP_SECONDS
+        causes = "its node is unreachable, or the cluster has no room"
+        message = f"it has not answered for {lease:g} s: {causes}"
+        for reference, attempt in in_flight.items():
+            if attempt.is_task and attempt.age_seconds() > lease:
+                yield Loss(reference, FailureKind.NODE_LOST, message)
+
+    def _report_waiting(self, on_actors: Iterable[RunningAttempt]) -> None:
+        """Log one warning while attempts wait for a worker."""
+        waiting = sorted(
+            attempt.trial for attempt in on_actors if attempt.begun is None and attempt.age_seconds() > WAITING_SECONDS
+        )
+        if waiting and not self._is_waiting:
+            _LOGGER.warning(
+                "attempts that have waited for a worker for more than %g s: %d, the first of trial %d; "
+                "the cluster has no free resources, or the worker starts slowly: `ray status` shows "
+                "the resources in use",
+                WAITING_SECONDS,
+                len(waiting),
+                waiting[0],
+            )
+        self._is_waiting = bool(waiting)
+
+
+def _dead_nodes() -> frozenset[str]:
+    return frozenset(node["NodeID"] for node in ray.nodes() if not node["Alive"])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from bbkb.workers.messages import Outcome
-from bbkb.workers.on_ray import head_store
+from bbkb.workers.on_ray import internals
 
 NAMESPACE = "bbkb"  # for all names of bbkb in a cluster: of these entries and of actors
 
@@ -42,11 +42,11 @@ class Ledger:
 
     def write(self, trial: int, attempt: int, entry: Entry) -> None:
         """Write or replace the entry of this attempt."""
-        head_store.put(self._key(trial, attempt), pickle.dumps(entry), namespace=NAMESPACE)
+        internals.put(self._key(trial, attempt), pickle.dumps(entry), namespace=NAMESPACE)
 
     def read(self, trial: int, attempt: int) -> Entry | None:
         """Return the entry of this attempt."""
-        stored = head_store.get(self._key(trial, attempt), namespace=NAMESPACE)
+        stored = internals.get(self._key(trial, attempt), namespace=NAMESPACE)
         if stored is None:
             return None
         entry: Entry = pickle.loads(stored)
@@ -54,19 +54,19 @@ class Ledger:
 
     def forget(self, trial: int, attempt: int) -> None:
         """Remove the entry of this attempt."""
-        head_store.delete(self._key(trial, attempt), namespace=NAMESPACE)
+        internals.delete(self._key(trial, attempt), namespace=NAMESPACE)
 
     def touch(self, sign_of_life: str) -> None:
         """Renew the lease of the campaign's workers by writing a different text with each call."""
-        head_store.put(self._lease, sign_of_life, namespace=NAMESPACE)
+        internals.put(self._lease, sign_of_life, namespace=NAMESPACE)
 
     def sign_of_life(self) -> bytes | None:
         """Return the text that the last `touch` wrote."""
-        return head_store.get(self._lease, namespace=NAMESPACE)
+        return internals.get(self._lease, namespace=NAMESPACE)
 
     def clear(self) -> None:
         """Remove all entries of this campaign."""
-        head_store.delete(f"{self.campaign}\n", is_prefix=True, namespace=NAMESPACE)
+        internals.delete(f"{self.campaign}\n", is_prefix=True, namespace=NAMESPACE)
 
     @property
     def _lease(self) -> str:

@@ -1,4 +1,4 @@
-"""Packs evaluations onto nodes as Ray does, to count how many fit.
+"""What is known of a Ray cluster without Ray: the settings it starts with, and how many evaluations fit.
 
 Ray counts resources in steps of 1/10000. Each part of an evaluation is on one node. A share of less
 than one graphics processor is taken from a single one: 0.4 fits twice on each, and a fifth of it
@@ -10,6 +10,21 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+# For a Ray instance that bbkb starts, and for every script and manifest that it writes: detect unresponsive
+# nodes soon, limit output, send no usage reports. `deploy/ray.env` explains them.
+RAY_SETTINGS = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_health_check_period_ms": "3000",
+    "RAY_health_check_timeout_ms": "5000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_grpc_client_keepalive_time_ms": "20000",
+    "RAY_grpc_client_keepalive_timeout_ms": "10000",
+    "RAY_ROTATION_MAX_BYTES": "16777216",
+    "RAY_ROTATION_BACKUP_COUNT": "1",
+    "RAY_metric_cardinality_level": "low",
+}
+
 
 Node: TypeAlias = Mapping[str, float]  # total resources of a node, by Ray's names
 

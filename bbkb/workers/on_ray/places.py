@@ -1,6 +1,19 @@
-"""The resources that evaluations request, and the capacity and the nodes of the cluster."""
+"""The resources that evaluations request, and the slots of the cluster, which campaigns share.
 
-from collections.abc import Iterable, Sequence
+Each campaign has an entry in the key-value store of Ray's head, with its demand as a fraction of
+the cluster, and a counter that changes at every check. If an entry does not change for a while, its
+campaign is considered dead and ignored. No process decides for the others: all of them compute the
+same division from the same entries.
+
+The division is max-min fair: a campaign with a demand below an equal part gets its demand, and the
+others divide the remaining capacity equally. Whole slots result from rounding down the cumulative
+fractions, in the order of the campaigns' names.
+"""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -9,9 +22,73 @@ from ray.autoscaler.sdk import request_resources
 
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.messages import Attempt, Limits, Share
+from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.crews import Crew
 from bbkb.workers.on_ray.packing import Need, Node, fits, slots_on
-from bbkb.workers.on_ray.sharing import Sharing
+
+LOST_SECONDS = 15.0  # the time without a change of its entry after which a campaign is ignored
+SHARES = "bbkb sharing"  # namespace of the entries
+_ROUNDING = 1e-9
+
+
+def fair_parts(demands: Mapping[str, float]) -> dict[str, float]:
+    """Return the max-min fair part of the cluster for each campaign, sorted by name. `demands`:
+    fractions of the whole cluster, from 0 to 1."""
+    parts: dict[str, float] = {}
+    free_share = 1.0
+    for number, name in enumerate(sorted(demands, key=lambda name: (demands[name], name))):
+        parts[name] = min(demands[name], free_share / (len(demands) - number))
+        free_share -= parts[name]
+    return {name: parts[name] for name in sorted(parts)}
+
+
+def slots_of(name: str, total: int, demands: Mapping[str, float]) -> int:
+    """Return the number of the `total` slots that belong to the campaign `name`. Each requested
+    slot belongs to exactly one campaign."""
+    parts = fair_parts(demands)
+    ends = dict(zip(parts, itertools.accumulate(parts.values()), strict=True))
+    last = ends[name]
+    first = last - parts[name]
+    return math.floor(total * last + _ROUNDING) - math.floor(total * first + _ROUNDING)
+
+
+class Sharing:
+    """One campaign's view of the others on its cluster."""
+
+    def __init__(self, campaign: str, clock: Callable[[], float] = time.monotonic, namespace: str = SHARES) -> None:
+        """`namespace`: the namespace of the entries; campaigns in another namespace are ignored."""
+        self._campaign = campaign
+        self._namespace = namespace
+        self._clock = clock
+        self._looks = itertools.count()
+        self._entries: dict[str, tuple[bytes, float]] = {}  # entries of other campaigns, and their last changes
+
+    def own(self, total: int, demand: int) -> int:
+        """Publish this campaign's demand, and return how many of the cluster's `total` slots belong
+        to it."""
+        if total < 1:
+            return total
+        part = demand / total
+        internals.put(self._campaign, f"{part!r} {next(self._looks)}", namespace=self._namespace)
+        return slots_of(self._campaign, total, {**self._others(), self._campaign: part})
+
+    def leave(self) -> None:
+        """Withdraw this campaign's demand, so that the others get its slots."""
+        internals.delete(self._campaign, namespace=self._namespace)
+
+    def _others(self) -> dict[str, float]:
+        """Return the demands of the other live campaigns, as fractions of the cluster."""
+        now = self._clock()
+        entries = {}
+        for name in (key.decode() for key in internals.keys("", namespace=self._namespace)):
+            entry = internals.get(name, namespace=self._namespace)
+            if name == self._campaign or entry is None:
+                continue
+            last_value, since = self._entries.get(name, (b"", now))
+            entries[name] = (entry, since if last_value == entry else now)
+        self._entries = entries
+        return {name: float(entry.split()[0]) for name, (entry, since) in entries.items() if now - since < LOST_SECONDS}
+
 
 Kind = Literal["task", "actor", "auto"]
 
@@ -80,7 +157,7 @@ class Capacity:
     """The number of evaluations that the cluster can run concurrently, as nodes join and leave:
     `slots`. It is at least one, so that an attempt waits for the next node.
 
-    Other campaigns on the cluster get their fair share (`bbkb.workers.on_ray.sharing`).
+    Other campaigns on the cluster get their fair share.
     """
 
     def __init__(self, placement: Placement, most: int) -> None:
@@ -90,7 +167,7 @@ class Capacity:
         self._need = self._need_of(None)
         self._most = most
         self._sharing = Sharing(placement.campaign)
-        self._has_asked = _can_grow()
+        self._has_asked = internals.can_grow()
         if self._has_asked:
             request_resources(bundles=[self._need.resources()] * (most * self._need.machines))
         self.slots = self.update()
@@ -123,7 +200,7 @@ class Capacity:
 
 def check_feasible(placement: Placement) -> None:
     """Raise ExecutorError if no node can ever hold an evaluation, which Ray would queue forever."""
-    if not _can_grow():
+    if not internals.can_grow():
         check_fits(placement.largest_need(), nodes_here())
 
 
@@ -175,7 +252,7 @@ def is_saturated(placement: Placement, slots: int) -> bool:
     if placement.largest is not None:
         return False
     cpus = sum(node.get("CPU", 0.0) for node in _resources())
-    return cpus <= slots * placement.cpus and not _can_grow()
+    return cpus <= slots * placement.cpus and not internals.can_grow()
 
 
 def amounts_text(resources: Node) -> str:
@@ -185,12 +262,3 @@ def amounts_text(resources: Node) -> str:
         for name, amount in resources.items()
     )
     return ", ".join(texts)
-
-
-def _can_grow() -> bool:
-    """Return whether an autoscaler manages this cluster and may add a larger node.
-
-    Only a private API of Ray reports this.
-    """
-    configuration = ray._private.state.state.get_cluster_config()
-    return configuration is not None and bool(configuration.node_group_configs)

@@ -24,7 +24,7 @@ import ray
 
 from bbkb.workers.executor import TakeReports
 from bbkb.workers.messages import Report
-from bbkb.workers.on_ray import head_store
+from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.ledger import NAMESPACE
 
 BUFFERED = 200
@@ -139,15 +139,15 @@ class ReportSender:
         sent = time.monotonic()
         pause = _FIRST_POLL_SECONDS
         key = f"{self._prefix}{number}"
-        head_store.put(key, pickle.dumps(reports), namespace=NAMESPACE)
+        internals.put(key, pickle.dumps(reports), namespace=NAMESPACE)
         while True:
             with self._changed:
                 if self._changed.wait_for(lambda: self._is_closed, pause):
                     return
-            if not head_store.exists(key, namespace=NAMESPACE):
+            if internals.get(key, namespace=NAMESPACE) is None:
                 break
             pause = min(1.5 * pause, POLL_SECONDS)
-        is_stopped = head_store.exists(self._stop_key, namespace=NAMESPACE)
+        is_stopped = internals.get(self._stop_key, namespace=NAMESPACE) is not None
         with self._changed:
             self._answered = number
             self._is_stopped = is_stopped
@@ -194,10 +194,10 @@ class ReportReceiver:
             return []
         self._began = time.monotonic()
         prefix = f"{self._campaign}\nreports\n"
-        self._taken = head_store.keys(prefix, namespace=NAMESPACE)
+        self._taken = internals.keys(prefix, namespace=NAMESPACE)
         values: list[Report] = []
         for key in sorted(self._taken, key=_numbers):
-            stored = head_store.get(key, namespace=NAMESPACE)
+            stored = internals.get(key, namespace=NAMESPACE)
             reports: tuple[Report, ...] = () if stored is None else pickle.loads(stored)
             values += reports
         if values:
@@ -210,14 +210,14 @@ class ReportReceiver:
         """Respond to the entries that were read: these (trial, attempt) stop, others continue."""
         for identity in stopped:
             stop_key = _stop_key(self._campaign, *identity)
-            head_store.put(stop_key, b"1", namespace=NAMESPACE)
+            internals.put(stop_key, b"1", namespace=NAMESPACE)
         for key in self._taken:
-            head_store.delete(key, namespace=NAMESPACE)
+            internals.delete(key, namespace=NAMESPACE)
         self._plan()
 
     def forget_stop(self, trial: int, attempt: int) -> None:
         """Remove the stop request of this attempt, which has stopped."""
-        head_store.delete(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
+        internals.delete(_stop_key(self._campaign, trial, attempt), namespace=NAMESPACE)
 
     def _plan(self) -> None:
         now = time.monotonic()

@@ -14,14 +14,12 @@ from typing import Any, ClassVar
 import ray
 
 from bbkb.workers.evaluate import evaluate, is_out_of_descriptors, prepare
-from bbkb.workers.limits import grace_seconds
+from bbkb.workers.limits import Streak, grace_seconds
 from bbkb.workers.messages import Attempt, Limits, Outcome
-from bbkb.workers.on_ray.crews import refuse_trainers
+from bbkb.workers.on_ray.crews import Box, Reference, get_objective, refuse_trainers
 from bbkb.workers.on_ray.ledger import Entry, HeldAttempt, Ledger, RefusedAttempt
-from bbkb.workers.on_ray.objective import Box, Reference, get_objective
 from bbkb.workers.on_ray.places import Placement
 from bbkb.workers.on_ray.reports import ReportSender
-from bbkb.workers.surroundings import Streak
 
 _STREAK = Streak()  # the failures in a row of this worker process
 _EVALUATING = threading.Lock()

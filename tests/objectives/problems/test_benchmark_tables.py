@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import ObjectiveError, Report
 from bbkb.objectives.problems.benchmark_tables import FcNet, HpobenchMlp, NasBench101, NasBench201
-from bbkb.objectives.problems.cell_features import Encoding
-from bbkb.objectives.problems.cells import Cell
+from bbkb.objectives.problems.cells import Cell, Encoding
+from bbkb.objectives.reference import DataSource
 from tests.objectives.recorded_files import configurations, write_tables
 
 GRIDS: dict[str, Any] = {"nasbench201": NasBench201(), "fcnet": FcNet(), "hpobench_mlp": HpobenchMlp()}

@@ -1,4 +1,4 @@
-"""`bbkb.objectives.datasets`: The sources of data, in this order: a folder given by the user, data sets
+"""`bbkb.objectives.objective`: The sources of data, in this order: a folder given by the user, data sets
 in scikit-learn, an explicit download.
 """
 
@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.problems import datasets
 from bbkb.objectives.problems.datasets import load_abalone, load_cadata, load_digits, load_mnist, raw_housing
 from bbkb.objectives.problems.training.softmax import SoftmaxRegression
+from bbkb.objectives.reference import DataSource
 
 LOADERS = {"mnist/mnist.npz": load_mnist, "abalone/abalone.csv": load_abalone, "cadata/cal_housing.csv.gz": load_cadata}
 ABALONE = """sex,length,diameter,height,whole_weight,shucked_weight,viscera_weight,shell_weight,rings

@@ -45,7 +45,7 @@ def test_notebook_shows_progress_and_tables(tmp_path: Path, monkeypatch: pytest.
     bar = progress[0]["data"]["text/html"]
     assert "<progress value='18' max='18'></progress> 18/18 done, best " in bar
     assert "(minimized)" in bar
-    assert "18: 18 succeeded" in table[-1]["data"]["text/html"]
+    assert "18 of 18 (18 succeeded" in table[-1]["data"]["text/html"]
     assert "/report.html' target='_blank'>report</a>" in table[-1]["data"]["text/html"]
     for outputs, trace in zip(shown[:3], ("scatter", "parcoords", "bar"), strict=True):
         assert outputs[-1]["data"]["application/vnd.plotly.v1+json"]["data"][0]["type"].startswith(trace)

@@ -17,9 +17,8 @@ import pytest
 from numpy.typing import NDArray
 
 from bbkb import CandidateOptimizer, Choice, Objective, Optimizer, Ordered, Range
-from bbkb.objectives.conditions import Scalar
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Space
+from bbkb.objectives.parameters import Scalar, Space
 from bbkb.orchestrator.ask_tell import space as space_module
 from bbkb.orchestrator.bandit.arms import Arms
 from tests.orchestrator.ask_tell.searches import reloaded

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bbkb.objectives.parameters import Parameter, Range
-from bbkb.objectives.table_file import read_columns
+from bbkb.objectives.tabular import read_columns
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,
     Event,

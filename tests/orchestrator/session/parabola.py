@@ -16,8 +16,8 @@ from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.store.store import EventStore
 from bbkb.workers.executor import Executor
+from bbkb.workers.local import DurationModel, Failures, SimulatedExecutor
 from bbkb.workers.messages import FailureKind
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.orchestrator.campaign.short_logs import created, opening
 
 # without reports a population ends when all members have begun

@@ -39,8 +39,8 @@ from bbkb.orchestrator.session.driver import Driver
 from bbkb.orchestrator.store import verify as verify_module
 from bbkb.orchestrator.store.store import EventStore, rows_of
 from bbkb.orchestrator.store.verify import Findings, compare, verify
+from bbkb.workers.local import DurationModel, Failures, SimulatedExecutor
 from bbkb.workers.messages import FailureKind
-from bbkb.workers.simulated import DurationModel, Failures, SimulatedExecutor
 from tests.examples import examples
 from tests.orchestrator.campaign.short_logs import created, opening
 from tests.orchestrator.store.books import Books

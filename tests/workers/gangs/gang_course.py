@@ -26,7 +26,7 @@ from bbkb.objectives.external import PythonCallable
 from bbkb.objectives.objective import Objective
 from bbkb.workers.gangs.ranks import RankCrew
 from bbkb.workers.gangs.trainers import TrainerCrew
-from bbkb.workers.messages import Attempt, Limits, Outcome, Share
+from bbkb.workers.messages import Attempt, Limits, Outcome
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.ledger import HeldAttempt, Ledger
 from bbkb.workers.on_ray.places import Placement
@@ -80,8 +80,8 @@ def outcomes(executor: RayExecutor) -> list[dict[str, Any]]:
 
 
 def described(outcome: Outcome) -> dict[str, Any]:
-    names = ("trial", "value", "kind", "message", "metrics", "step")
-    return {"is": type(outcome).__name__} | {name: getattr(outcome, name) for name in names if hasattr(outcome, name)}
+    names = ("trial", "kind", "value", "failure", "message", "metrics", "step")
+    return {name: getattr(outcome, name) for name in names if hasattr(outcome, name)}
 
 
 def wait_for(happens: Callable[[], bool]) -> None:
@@ -291,31 +291,6 @@ def trained_on_lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
     return train(folder, "lost_trainer", then=remove, seconds=300.0)
 
 
-def mixed(folder: str) -> dict[str, Any]:
-    """Trials of different sizes on two nodes with four CPUs: the trials that start before a waiting
-    large one."""
-    largest = Share(cpus=3.0, gpus=0.0, machines=2)
-    placement = Placement("mixed", "t", "actor", largest=largest, crew=RankCrew("mixed"))
-    executor = RayExecutor(function("wait"), 8, placement)
-    needs = {"first": 3.0, "large": 3.0, "fits": 1.0, "fits too": 1.0, "too large": 3.0}
-    for name in list(needs)[1:]:
-        Path(folder, f"{name}.go").touch()
-    for i, (name, cpus) in enumerate(needs.items()):
-        share = Share(cpus=cpus, gpus=0.0, machines=2 if name == "large" else 1)
-        executor.submit([Attempt(i, i, {"at": folder, "name": name}, 0, share=share)])
-    done: list[Outcome] = []
-    while not {2, 3} <= {outcome.trial for outcome in done}:
-        done += executor.next_outcomes(None)
-    before = sorted(outcome.trial for outcome in done)
-    Path(folder, "first.go").touch()
-    while batch := executor.next_outcomes(None):
-        done += batch
-    executor.close()
-    wait_for(lambda: not groups())
-    order = [list(needs)[outcome.trial] for outcome in sorted(done, key=lambda outcome: outcome.started)]
-    return {"before": before, "order": order, "kinds": sorted({type(outcome).__name__ for outcome in done})}
-
-
 def remove_other_node(campaign: str, cluster: Cluster) -> None:
     """Kill the node that does not have the worker of the first attempt."""
     first = Ledger(campaign).read(0, 1)
@@ -334,7 +309,7 @@ def lost_node(folder: str, cluster: Cluster) -> dict[str, Any]:
 
 PARTS = (
     *(sums, command, gloo, torchrun, stopped, cancelled, killed_rank, killed_command),
-    *(adopted, orphaned, trained_until_killed, mixed),
+    *(adopted, orphaned, trained_until_killed),
 )
 ENDINGS: dict[str, tuple[str, Limits]] = {
     "failure": ("fail_on_second", Limits()),

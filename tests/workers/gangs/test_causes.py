@@ -1,4 +1,4 @@
-"""Tests of `bbkb.workers.gangs.causes`: the cause of an exception of a function that starts trainers."""
+"""Tests of `bbkb.workers.gangs.groups`: the cause of an exception of a function that starts trainers."""
 
 from typing import Any
 
@@ -12,9 +12,9 @@ from ray.exceptions import (
 )
 from ray.train.v2.api.exceptions import ControllerError, WorkerGroupError
 
-from bbkb.workers.gangs.causes import kind_of_trainers_error
+from bbkb.workers.gangs.groups import kind_of_trainers_error
 from bbkb.workers.messages import FailureKind
-from tests.workers.on_ray.test_failures import actor_died
+from tests.workers.on_ray.test_in_flight import actor_died
 
 
 def raised_from(cause: BaseException) -> BaseException:

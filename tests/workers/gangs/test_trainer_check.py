@@ -7,7 +7,7 @@ import pytest
 
 from bbkb.objectives.command import ShellCommand
 from bbkb.objectives.external import PythonCallable
-from bbkb.objectives.with_metrics import WithMetrics
+from bbkb.objectives.returned import WithMetrics
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.gangs.trainers import TrainerCrew
 from bbkb.workers.on_ray.crews import refuse_trainers

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bbkb.workers.on_ray import head_store
-from bbkb.workers.on_ray.sharing import SHARES
+from bbkb.workers.on_ray import internals
+from bbkb.workers.on_ray.places import SHARES
 
 
 @pytest.fixture
 def without_killed_campaigns(ray_cluster: str) -> None:
     """Remove the shares of campaigns that other tests have killed from the cluster."""
-    for campaign in head_store.keys("", namespace=SHARES):
-        head_store.delete(campaign, namespace=SHARES)
+    for campaign in internals.keys("", namespace=SHARES):
+        internals.delete(campaign, namespace=SHARES)

@@ -19,10 +19,10 @@ from ray.exceptions import ActorUnavailableError
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
 from bbkb.workers.on_ray import actors as ray_actors
-from bbkb.workers.on_ray import durations, head_store, in_flight
 from bbkb.workers.on_ray import executor as ray_executor
+from bbkb.workers.on_ray import in_flight, internals
 from bbkb.workers.on_ray.executor import RayExecutor
-from bbkb.workers.on_ray.failures import fetch
+from bbkb.workers.on_ray.in_flight import fetch
 from bbkb.workers.on_ray.ledger import NAMESPACE, HeldAttempt, Ledger, RefusedAttempt
 from bbkb.workers.on_ray.places import Kind, Placement
 from tests.present import of_type
@@ -66,7 +66,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     for executor in executors:
         executor.close()
     assert wait_until(lambda: not workers()), "worker actors are left"
-    assert head_store.keys(f"{request.node.name}\n", namespace=NAMESPACE) == []
+    assert internals.keys(f"{request.node.name}\n", namespace=NAMESPACE) == []
 
 
 def attempt(number: int, attempt: int = 1, memory_factor: float = 1.0, **parameters: Any) -> Attempt:
@@ -326,8 +326,8 @@ def test_worker_with_too_little_memory_is_replaced_and_slots_are_kept(make: Make
 def test_evaluations_known_to_be_short_become_tasks_and_long_ones_actors_again(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(durations, "MEASURED", 2)
-    monkeypatch.setattr(durations, "MANY", 2)
+    monkeypatch.setattr(ray_executor, "MEASURED", 2)
+    monkeypatch.setattr(ray_executor, "MANY", 2)
     executor = make("auto", slots=2)
     for trial in range(2):
         executor.submit([attempt(trial)])

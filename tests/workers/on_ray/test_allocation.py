@@ -12,7 +12,7 @@ from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.messages import Attempt, TrialSucceeded
-from bbkb.workers.on_ray.allocation import Allocation, FirstWorkers, start_workers
+from bbkb.workers.on_ray.actors import Allocation, FirstWorkers, start_workers
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.ledger import NAMESPACE
 from bbkb.workers.on_ray.places import Placement

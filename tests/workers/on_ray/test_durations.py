@@ -3,7 +3,7 @@
 import pytest
 
 from bbkb.workers.messages import TrialSucceeded
-from bbkb.workers.on_ray.durations import MANY, MEASURED, Durations
+from bbkb.workers.on_ray.executor import MANY, MEASURED, Durations
 
 
 def success(seconds: float) -> TrialSucceeded:

@@ -20,7 +20,7 @@ from bbkb.objectives.objective import Evaluation, Objective, Parameters, Report
 from bbkb.workers.executor import ExecutorError
 from bbkb.workers.limits import grace_seconds
 from bbkb.workers.messages import Attempt, FailureKind, Limits, Outcome, TrialFailed, TrialSucceeded
-from bbkb.workers.on_ray import watch
+from bbkb.workers.on_ray import in_flight
 from bbkb.workers.on_ray.executor import RayExecutor
 from bbkb.workers.on_ray.places import Placement
 from tests.waiting import drain, wait_until
@@ -154,8 +154,8 @@ def test_cancelling_ends_the_workers_process(make: Make, tmp_path: Path) -> None
 def test_silent_attempt_is_given_up_when_its_lease_expires(
     make: Make, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watch, "START_UP_SECONDS", 0.0)
-    monkeypatch.setattr(watch, "grace_seconds", lambda _: 0.5)
+    monkeypatch.setattr(in_flight, "START_UP_SECONDS", 0.0)
+    monkeypatch.setattr(in_flight, "grace_seconds", lambda _: 0.5)
     executor = make(limits=Limits(timeout_seconds=5.0), slots=1)
     executor.submit([attempt(0, action="announce_and_sleep", file=str(tmp_path / "pid")), attempt(1)])
     pid = pid_in(tmp_path / "pid")
@@ -166,7 +166,7 @@ def test_silent_attempt_is_given_up_when_its_lease_expires(
         kind = FailureKind.NODE_LOST if is_task else FailureKind.TIMEOUT
         assert (outcome.trial, outcome.failure) == (0, kind)
         assert ("it has not answered for 6 s" if is_task else "timeout_seconds = 5") in outcome.message
-        monkeypatch.setattr(watch, "START_UP_SECONDS", 200.0)  # the next one's process may take long to start
+        monkeypatch.setattr(in_flight, "START_UP_SECONDS", 200.0)  # the next one's process may take long to start
         assert isinstance(drain(executor)[1], TrialSucceeded)
     finally:
         if Path(f"/proc/{pid}").exists():

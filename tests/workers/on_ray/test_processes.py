@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,11 +17,12 @@ from ray import cloudpickle
 
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.messages import Attempt, FailureKind, Limits, TrialFailed, TrialSucceeded
-from bbkb.workers.on_ray import processes, watch
+from bbkb.workers.on_ray import in_flight
+from bbkb.workers.on_ray.actors import end_actor, kill_worker
 from bbkb.workers.on_ray.executor import RayExecutor
+from bbkb.workers.on_ray.internals import node_and_pid
 from bbkb.workers.on_ray.places import Placement
-from bbkb.workers.on_ray.processes import end_actor, kill_worker, process_of
-from tests.present import of_type, present
+from tests.present import of_type
 from tests.waiting import drain, is_alive, wait_until
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
@@ -104,7 +106,7 @@ def test_worker_stopped_before_its_attempt_begins_is_replaced(
     executor.submit([attempt(0, tmp_path / "note")])
     executor.next_outcomes(0.0)
     wait_until(note.exists)
-    monkeypatch.setattr(watch, "BEGIN_SECONDS", 1.0)
+    monkeypatch.setattr(in_flight, "BEGIN_SECONDS", 1.0)
     (failure,) = executor.next_outcomes(SECONDS)
     assert isinstance(failure, TrialFailed)
     assert failure.failure is FailureKind.WORKER_LOST
@@ -136,7 +138,7 @@ def test_attempt_that_waits_for_its_worker_is_not_late_and_is_in_the_log(
     note = tmp_path / "note"
     first.submit([attempt(0, note, sleeps=True)])
     wait_until(lambda: first.next_outcomes(0.0) or pids(note))
-    monkeypatch.setattr(watch, "WAITING_SECONDS", 0.5)
+    monkeypatch.setattr(in_flight, "WAITING_SECONDS", 0.5)
     second.submit([attempt(1, note)])
     wait_until(lambda: second.next_outcomes(0.1) or "waited for a worker" in caplog.text)
     assert "the first of trial 1" in caplog.text
@@ -150,19 +152,19 @@ class Idle:
         return os.getpid()
 
 
-def test_task_on_its_node_kills_a_stopped_worker() -> None:
+def test_worker_that_is_stopped_on_another_node_is_killed_there(monkeypatch: pytest.MonkeyPatch) -> None:
     actor: Any = Idle.remote()  # type: ignore[attr-defined]
     pid = ray.get(actor.process.remote())
-    process = present(process_of(actor))
-    assert process.pid == pid
+    assert node_and_pid(actor) == (ray.get_runtime_context().get_node_id(), pid)
     os.kill(pid, signal.SIGSTOP)
-    processes._kill_remotely(process)
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: SimpleNamespace(get_node_id=lambda: "another node"))
+    end_actor(actor, reaches_other_nodes=True)
     wait_until(lambda: not is_alive(pid))
 
 
 def test_actor_without_a_process_is_ended_too() -> None:
     actor: Any = Idle.options(num_cpus=10_000).remote()  # type: ignore[attr-defined]
-    assert process_of(actor) is None
+    assert node_and_pid(actor) is None
     end_actor(actor, reaches_other_nodes=True)
 
 

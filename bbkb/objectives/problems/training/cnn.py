@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Ge, Lt, MultipleOf
 from typing_extensions import Doc
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from bbkb.objectives.parameters import Ordered, Range, Space
 from bbkb.objectives.problems.training.images import (
@@ -49,6 +48,7 @@ from bbkb.objectives.problems.training.torch_training import (
     tensors,
     train,
 )
+from bbkb.objectives.reference import DataSource
 
 if TYPE_CHECKING:
     from torch.nn import Sequential

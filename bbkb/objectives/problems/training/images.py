@@ -11,9 +11,9 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import ObjectiveError, Parameters
 from bbkb.objectives.problems.datasets import LabeledImages, load_digits, load_mnist, read_images
+from bbkb.objectives.reference import DataSource
 
 Floats = NDArray[np.float32]
 Hyper = TypeVar("Hyper")

@@ -18,11 +18,19 @@ import numpy as np
 from annotated_types import Ge, Gt, Le, Lt, MultipleOf
 from typing_extensions import Doc
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.objectives.parameters import Space
-from bbkb.objectives.problems.cell_features import Encoding, encode_cells
-from bbkb.objectives.problems.cells import CONVOLUTION, MOST_VERTICES, OPERATIONS, POOLING, Cell, CellSet, cells_of
+from bbkb.objectives.problems.cells import (
+    CONVOLUTION,
+    MOST_VERTICES,
+    OPERATIONS,
+    POOLING,
+    Cell,
+    CellSet,
+    Encoding,
+    cells_of,
+    encode_cells,
+)
 from bbkb.objectives.problems.training.images import (
     EpochsOption,
     ImageSet,
@@ -34,6 +42,7 @@ from bbkb.objectives.problems.training.images import (
     split_rows,
 )
 from bbkb.objectives.problems.training.torch_training import Training, require_torch, seed_torch, tensors, train
+from bbkb.objectives.reference import DataSource
 
 CELL = "cell"  # the parameter with an arm's cell
 MOST_CELLS = 100_000

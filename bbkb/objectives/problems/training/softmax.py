@@ -24,10 +24,8 @@ from annotated_types import Gt, Lt
 from numpy.typing import NDArray
 from typing_extensions import Doc
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import Evaluation, ObjectiveError, Parameters, Report
 from bbkb.objectives.parameters import Range, Space
-from bbkb.objectives.problems.training.checkpoints import train_in_epochs
 from bbkb.objectives.problems.training.images import (
     EpochsOption,
     Floats,
@@ -39,6 +37,8 @@ from bbkb.objectives.problems.training.images import (
     rows_of,
     stratified_rows,
 )
+from bbkb.objectives.problems.training.torch_training import train_in_epochs
+from bbkb.objectives.reference import DataSource
 
 BLOCK = 4096  # the number of rows to convert to float32 at a time when measuring a whole set
 

@@ -20,7 +20,7 @@ from bbkb.orchestrator.cli.plan import describe, explain_space, say_remarks
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import say
 from bbkb.orchestrator.errors import UserError
-from bbkb.orchestrator.running.coordinator.fitting import check_room
+from bbkb.orchestrator.running.ray_start import check_room
 from bbkb.orchestrator.session.build import build_new
 from bbkb.orchestrator.session.known_results import existing, read_sources
 from bbkb.orchestrator.settings.loading import load, naming_places

@@ -16,7 +16,7 @@ from bbkb.orchestrator.cli.arguments import RunFolder
 from bbkb.orchestrator.display.terminal import write_output
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.store import runs, snapshots
-from bbkb.workers.output_files import (
+from bbkb.workers.output import (
     HEADER_BYTES,
     find_output,
     open_output,

@@ -69,7 +69,7 @@ def _show_trial(run: runs.Run, number: int, as_json: bool) -> None:
     # imported here, because these imports take longer than the status of a run
     from bbkb.orchestrator.history.one_trial import describe_trial, result_text, trial_lines
     from bbkb.orchestrator.history.reading import read_history
-    from bbkb.workers.output_files import written_attempts
+    from bbkb.workers.output import written_attempts
 
     history = read_history(run)
     described = describe_trial(history, number)

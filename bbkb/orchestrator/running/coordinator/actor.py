@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import ray
 
 from bbkb.orchestrator.errors import BbkbError, CampaignError
-from bbkb.workers.on_ray.allocation import FirstWorkers, start_workers
+from bbkb.workers.on_ray.actors import FirstWorkers, start_workers
 
 if TYPE_CHECKING:
     from bbkb.orchestrator.campaign.status import Status
@@ -65,6 +65,8 @@ class Orchestrator:
         self._early_stop: bool | None = None
         self._answer: Answer | None = None
         self._ended = threading.Event()
+        self._phase = ""
+        self._phase_changed = threading.Condition()
         threading.Thread(target=self._live, name="session", daemon=True).start()
 
     def take_parts(self, parts: "list[ray.ObjectRef[Parts]]") -> None:
@@ -89,16 +91,36 @@ class Orchestrator:
             self._session.driver.stop(now)
         return True
 
+    @ray.method(enable_task_events=True)
+    def last(self, phase: str) -> None:
+        """Return when this phase has ended. Ray's dashboard shows the name of this call, which names
+        the phase, as the actor's running task: the name of an actor itself never changes."""
+        with self._phase_changed:
+            self._phase_changed.wait_for(lambda: self._phase != phase)
+
+    def _show(self, phase: str) -> None:
+        """Show a phase in Ray's dashboard, and none from "closed" on."""
+        with self._phase_changed:
+            if self._phase in (phase, "closed"):
+                return
+            self._phase = phase
+            self._phase_changed.notify_all()
+        if phase != "closed":
+            me = ray.get_runtime_context().current_actor
+            me.last.options(name=f"coordinator:{self._name} {phase}").remote(phase)
+
     def _live(self) -> None:
+        self._show("starting")
         try:
             self._answer = self._run()
         except BbkbError as error:
             self._answer = error
         except BaseException as error:  # otherwise the watcher would wait forever
             self._answer = CampaignError(f"the coordinator failed: {type(error).__name__}: {error}")
+        self._show("closed")
         self._ended.set()
         time.sleep(ANSWER_KEPT_SECONDS)
-        from bbkb.orchestrator.running.coordinator.handover import forget_store
+        from bbkb.orchestrator.running.coordinator.starting import forget_store
 
         forget_store(self._name)
         ray.kill(ray.get_runtime_context().current_actor, no_restart=True)
@@ -126,6 +148,6 @@ class Orchestrator:
         self._session = begun
         if self._early_stop is not None:
             begun.driver.stop(self._early_stop)
-        publish(begun, self._name)
+        publish(begun, self._name, self._show)
         close = begun.run()
         return close.outcome, close.reason

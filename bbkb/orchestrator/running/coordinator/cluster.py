@@ -10,30 +10,34 @@ variables override each of these options.
 import logging
 import math
 import os
+import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import ray
-from ray._private.accelerators import get_accelerator_manager_for_resource
-from ray._raylet import Config  # type: ignore[attr-defined]  # compiled, without annotations
 from ray.exceptions import RayError
 from ray.job_config import JobConfig
 
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.files import PRIVATE_FOLDER
 from bbkb.orchestrator.running.coordinator.environment import named_cluster, probe, require_token
-from bbkb.orchestrator.running.coordinator.processes import cores, lost_process
 from bbkb.orchestrator.wording import plural
+from bbkb.workers.limits import children
+from bbkb.workers.on_ray import internals
+from bbkb.workers.on_ray.packing import RAY_SETTINGS
 from bbkb.workers.on_ray.places import NamedNode
-from bbkb.workers.on_ray.ray_settings import RAY_SETTINGS
 
 # The number of processes that Ray starts concurrently, for each core. With Ray's default of 1, most
 # workers start after the coordinator and take its processor time, because Ray lowers the priority
 # of a process only after its start.
 _STARTS_PER_CORE = 4
+_CONNECT_SECONDS = 2.0
 # at most one: the local cluster that the last campaign of this process has kept
 _KEPT: list["Cluster"] = []
+_RAYLETS: dict[str, str] = {}  # the socket of this machine's raylet, by the address of a cluster that `connect` joined
 _ENDING: list[threading.Thread] = []  # at most one: the thread that shuts down a local cluster
 # Ray's settings for the environment of this process and its child processes. Variables set by the
 # user take precedence.
@@ -69,7 +73,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
     named = named_cluster(address)
     for key, value in (_LOCAL_ENVIRONMENT if named is None else ENVIRONMENT).items():
         os.environ.setdefault(key, value)
-    _silence_raylets()
+    internals.silence_raylets()
     _wait_for_end()
     if (earlier := _take_kept(named, _logical_cpus(workers, cpus))) is not None:
         return earlier
@@ -79,6 +83,7 @@ def connect(address: str | None, workers: int, cpus: float, gpus: float, dashboa
         cluster = _start(_logical_cpus(workers, cpus), dashboard, name)
     else:
         cluster = _join(named, name)
+    _own_processes(cluster.address)  # while they live
     return replace(cluster, notes=(*cluster.notes, *_room_notes(workers, cpus, gpus)))
 
 
@@ -166,18 +171,17 @@ def _join(address: str, name: str) -> Cluster:
     )
 
 
-def _dashboard_of(context: object) -> str | None:
-    url = getattr(context, "dashboard_url", None)
+def _dashboard_of(context: Any) -> str | None:
+    url = context.dashboard_url
     return f"http://{url}" if url else None
 
 
-def _close_to_others(context: object) -> list[str]:
+def _close_to_others(context: Any) -> list[str]:
     """Close the folder of a local Ray, with its sockets and logs, to other users, because Ray makes
     it readable for everyone. Return a warning if that fails."""
-    folder = getattr(context, "address_info", {}).get("session_dir")
+    folder = context.address_info["session_dir"]
     try:
-        if folder:
-            os.chmod(folder, PRIVATE_FOLDER)
+        os.chmod(folder, PRIVATE_FOLDER)
     except OSError as error:
         return [f"warning: other users of this machine can read Ray's logs in {folder}: {error.strerror}"]
     return []
@@ -193,11 +197,11 @@ def _open_notes(address: str) -> tuple[str, ...]:
     )
 
 
-def _init(name: str, **options: Any) -> object:
-    # Ray read its environment when it was imported; this call reads it again
-    Config.initialize("")
+def _init(name: str, **options: Any) -> Any:
     job = JobConfig(metadata={"job_name": name} if name else {})
-    return ray.init(job_config=job, log_to_driver=False, logging_level=logging.ERROR, **options)
+    context: Any = ray.init(job_config=job, log_to_driver=False, logging_level=logging.ERROR, **options)
+    _RAYLETS[_gcs_address()] = context.address_info["raylet_socket_name"]
+    return context
 
 
 def _refusal(address: str, error: Exception) -> str:
@@ -236,31 +240,56 @@ def node_here(workers: int, cpus: float) -> NamedNode:
     """Return the largest resources of a Ray started on this machine with `connect`'s arguments."""
     resources = {
         "CPU": _logical_cpus(workers, cpus),
-        "GPU": _graphics_processors(),
+        "GPU": internals.graphics_processors(),
         "memory": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
     return NamedNode("this machine", {name: float(amount) for name, amount in resources.items()})
-
-
-def _graphics_processors() -> int:
-    """Count the graphics processors that Ray would find here."""
-    manager = get_accelerator_manager_for_resource("GPU")
-    if manager is None:
-        return 0
-    visible = manager.get_current_process_visible_accelerator_ids()
-    return manager.get_current_node_num_accelerators() if visible is None else len(visible)
 
 
 def _logical_cpus(workers: int, cpus: float) -> int:
     return max(cores(), math.ceil(workers * cpus))
 
 
-def _silence_raylets() -> None:
-    """Prevent Ray from printing messages of raylets (`A worker died …`) on this process's standard
-    output.
+def lost_process() -> str:
+    """Return the name of a necessary process of the local Ray that has ended; empty if there is
+    none. Minutes later, Ray would end this process too, without a message."""
+    if not ray.is_initialized():
+        return ""
+    for name, pid in _own_processes(_gcs_address()).items():
+        try:
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+                return name
+        except ChildProcessError:  # Ray has read its exit code
+            return name
+    return ""
 
-    `log_to_driver=False` does not suppress them, and there is no public option. Each message
-    belongs to a failure that the campaign records and displays. A test fails if a new version of
-    Ray prints them again.
-    """
-    vars(ray._private.worker)["_worker_logs_enabled"] = False
+
+@lru_cache(maxsize=1)
+def _own_processes(_cluster: str) -> dict[str, int]:
+    """Return the ids of the necessary processes of Ray that are children of this one, by name: none
+    in a joined cluster. The names are the kernel's, so they do not depend on Ray's classes."""
+    return {name: pid for pid, name in children().items() if name in ("raylet", "gcs_server")}
+
+
+def unreachable_process() -> str:
+    """Return which process of Ray does not accept connections: the raylet of this machine, or the
+    head's GCS; empty if both do."""
+    address = _gcs_address()
+    host, _, port = address.rpartition(":")
+    process = "Ray's process raylet on this machine"
+    try:
+        # a program that cleans /tmp may have removed the file of the raylet's socket
+        with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX) as raylet:
+            if address in _RAYLETS:
+                raylet.connect(_RAYLETS[address])
+        process = f"the head of the Ray cluster at {address}"
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+    except OSError:
+        return process
+    return ""
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use, as limited by its CPU affinity (set by
+    containers and batch systems)."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,6 +1,8 @@
 """Ray's environment: the specified cluster, whether it answers, and the token of a Ray that this
-process starts. The token is in a file that only this user can read. The process removes the file
-when it exits; if it is killed, the next process removes it.
+process starts.
+
+The token is in a file that only this user can read. The process removes the file when it exits; if
+it is killed, the next process removes it.
 """
 
 import atexit
@@ -77,8 +79,8 @@ def _speaks_tls(connection: socket.socket) -> bool:
 def require_token() -> Path | None:
     """Configure the Ray that is about to start to require a token. Return the file that contains
     the token; None if the environment already specifies a token or another method."""
-    mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
-    if mode != "token" or "RAY_AUTH_TOKEN" in os.environ:
+    # Ray sets the variable itself if it is not set, and then reads its environment again
+    if os.environ.get("RAY_AUTH_MODE", "token") != "token" or "RAY_AUTH_TOKEN" in os.environ:
         return None
     if "RAY_AUTH_TOKEN_PATH" not in os.environ:
         os.environ["RAY_AUTH_TOKEN_PATH"] = str(_token_file())

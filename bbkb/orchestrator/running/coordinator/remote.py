@@ -14,9 +14,8 @@ from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.campaign.status import Status
 from bbkb.orchestrator.errors import ActorLostError, RunError
 from bbkb.orchestrator.running.coordinator.actor import NAMESPACE, Answer, End, Orchestrator
-from bbkb.orchestrator.running.coordinator.handover import forget_store, leave_store
-from bbkb.orchestrator.running.coordinator.processes import cores, lost_process, unreachable_process
-from bbkb.orchestrator.running.coordinator.starting import ending_since
+from bbkb.orchestrator.running.coordinator.cluster import cores, lost_process, unreachable_process
+from bbkb.orchestrator.running.coordinator.starting import ending_since, forget_store, leave_store
 from bbkb.orchestrator.session.build import Parts
 from bbkb.orchestrator.session.ray_workers import first_workers
 from bbkb.orchestrator.store.connect import resolve

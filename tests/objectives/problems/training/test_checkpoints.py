@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.machines import RANK_VARIABLES
 from bbkb.objectives.objective import Evaluation, EvaluationStopped, Objective, Report, TrainsInSteps
 from bbkb.objectives.problems.cells import CONVOLUTION, POOLING
 from bbkb.objectives.problems.training.cnn import ConvolutionalNetwork
 from bbkb.objectives.problems.training.nas_cell import CELL, CellNetwork
 from bbkb.objectives.problems.training.softmax import SoftmaxRegression
+from bbkb.objectives.reference import DataSource
 from bbkb.workers import messages
 from bbkb.workers.reporting import Reports
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import ObjectiveError, Report
 from bbkb.objectives.problems.training.cnn import (
     ConvolutionalNetwork,
@@ -17,6 +16,7 @@ from bbkb.objectives.problems.training.cnn import (
     build_network,
 )
 from bbkb.objectives.problems.training.images import Rows
+from bbkb.objectives.reference import DataSource
 from bbkb.objectives.sampling import make_candidates
 
 HAS_TORCH = find_spec("torch") is not None

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import ObjectiveError, Report
 from bbkb.objectives.problems.cells import CONVOLUTION, OPERATIONS, POOLING
 from bbkb.objectives.problems.training.nas_cell import CELL, CellNetwork
+from bbkb.objectives.reference import DataSource
 
 CHAIN = f"0-1 1-2 2-3 {CONVOLUTION} {CONVOLUTION}"
 

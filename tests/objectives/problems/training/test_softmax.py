@@ -13,7 +13,6 @@ from hypothesis.extra import numpy as arrays
 from scipy.optimize import check_grad
 from sklearn.model_selection import train_test_split
 
-from bbkb.objectives.datasets import DataSource
 from bbkb.objectives.objective import ObjectiveError, Report
 from bbkb.objectives.problems.training.images import Rows, stratified_rows
 from bbkb.objectives.problems.training.softmax import (
@@ -24,6 +23,7 @@ from bbkb.objectives.problems.training.softmax import (
     measure,
     train_epoch,
 )
+from bbkb.objectives.reference import DataSource
 from bbkb.orchestrator.bandit.arrays import Floats
 
 GOOD = {"learning_rate": 0.3, "batch_size": 32, "dropout": 0.1, "l2": 1e-5}

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,8 +18,7 @@ import ray
 from bbkb.orchestrator.api import Campaign
 from bbkb.orchestrator.errors import UserError
 from bbkb.orchestrator.running.coordinator import cluster, environment
-from bbkb.orchestrator.running.coordinator.cluster import connect, disconnect
-from bbkb.orchestrator.running.coordinator.processes import cores
+from bbkb.orchestrator.running.coordinator.cluster import connect, cores, disconnect
 from tests.orchestrator.quick import bbkb
 
 REPOSITORY = Path(__file__).parents[4]
@@ -85,6 +85,9 @@ print(cluster.is_ours, cluster.is_connected_here, cluster.address == sys.argv[1]
 print(*cluster.notes)
 disconnect(cluster)
 """
+
+# what `ray.init` returns
+CONTEXT = SimpleNamespace(dashboard_url=None, address_info={"session_dir": "/nowhere"})
 
 
 LOSES_PROCESS = """
@@ -310,7 +313,7 @@ def test_failed_start_of_ray_is_a_users_error_but_a_programming_error_is_not(
 @pytest.mark.usefixtures("without_connection")
 def test_ray_may_start_without_its_dashboard(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options))
+    monkeypatch.setattr(cluster, "_init", lambda _name, **options: asked.update(options) or CONTEXT)
     monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
     monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
     connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=True)
@@ -326,7 +329,7 @@ def test_processes_start_concurrently_unless_the_user_limits_them(
     monkeypatch.setenv(name, said)
     if not said:
         monkeypatch.delenv(name)
-    monkeypatch.setattr(cluster, "_init", lambda _name, **_options: None)
+    monkeypatch.setattr(cluster, "_init", lambda _name, **_options: CONTEXT)
     monkeypatch.setattr(cluster, "_gcs_address", lambda: "here")
     monkeypatch.setattr(cluster, "_room_notes", lambda *_: ())
     connect(None, workers=1, cpus=1.0, gpus=0.0, dashboard=False)

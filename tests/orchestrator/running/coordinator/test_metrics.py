@@ -10,7 +10,7 @@ from bbkb.orchestrator.campaign.clock import LABELS
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import Status, status_of
 from bbkb.orchestrator.campaign.transitions import apply
-from bbkb.orchestrator.running.coordinator.metrics import DESCRIPTIONS, totals_of
+from bbkb.orchestrator.running.coordinator.starting import DESCRIPTIONS, totals_of
 from bbkb.orchestrator.session.recorder import Span
 from tests.orchestrator.synthetic_log import SyntheticLog
 

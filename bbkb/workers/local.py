@@ -1,31 +1,149 @@
-"""Evaluates in virtual time: an hour of a campaign on any number of workers takes no longer than
-its table look-ups.
+"""Executors in this process: one that evaluates inline, one attempt at a time, and one that evaluates
+in virtual time, in which an hour of a campaign on any number of workers takes no longer than its
+table look-ups.
 
-Durations and injected failures depend only on (seed, trial, attempt). A run is therefore
+Simulated durations and injected failures depend only on (seed, trial, attempt). A run is therefore
 reproducible for any order of submission, and a resumed run continues as if it had not stopped.
 """
 
+import functools
 import heapq
 import itertools
 import math
-from collections.abc import Iterable
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from bbkb.objectives.objective import Objective
-from bbkb.workers.evaluate import evaluate
-from bbkb.workers.executor import InProcessExecutor
+from bbkb.workers.evaluate import SteadyClock, evaluate
+from bbkb.workers.executor import TakeReports
 from bbkb.workers.messages import (
     Attempt,
     FailureKind,
     Limits,
     Outcome,
     Report,
+    TrialFailed,
     TrialStopped,
     TrialSucceeded,
     cancellation,
 )
+
+
+class InProcessExecutor:
+    """The common part of executors whose evaluations end with their process: a queue of attempts,
+    and the outcomes of cancelled ones.
+
+    It is not thread-safe: a subclass whose evaluations use the queue in other threads needs a lock.
+    """
+
+    def __init__(self) -> None:
+        self._queue: OrderedDict[int, Attempt] = OrderedDict()  # by trial, oldest first
+        self._ended: list[Outcome] = []  # without an evaluation
+        self._take: TakeReports | None = None
+
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Return nothing: no evaluation outlives this process."""
+        return frozenset()
+
+    def listen(self, take: TakeReports) -> None:
+        """Pass intermediate values to `take`."""
+        self._take = take
+
+    def submit(self, attempts: Sequence[Attempt]) -> None:
+        """Queue these attempts."""
+        self._queue.update((attempt.trial, attempt) for attempt in attempts)
+
+    def acknowledge(self, attempts: Sequence[tuple[int, int]]) -> None:
+        """Do nothing: no outcome survives this process."""
+
+    def close(self, leave_running: bool = False) -> None:
+        """Clear the queue."""
+        self._queue.clear()
+        self._ended.clear()
+
+    def _take_ended(self) -> list[Outcome]:
+        """Return the outcomes of attempts that ended without an evaluation, once."""
+        outcomes = self._ended
+        self._ended = []
+        return outcomes
+
+    def _cancel_queued(self, trials: Iterable[int], now: float, worker: str) -> None:
+        for trial in dict.fromkeys(trials):
+            attempt = self._queue.pop(trial, None)
+            if attempt is not None:
+                self._ended.append(cancellation(trial, attempt.attempt, now, now, worker))
+
+
+class InlineExecutor(InProcessExecutor):
+    """An executor with one slot: `next_outcomes` itself evaluates the oldest queued attempt.
+
+    A call can therefore take longer than its `timeout`. Only the time-out is enforced, and only in
+    the main thread (see `bbkb.workers.evaluate`). A campaign with a time-out is rejected in other
+    threads.
+    """
+
+    def __init__(self, objective: Objective, limits: Limits) -> None:
+        super().__init__()
+        self._objective = objective
+        self._clock = SteadyClock()
+        self._limits = limits
+
+    @property
+    def slots(self) -> int:
+        """The number of concurrent evaluations: 1."""
+        return 1
+
+    def adopt(self, attempts: Mapping[int, int]) -> frozenset[int]:
+        """Return the first of `attempts`, which was evaluated when its process died. Its outcome is
+        a lost worker. The others were still in the queue of that process."""
+        first = list(attempts.items())[:1]
+        now = self.now()
+        message = "the process ended during this evaluation: by a crash, by os._exit, or because it was killed"
+        for trial, attempt in first:
+            self._ended.append(
+                TrialFailed(
+                    trial=trial,
+                    attempt=attempt,
+                    failure=FailureKind.WORKER_LOST,
+                    message=message,
+                    started=now,
+                    finished=now,
+                    worker="inline",
+                )
+            )
+        return frozenset(trial for trial, _ in first)
+
+    def next_outcomes(self, timeout: float | None) -> list[Outcome]:
+        """Return the outcomes of cancelled attempts; if there are none, evaluate the next."""
+        if self._ended or not self._queue:
+            return self._take_ended()
+        attempt = next(iter(self._queue.values()))
+        publish = functools.partial(self._publish, attempt)
+        outcome = evaluate(self._objective, attempt, self._limits, now=self.now, worker="inline", publish=publish)
+        del self._queue[attempt.trial]  # an attempt stays in the queue if the user interrupts it
+        return [outcome]
+
+    def _publish(self, attempt: Attempt, report: Report | None) -> bool:
+        """Pass a report on. Return whether the attempt should stop."""
+        if report is None or self._take is None:
+            return False
+        return attempt.trial in self._take([report])
+
+    def cancel(self, trials: Iterable[int]) -> None:
+        """Remove these trials from the queue."""
+        self._cancel_queued(trials, self.now(), "inline")
+
+    def pause(self, seconds: float) -> None:
+        """Sleep for these seconds."""
+        time.sleep(seconds)
+
+    def now(self) -> float:
+        """Return wall-clock seconds since the epoch, as `SteadyClock` counts them."""
+        return self._clock()
 
 
 @dataclass(frozen=True, slots=True)

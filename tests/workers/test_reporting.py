@@ -1,4 +1,4 @@
-"""Tests of workers/kept_reports.py: an attempt reports the steps of a killed one."""
+"""`bbkb.workers.reporting`: the reports of a trial that its folder keeps."""
 
 import math
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers import messages
 from bbkb.workers.evaluate import evaluate
-from bbkb.workers.kept_reports import FILE
 from bbkb.workers.messages import Attempt, TrialFailed, TrialSucceeded
+from bbkb.workers.reporting import FILE
 from tests.workers.evaluations import UNLIMITED, Doing, Published
 
 

@@ -1,6 +1,10 @@
-"""Tests of `bbkb.workers.on_ray.failures`: the classification of Ray's exceptions."""
+"""`bbkb.workers.on_ray.in_flight`: the classification and the consequences of Ray's exceptions."""
+
+import sys
+import time
 
 import pytest
+from ray import cloudpickle
 from ray.exceptions import (
     ActorDiedError,
     ActorUnavailableError,
@@ -14,9 +18,21 @@ from ray.exceptions import (
     WorkerCrashedError,
 )
 
+from bbkb.objectives.objective import Evaluation, Parameters, Report
 from bbkb.workers.evaluate import MESSAGE_CHARACTERS
-from bbkb.workers.messages import FailureKind
-from bbkb.workers.on_ray.failures import describe_error, is_process_death, kind_of
+from bbkb.workers.messages import Attempt, FailureKind, TrialFailed
+from bbkb.workers.on_ray.crews import put_objective
+from bbkb.workers.on_ray.in_flight import (
+    Again,
+    Ended,
+    Endings,
+    RunningAttempt,
+    describe_error,
+    is_process_death,
+    kind_of,
+)
+from bbkb.workers.on_ray.places import Placement
+from bbkb.workers.on_ray.tasks import RayTasks
 
 
 def actor_died(words: str) -> ActorDiedError:
@@ -65,3 +81,41 @@ def test_description_of_a_dead_process_has_cause_and_remedy_and_that_of_a_failed
         assert text.endswith("Evaluate the configuration alone, or with fewer workers")
     start = "The actor died because of an error raised in its creation task: ImportError: no module"
     assert describe_error(actor_died(start)) == f"ActorDiedError: {start}"
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # Ray's workers cannot import this file
+
+
+class Sleep:
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        time.sleep(60.0)
+        return Evaluation(0.0)
+
+
+@pytest.mark.usefixtures("ray_cluster")
+def test_task_whose_process_dies_just_after_a_kill_is_queued_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RayTasks, "last_kill", -1e9)  # of other tests
+    placement = Placement("kills", "t", "task")
+    tasks = RayTasks(put_objective(Sleep()), placement)
+    endings = Endings(placement)
+    requests = [Attempt(trial, trial, {}, 0) for trial in range(4)]
+    references = [tasks.start(request) for request in requests]
+
+    def is_lost(trial: int) -> bool:
+        """Return whether the attempt fails if Ray reports that its process has died."""
+        attempt = RunningAttempt(trial=trial, attempt=1, runner=tasks, request=requests[trial])
+        ending = endings.of(references[trial], attempt, WorkerCrashedError())
+        if isinstance(ending, Ended):
+            assert isinstance(ending.outcome, TrialFailed)
+            assert ending.outcome.failure is FailureKind.WORKER_LOST
+            return True
+        assert ending is Again.QUEUE
+        return False
+
+    assert is_lost(0)
+    tasks.end(references[0])
+    assert [is_lost(trial) for trial in (1, 1, 2, 2)] == [False, True, False, True]
+    monkeypatch.setattr(RayTasks, "last_kill", time.monotonic() - 3.0)
+    assert is_lost(3)
+    for reference in references[1:]:
+        tasks.end(reference)

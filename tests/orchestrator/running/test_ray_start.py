@@ -1,5 +1,5 @@
-"""Tests of orchestrator/running/coordinator/fitting.py: requests that fit on no node are rejected
-before a campaign starts."""
+"""Tests of orchestrator/running/ray_start.py: requests that fit on no node are rejected before a
+campaign starts."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""Pools that grow: new arms are of the space, on the grid, allowed and new."""
+"""`bbkb.objectives.sampling`: a pool of arms grows around the best ones."""
 
 import json
 from typing import Any
@@ -8,10 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bbkb.objectives.growth import grow, join
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Choice, Ordered, Range
-from bbkb.objectives.sampling import make_candidates
+from bbkb.objectives.sampling import grow, join, make_candidates
 from bbkb.objectives.space import SearchSpace
 from tests.examples import examples
 from tests.objectives.random_spaces import discrete, is_valid, spaces
