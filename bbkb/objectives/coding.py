@@ -30,7 +30,7 @@ from typing import TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-from bbkb.objectives.parameters import Choice, OneFeature, Parameter, Range, Scalar
+from bbkb.objectives.parameters import Choice, OneFeature, Parameter, Range, Scalar, first_value
 
 Codes = NDArray[np.float64]
 
@@ -190,6 +190,17 @@ def places(parameter: OneFeature, codes: Codes) -> Codes:
     if isinstance(parameter, Range):
         return _scaler(parameter).to_vector(_values(parameter, codes).astype(np.float64))
     return codes / max(1.0, count(parameter) - 1.0)
+
+
+def first_code(parameter: Parameter) -> float:
+    """Return the code of the first evaluation: of `default`, or else of `prior`, the center of the scale,
+    or the most frequent choice, the first of equals."""
+    value = first_value(parameter)
+    if value is not None:
+        return code_of(parameter, value)
+    if isinstance(parameter, Choice):
+        return float(np.argmax(parameter.weights or (1.0,)))
+    return float(nearest(parameter, np.array([0.5]))[0])
 
 
 def nearest(parameter: OneFeature, places: Codes) -> Codes:

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from bbkb.objectives import coding
 from bbkb.objectives.coding import Codes
 from bbkb.objectives.keywords import did_you_mean
-from bbkb.objectives.parameters import Clause, Constant, Operand, Parameter, Space, conditions, names_in, operands
+from bbkb.objectives.parameters import (
+    Clause,
+    Operand,
+    Parameter,
+    Scalar,
+    Space,
+    conditions,
+    names_in,
+    operands,
+)
 
 Mask = NDArray[np.bool_]
 
@@ -48,7 +57,10 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
         for keys, rule in _wrong(space, clause)
     ]
     problems += [
-        Mistake(("space", name, "prior"), rule) for name, parameter in space.items() for rule in _wrong_prior(parameter)
+        Mistake(("space", name, key), rule)
+        for name, parameter in space.items()
+        for key in ("prior", "default")
+        for rule in _wrong_value(parameter, getattr(parameter, key, None))
     ]
     for number, clause in enumerate(forbid):
         problems += [Mistake(("forbid", number, *keys), rule) for keys, rule in _wrong(space, clause)]
@@ -64,13 +76,12 @@ def mistakes(space: Space, forbid: Sequence[Clause]) -> list[Mistake]:
     return problems
 
 
-def _wrong_prior(parameter: Parameter) -> Iterator[str]:
-    if isinstance(parameter, Constant) or parameter.prior is None:
-        return
-    try:
-        coding.code_of(parameter, parameter.prior)
-    except ValueError as error:
-        yield str(error)
+def _wrong_value(parameter: Parameter, value: Scalar) -> Iterator[str]:
+    if value is not None:
+        try:
+            coding.code_of(parameter, value)
+        except ValueError as error:
+            yield str(error)
 
 
 def _wrong(space: Space, clause: Clause) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -141,6 +141,9 @@ Confidence = Literal["low", "medium", "high"]
 PriorOption = Annotated[
     Scalar, Doc("The value that you expect to be good: the search begins near it; None: no expectation.")
 ]
+DefaultOption = Annotated[
+    Scalar, Doc("The value in the first evaluation, usually one known to work; None: the center of the range.")
+]
 ConfidenceOption = Annotated[
     Confidence | None, Doc("How sure you are of `prior`: low, medium or high; None: medium, if there is a prior.")
 ]
@@ -167,6 +170,7 @@ class Range:
     when: WhenOption = None
     prior: PriorOption = None
     confidence: ConfidenceOption = None
+    default: DefaultOption = None
 
     def __post_init__(self) -> None:
         for name in ("low", "high") if self.step is None else ("low", "high", "step"):
@@ -244,6 +248,7 @@ class Choice:
     when: WhenOption = None
     prior: PriorOption = None
     confidence: ConfidenceOption = None
+    default: DefaultOption = None
 
     def __post_init__(self) -> None:
         _set_values(self, "choices")
@@ -282,6 +287,7 @@ class Ordered:
     when: WhenOption = None
     prior: PriorOption = None
     confidence: ConfidenceOption = None
+    default: DefaultOption = None
 
     def __post_init__(self) -> None:
         _set_values(self, "ordered")
@@ -336,16 +342,29 @@ def has_prior(space: Space) -> bool:
     return any(not isinstance(parameter, Constant) and parameter.prior is not None for parameter in space.values())
 
 
+def first_value(parameter: Parameter) -> Scalar:
+    """Return the user's value for the first evaluation: `default`, or else `prior`, or None."""
+    if isinstance(parameter, Constant):
+        return None
+    return parameter.prior if parameter.default is None else parameter.default
+
+
+def with_default(space: Space) -> list[str]:
+    """Return the names of the parameters with a `default`."""
+    return [name for name, parameter in space.items() if getattr(parameter, "default", None) is not None]
+
+
 def _rule_of(parameter: Range | Choice | Ordered) -> str:
-    if parameter.prior is None:
-        return ""
-    return f", {parameter.prior} expected with {parameter.confidence} confidence"
+    expected = "" if parameter.prior is None else f", {parameter.prior} expected with {parameter.confidence} confidence"
+    return expected if parameter.default is None else f"{expected}, by default {parameter.default}"
 
 
 def _set_prior(parameter: Range | Choice | Ordered) -> None:
-    """Check `prior` and `confidence`. The space checks whether the value is possible."""
-    plain = getattr(parameter.prior, "item", lambda: parameter.prior)()
-    object.__setattr__(parameter, "prior", plain)
+    """Check `prior`, `confidence` and `default`. The space checks whether the values are possible."""
+    for name in ("prior", "default"):
+        value = getattr(parameter, name)
+        object.__setattr__(parameter, name, getattr(value, "item", lambda value=value: value)())
+    plain = parameter.prior
     if plain is None and parameter.confidence is not None:
         raise ValueError(f"confidence needs prior, the value that is expected to be good, got {parameter.confidence!r}")
     if plain is not None:

@@ -41,15 +41,6 @@ def draw(parameter: Parameter, positions: Codes) -> Codes:
     return coding.nearest(parameter, np.clip(places, 0.0, 1.0))
 
 
-def expected_codes(space: Space) -> dict[str, float]:
-    """Return the codes of the values that are expected to be good, by parameter."""
-    return {
-        name: coding.code_of(parameter, parameter.prior)
-        for name, parameter in space.items()
-        if not isinstance(parameter, Constant) and parameter.prior is not None
-    }
-
-
 def log_density(space: Space, codes: Codes) -> NDArray[np.float64] | None:
     """Return the logarithm (A,) of the density at configurations `codes` (A, P), relative to its
     largest value (at most 0); None for a space without priors. A parameter that does not exist

@@ -61,6 +61,7 @@ def make_candidates(
     seed: int = 0,
     first: Sequence[Mapping[str, object]] = (),
     points: int = DEFAULT_SIZE,
+    at_center: bool = False,
 ) -> Candidates:
     """Return candidates of `space` with features (A, d) in the unit cube.
 
@@ -72,6 +73,8 @@ def make_candidates(
             the same candidates.
         first: configurations that become the first arms, in this order.
         points: the number of sampled arms if no size is given and the space is not enumerated.
+        at_center: whether the first sampled arm is the center (`SearchSpace.first_codes`), which it always is in a
+            space with priors.
 
     Raises:
         ObjectiveError: if no parameter varies, the size is too small or too large, the sampler is
@@ -80,7 +83,7 @@ def make_candidates(
     full = space if isinstance(space, SearchSpace) else SearchSpace(space)
     _check_size(size, sampler)
     given = [full.code_of(configuration) for configuration in first]
-    sampled, is_sequence = _sample(full, size, sampler, seed, points)
+    sampled, is_sequence = _sample(full, size, sampler, seed, points, at_center or has_prior(full.parameters))
     codes = np.concatenate((*given, sampled)) if given else sampled
     unique = first_occurrences(codes)
     if len(unique) < len(codes):
@@ -93,7 +96,9 @@ def make_candidates(
     return replace(full.candidates_of(columns), is_sequence=is_sequence)
 
 
-def _sample(space: SearchSpace, size: int | None, sampler: Sampler, seed: int, points: int) -> tuple[Codes, bool]:
+def _sample(
+    space: SearchSpace, size: int | None, sampler: Sampler, seed: int, points: int, at_center: bool
+) -> tuple[Codes, bool]:  # fmt: skip
     """Return sampled configurations (A, P), and whether they follow a sequence.
 
     In a small finite space, all other configurations follow a few sampled ones.
@@ -101,13 +106,13 @@ def _sample(space: SearchSpace, size: int | None, sampler: Sampler, seed: int, p
     most = LARGEST_WHOLE_SET if size is None else size
     whole = enumerate_space(space, dict.fromkeys(space.parameters, math.inf), most)
     if whole is not None:
-        front = _draw_existing(space, min(FIRST_ARMS, max(1, len(whole))), sampler, seed)
+        front = _draw_existing(space, min(FIRST_ARMS, max(1, len(whole))), sampler, seed, at_center)
         sampled = np.concatenate((front, whole))
     elif sampler == "grid":
         sampled = _largest_grid(space, size or points)
     else:
         check_cells((size or points) * space.width)
-        sampled = _draw_existing(space, size or points, sampler, seed)
+        sampled = _draw_existing(space, size or points, sampler, seed, at_center)
     if not len(sampled):
         raise ObjectiveError(
             "forbid: its clauses leave hardly any configuration of the space, a search found none; narrow one of them"
@@ -123,7 +128,7 @@ def _check_size(size: int | None, sampler: str) -> None:
         raise ObjectiveError(f"candidates.sampler must be sobol, random or grid, got {sampler!r}")
 
 
-def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -> Codes:
+def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int, at_center: bool) -> Codes:
     """Return the first `size` allowed configurations (≤ size, P) of the sampler, or fewer if hardly
     any is allowed."""
     varying = [name for name, parameter in space.parameters.items() if coding.count(parameter) != 1]
@@ -138,10 +143,9 @@ def _draw_existing(space: SearchSpace, size: int, sampler: Sampler, seed: int) -
         columns = draw_codes(space.parameters, position_of, len(positions))
         if is_informed:
             _draw_near_priors(space.parameters, columns, position_of, positions[:, -1])
-            if not filled:
-                expected = priors.expected_codes(space.parameters)
-                columns[0, [list(space.parameters).index(name) for name in expected]] = list(expected.values())
         valid = space.existing(columns)
+        if at_center and not filled and len(space.first_codes):
+            valid[0] = space.first_codes[0]
         valid = valid[space.is_allowed(valid)][: size - filled]
         codes[filled : filled + len(valid)] = valid
         filled += len(valid)

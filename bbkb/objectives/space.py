@@ -19,6 +19,7 @@ from bbkb.objectives.coding import Codes
 from bbkb.objectives.constraints import Mask, holds, is_conditional, mistakes, order_parameters, without_inactive
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import (
+    Choice,
     Clause,
     Constant,
     Parameter,
@@ -27,7 +28,9 @@ from bbkb.objectives.parameters import (
     Space,
     clauses_of,
     conditions,
+    first_value,
     names_in,
+    with_default,
     wording,
 )
 
@@ -110,6 +113,47 @@ class SearchSpace:
         columns = self.columns_of(self.code_of(configuration))
         self.put(columns, 0, configuration)
         return self.candidates_of(columns)
+
+    @cached_property
+    def first_codes(self) -> Codes:
+        """The codes (≤ 1, P) of the first evaluation: of each parameter the user's `default` or `prior`, or
+        else the center. If a clause forbids it, the allowed configuration nearest to it, of some drawn
+        ones with the same defaults; none if all of these are forbidden.
+
+        Raises ObjectiveError if hardly any allowed configuration has the defaults.
+        """
+        parameters = list(self.parameters.values())
+        center = np.array([[coding.first_code(parameter) for parameter in parameters]])
+        codes = self.existing(center)
+        if self.is_allowed(codes)[0]:
+            return codes
+        defaults = with_default(self.parameters)
+        positions = np.random.default_rng(0).random((LEAST_DRAWS, len(parameters)))
+        drawn = draw_codes(self.parameters, dict(zip(self.parameters, positions.T, strict=True)), LEAST_DRAWS)
+        codes = self.existing(np.where([name in defaults for name in self.parameters], center, drawn))
+        codes = codes[self.is_allowed(codes)]
+        if defaults and not len(codes):
+            raise ObjectiveError(
+                f"forbid must allow the default of {', '.join(defaults)}, but a search found no such configuration"
+            )
+        distances = np.zeros(len(codes))
+        for parameter, column, value in zip(parameters, codes.T, center.T, strict=True):
+            exists = ~np.isnan(column)
+            if isinstance(parameter, Choice):
+                distances[exists] += column[exists] != value
+            else:
+                distances[exists] += (coding.places(parameter, column[exists]) - coding.places(parameter, value)) ** 2
+        return codes[np.argsort(distances, kind="stable")[:1]]
+
+    @property
+    def first(self) -> Mapping[str, Scalar] | None:
+        """The configuration of `first_codes`, with exactly the user's numbers."""
+        if not len(self.first_codes):
+            return None
+        columns = self.columns_of(self.first_codes)
+        given = {name: first_value(parameter) for name, parameter in self.parameters.items()}
+        self.put(columns, 0, {name: given[name] for name, column in columns.items() if column[0] is not None})
+        return self.candidates_of(columns).parameters(0)
 
     def columns_of(self, codes: Codes) -> dict[str, Column]:
         """Return the values (A,) of each parameter in these configurations (A, P)."""

@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from bbkb.objectives import sampling
+from bbkb.objectives import coding, sampling
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Scalar
 from bbkb.objectives.sampling import Sampler, make_candidates
-from bbkb.objectives.space import SearchSpace
+from bbkb.objectives.space import SearchSpace, enumerate_space
+from tests.objectives import random_spaces
 
 reals = st.builds(
     lambda low, width, log: Range(low, low + width, log=log),
@@ -241,3 +242,55 @@ def test_campaign_files_mapping_becomes_a_parameter(mapping: dict[str, Any], par
 def test_wrong_parameter_is_rejected_with_its_rule(build: Callable[[], object], rule: str) -> None:
     with pytest.raises(ValueError, match=rule):
         build()
+
+
+def test_first_configuration_has_the_users_values_and_is_the_center_otherwise() -> None:
+    space: dict[str, Parameter] = {
+        "lr": Range(1e-4, 1.0, log=True),
+        "momentum": Range(0.0, 0.9, default=0.123, prior=0.8),
+        "dropout": Range(0.0, 0.5, prior=0.3),
+        "layers": Range(1, 9, integer=True),
+        "kind": Choice(("a", "b", "c"), weights=(1, 3, 3)),
+        "batch": Ordered((16, 32, 64), default=64),
+        "only_a": Range(0.0, 1.0, default=0.7, when={"kind": "a"}),
+    }
+    expected = {"lr": pytest.approx(0.01), "momentum": 0.123, "dropout": 0.3, "layers": 5, "kind": "b", "batch": 64}
+    assert SearchSpace(space).first == expected
+    allowed = SearchSpace(space, ({"kind": ("b",)}, {"momentum": {"above": 0.1}, "layers": (5,)})).first
+    assert allowed is not None
+    assert (allowed["momentum"], allowed["batch"]) == (0.123, 64)
+    assert allowed["kind"] != "b"
+    assert allowed["layers"] != 5
+
+
+@settings(max_examples=60, deadline=None)
+@given(random_spaces.spaces(random_spaces.discrete, 3))
+def test_first_configuration_is_the_allowed_one_nearest_to_the_center(space: SearchSpace) -> None:
+    everything = enumerate_space(space, dict.fromkeys(space.parameters, math.inf), 300)
+    if everything is None:
+        return
+
+    def distance(codes: coding.Codes) -> float:
+        total = 0.0
+        for parameter, code in zip(space.parameters.values(), codes, strict=True):
+            if math.isnan(code):
+                continue
+            if isinstance(parameter, Choice):
+                total += code != np.argmax(parameter.weights or (1,))
+            else:
+                assert isinstance(parameter, Range | Ordered)
+                middle = coding.nearest(parameter, np.array([0.5]))
+                total += float(coding.places(parameter, np.array([code]))[0] - coding.places(parameter, middle)[0]) ** 2
+        return total
+
+    least = min(map(distance, everything))
+    assert [distance(codes) for codes in space.first_codes] == pytest.approx([least])
+    assert make_candidates(space, at_center=True).parameters(0) == space.first
+
+
+def test_center_replaces_the_first_point_of_a_sequence_only_on_request() -> None:
+    space = {"x": Range(0.0, 1.0), "n": Range(0, 400, integer=True)}
+    with_center = make_candidates(space, 64, at_center=True)
+    without = make_candidates(space, 64)
+    assert with_center.parameters(0) == {"x": 0.5, "n": 200}
+    assert np.array_equal(with_center.features[1:], without.features[1:])

@@ -36,6 +36,7 @@ from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.model.model import model_of
+from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, never_waits
 from bbkb.orchestrator.campaign.goals import CampaignGoals
 from bbkb.orchestrator.campaign.settings import (
@@ -174,8 +175,14 @@ class SearchSetup:
         grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
         points = GROWING_SIZE if grows else DEFAULT_SIZE
         candidates = make_candidates(
-            space, size=None, sampler="sobol", seed=self.seed, first=self.enqueue, points=points
-        )  # fmt: skip
+            space,
+            size=None,
+            sampler="sobol",
+            seed=self.seed,
+            first=self.enqueue,
+            points=points,
+            at_center=begins_at_center(self.strategy),
+        )
         return Pool(candidates, space, self.candidate_limit, grows)
 
 

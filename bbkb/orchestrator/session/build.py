@@ -19,7 +19,12 @@ from bbkb.objectives.sampling import DEFAULT_SIZE, GROWING_SIZE, make_candidates
 from bbkb.objectives.space import LARGEST_WHOLE_SET, SearchSpace
 from bbkb.objectives.tabular import table_candidates, table_objective
 from bbkb.orchestrator.bandit.growing import Grows
-from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart, warm_start_of, with_warm_start
+from bbkb.orchestrator.bandit.start.warm_start import (
+    UncertaintyStart,
+    begins_at_center,
+    warm_start_of,
+    with_warm_start,
+)
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
 from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, Workers, ends_of
 from bbkb.orchestrator.campaign.training_rules import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
@@ -341,7 +346,13 @@ def _objective_and_candidates(settings: Settings, function: Function | None) -> 
     space = SearchSpace(settings.space, settings.forbid)
     first = [*settings.enqueue, *known_results.configurations(settings.known_results, space)]
     return objective, make_candidates(
-        space, size=section.size, sampler=section.sampler, seed=settings.seed, first=first, points=points
+        space,
+        size=section.size,
+        sampler=section.sampler,
+        seed=settings.seed,
+        first=first,
+        points=points,
+        at_center=begins_at_center(build_strategy(settings.strategy)),
     )
 
 

@@ -269,10 +269,12 @@ class _Reading:
     def _completed(self, settings: Settings, wrong: set[str | int]) -> Settings:
         """Return the settings with all that follows from several sections."""
         is_right = {"space", "forbid", "enqueue"} <= self.values.keys() - wrong
-        if settings.enqueue and settings.space and is_right:
+        if settings.space and is_right:
             # recorded completely, so that a resume needs no draws
             space = SearchSpace(settings.space, settings.forbid)
-            whole_ones, mistakes = completed_enqueue(space, settings.enqueue, settings.seed)
+            whole_ones, mistakes = completed_enqueue(
+                space, settings.enqueue, settings.seed, bool(settings.known_results)
+            )
             self.problems += mistakes
             settings = replace(settings, enqueue=whole_ones)
         if settings.objective.direction is None:

@@ -22,6 +22,7 @@ from bbkb.objectives.parameters import (
     clauses_of,
     conditions,
     has_prior,
+    with_default,
 )
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.bandit.strategy import Informed
@@ -114,17 +115,25 @@ def build_enqueue(enqueue: object) -> tuple[Configuration, ...]:
 
 
 def completed_enqueue(
-    space: SearchSpace, enqueue: Sequence[Configuration], seed: int
+    space: SearchSpace, enqueue: Sequence[Configuration], seed: int, has_known_results: bool = False
 ) -> tuple[tuple[Configuration, ...], list[Refusal]]:
     """Return the configurations, with omitted parameters drawn from the campaign's seed, and the
-    mistakes in those that do not belong to the space or cannot be completed."""
-    completed = []
+    mistakes in those that do not belong to the space or cannot be completed. The last one is that of the
+    parameters' defaults, if there are any and no results are known before the search."""
+    completed: list[Configuration] = []
     problems = []
     for number, configuration in enumerate(enqueue):
         try:
             completed.append(space.complete(configuration, np.random.default_rng([seed, _STREAM, number])))
         except ObjectiveError as error:
             problems.append(align(("enqueue", number), str(error), configuration))
+    if with_default(space.parameters) and not has_known_results:
+        try:
+            first = space.first
+        except ObjectiveError as error:
+            return tuple(completed), [*problems, align(("forbid",), str(error))]
+        if first is not None and first not in completed:
+            completed.append(first)
     return tuple(completed), problems
 
 

@@ -88,7 +88,7 @@ def test_diverging_training_is_stopped_and_one_without_a_value_is_not_asked_agai
     for _ in range(8):
         (configuration,) = optimizer.ask()
         optimizer.report(configuration, error_at(configuration, 4), 4)
-    (diverged,) = optimizer.ask()
+    diverged = next(trial for trial in iter(lambda: optimizer.ask()[0], None) if not trial.last_step)
     assert not optimizer.report(diverged, math.nan, 4)
     assert diverged not in optimizer.paused
     assert diverged not in optimizer.pending

@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import ConfigSpace
 import pytest
+import yaml
 
-from bbkb import Campaign, Optimizer
+from bbkb import Campaign, Optimizer, tune
 from bbkb.objectives import configspace_file
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Range
+from bbkb.objectives.parameters import Choice, Range, Scalar, Space
 from bbkb.objectives.sampling import make_candidates
 from bbkb.objectives.space import SearchSpace
 from bbkb.orchestrator.campaign.settings import Settings, plain, plain_space
@@ -92,6 +93,7 @@ p: {low: 0, high: 1, step: 0.3} => 7: space.p.high must be low plus a whole numb
 p: {choices: [a, b], weights: [1]}
 => 7: space.p.weights must be one number a choice, got 1 for 2 choices
 p: {low: 0, high: 1, prior: 2} => 7: space.p.prior must be from 0 to 1, got 2
+p: {ordered: [1, 2], default: 3} => 7: space.p.default must be one of 1, 2, got 3
 p: {low: 0, high: 1, confidence: high}
 => 7: space.p.confidence needs prior, the value that is expected to be good, got 'high'
 p: {low: 0, high: 1, prior: 0.5, confidence: sure}
@@ -245,6 +247,37 @@ def test_enqueued_configuration_is_completed_by_the_seed_and_recorded() -> None:
 def test_prior_is_rejected_if_the_strategy_does_not_use_it(error_lines: ErrorLines) -> None:
     (line,) = error_lines(HEAD + "space:\n  p: {low: 0, high: 1, prior: 0.5}\nstrategy: gp_ucb\n")
     assert line.startswith("x.yaml:5: space.p.prior needs the strategy bbkb with its default preset")
+
+
+def test_forbidden_defaults_are_rejected(error_lines: ErrorLines) -> None:
+    space = "space:\n  p: {low: 0, high: 1, default: 0.5}\n  c: {choices: [a, b], default: b}\n"
+    (line,) = error_lines(HEAD + space + "forbid: [{p: {below: 0.7}, c: b}]\n")
+    assert line.startswith("x.yaml:7: forbid must allow the default of p, c")
+
+
+@pytest.mark.parametrize("strategy", ["bbkb", "uniform", "gp_ucb", "regularized_evolution"])
+def test_defaults_are_evaluated_after_the_enqueued_configurations(strategy: str) -> None:
+    space: Space = {
+        "p": Range(1e-3, 1.0, log=True, default=0.02),
+        "c": Choice(("a", "b")),
+        "n": Range(0, 4, integer=True),
+    }
+    enqueue: list[dict[str, Scalar]] = [{"p": 0.5, "c": "b", "n": 1}]
+    optimizer = Optimizer(space, "minimize", strategy=strategy, enqueue=enqueue)
+    result = tune(
+        lambda p, c, n: p, space, direction="minimize", evaluations=2, executor="inline", progress=False,
+        settings={"strategy": strategy, "enqueue": enqueue},
+    )  # fmt: skip
+    expected = [*enqueue, {"p": 0.02, "c": "a", "n": 2}]
+    assert [optimizer.ask(1)[0].parameters for _ in range(2)] == expected
+    assert [trial.parameters for trial in result.trials] == expected
+
+
+def test_defaults_are_not_evaluated_if_values_are_known() -> None:
+    tree = yaml.safe_load(HEAD + "space: {p: {low: 0, high: 1, default: 0.25}}\n")
+    assert from_mapping(tree).enqueue == ({"p": 0.25},)
+    known = {"known_results": [{"results": [{"parameters": {"p": 0.5}, "value": 1.0}]}]}
+    assert from_mapping({**tree, **known}).enqueue == ()
 
 
 BLOCK = """\

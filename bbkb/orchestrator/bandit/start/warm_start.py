@@ -212,6 +212,12 @@ def warm_start_of(strategy: object) -> AnyWarmStart | None:
     return getattr(strategy, "warm_start", None)
 
 
+def begins_at_center(strategy: object) -> bool:
+    """Return whether the strategy begins with arms that cover the space, the first of which should be the
+    center of a search space."""
+    return isinstance(warm_start_of(strategy), SpreadStart)
+
+
 def with_warm_start(strategy: AnyStrategy, start: AnyWarmStart) -> AnyStrategy:
     """Return the strategy, a dataclass, with a different warm start."""
     options: Any = strategy
