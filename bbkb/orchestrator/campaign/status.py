@@ -27,6 +27,8 @@ _OLD_FACTOR = 5.0  # multiple of the longest evaluation so far
 _START_SECONDS = 60.0
 _TIMEOUT_FACTOR = 1.5
 _LEAST_FINISHED = 3  # with fewer finished trials there are no warnings about their reports
+_SHORT_SECONDS = 0.2  # shorter trainings may end before a response arrives on Ray
+_LEAST_SHORT = 20  # trainings, for a warning about that
 _MOST_SHOWN = 5  # trials in one warning
 
 
@@ -52,6 +54,7 @@ def warnings(state: CampaignState, since: float | None) -> dict[str, str]:
         by_kind["unlike"] = _unlike_ends(state)
         by_kind["restarted"] = _restarts(state)
         by_kind["unreported"] = _unreported_metric(state)
+        by_kind["short"] = _too_short(state)
     return {kind: text for kind, text in by_kind.items() if text}
 
 
@@ -191,6 +194,22 @@ def _unreported_metric(state: CampaignState) -> str:
     return (
         f"trials do not report {metric}, which early stopping compares, so it stops none: report it at each step, as "
         f"in report({{{metric!r}: …}}, step)"
+    )
+
+
+def _too_short(state: CampaignState) -> str:
+    """Return a warning if trainings on Ray end before the response to a report can reach them."""
+    finished = state.trainings.whole.count
+    is_paused = state.settings.training is not None  # at steps that the worker knows
+    if is_paused or state.totals.stopped or finished < _LEAST_SHORT or not state.settings.workers.traits.on_ray:
+        return ""
+    seconds = state.clock.busy_seconds / finished
+    if seconds >= _SHORT_SECONDS:
+        return ""
+    return (
+        f"early stopping stopped none of {plural(finished, 'training')}, which take {duration(seconds)} each: on Ray, "
+        "the response to a report takes some milliseconds, and a training waits at most a tenth of its time for it; "
+        "workers.executor inline stops at once"
     )
 
 

@@ -183,6 +183,22 @@ def test_unlike_results_are_named_if_most_trials_have_them(result: float) -> Non
     assert f"(trial 2: last reported 0.8, returned {result:g})" in text
 
 
+@pytest.mark.parametrize(("executor", "seconds"), [("ray", 0.01), ("ray", 10.0), ("inline", 0.01)])
+def test_trainings_that_end_before_a_response_arrives_on_ray_are_named(executor: str, seconds: float) -> None:
+    settings = {
+        **settings_of(50, direction="minimize"),
+        "early_stopping": {"rule": "median", "after": 1},
+        "workers": {"executor": executor},
+    }
+    events: list[Event] = [opening(settings), batch(0, list(range(20))), dispatch(*((trial, 1) for trial in range(20)))]
+    for trial in range(20):
+        result = replace(success(trial, 0.5), started=0.0, finished=seconds, reports=(reported(1, 0.5, trial, 1),))
+        assert warnings_of_trainings(fold(*events)) == {}
+        events.append(result)
+    texts = warnings_of_trainings(fold(*events))
+    assert set(texts) == ({"short"} if (executor, seconds) == ("ray", 0.01) else set())
+
+
 @pytest.mark.parametrize("metrics", [{}, {"size": 2.0}])
 def test_compared_metric_that_is_not_reported_is_named(metrics: Any) -> None:
     objectives = [{"metric": "accuracy"}, {"metric": "size", "direction": "minimize"}]
