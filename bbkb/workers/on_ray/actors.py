@@ -20,7 +20,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,7 +34,6 @@ from bbkb.workers.messages import Attempt, Limits, Outcome, Share, TrialFailed, 
 from bbkb.workers.on_ray import internals
 from bbkb.workers.on_ray.crews import Box, Crew, Reference, get_objective
 from bbkb.workers.on_ray.ledger import NAMESPACE, Entry, HeldAttempt, Ledger
-from bbkb.workers.on_ray.packing import Need
 from bbkb.workers.on_ray.places import Capacity, Placement
 from bbkb.workers.on_ray.reports import ReportSender
 
@@ -71,26 +70,13 @@ def end_actor(actor: Any, reaches_other_nodes: bool) -> None:
 
 
 def kill_worker(pid: int) -> bool:
-    """Send SIGKILL to this process if it is a Ray worker, and return whether it was sent."""
-    if not _is_worker(pid):
-        return False
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
-        return True
+    """Send SIGKILL to this process if it is a Ray worker, and return whether it was sent. Its pid
+    may have been reused; this is unknown if the system has no /proc."""
+    with contextlib.suppress(OSError):
+        if not _PROC.exists() or (_PROC / str(pid) / "cmdline").read_bytes().startswith(_TITLE):
+            os.kill(pid, signal.SIGKILL)
+            return True
     return False
-
-
-def _is_worker(pid: int) -> bool:
-    """Return whether the process is a worker of Ray: its pid may have been reused.
-
-    Returns True if the system has no /proc.
-    """
-    if not _PROC.exists():
-        return True
-    try:
-        return (_PROC / str(pid) / "cmdline").read_bytes().startswith(_TITLE)
-    except OSError:
-        return False
 
 
 _LOOKS = 20.0  # the number of checks during one lease
@@ -214,63 +200,6 @@ class Worker:
     process: str | None = None
 
 
-class ActorFactory:
-    """Creates and finds the worker actors of one campaign."""
-
-    def __init__(self, placement: Placement) -> None:
-        self.title = title_of(placement.campaign)
-        self._placement = placement
-        self._remote: Any = ray.remote(WorkerActor)  # once: Ray exports each such object
-
-    def make(self, names: Collection[str], memory: int | None, share: Share) -> Worker:
-        """Create a worker with these resources and a name that is not among `names`."""
-        need = self._placement.need(share, memory)
-        for index in itertools.count(1):
-            name = f"{self.title}{index}"
-            if name in names:
-                continue
-            with contextlib.suppress(ValueError):  # the old worker has not quite ended
-                worker = Worker(name, self._create(name, need), memory, share)
-                _LOGGER.debug("started worker %s", name)
-                return worker
-        raise AssertionError("the indices are infinite")
-
-    def find(self) -> dict[str, Any]:
-        """Return the campaign's worker actors that are alive, by name."""
-        actors = {}
-        for listed in ray.util.list_named_actors(all_namespaces=True):
-            name = listed["name"]
-            if listed["namespace"] == NAMESPACE and name.startswith(self.title):
-                try:
-                    actors[name] = ray.get_actor(name, NAMESPACE)
-                except ValueError:  # it has died since it was listed
-                    continue
-        return actors
-
-    def end(self, worker: Worker, may_hang: bool) -> None:
-        """Kill a worker and release its resources; `may_hang`: it may not respond to Ray."""
-        end_actor(worker.actor, reaches_other_nodes=may_hang)
-        self._placement.crew.release(worker.name)
-        _LOGGER.debug("ended worker %s", worker.name)
-
-    def _create(self, name: str, need: Need) -> Any:
-        """Create an actor. Raises ValueError if the name is taken."""
-        crew = self._placement.crew
-        options = crew.reserve(name, need)
-        try:
-            return self._remote.options(
-                name=name,
-                namespace=NAMESPACE,
-                lifetime="detached",
-                max_restarts=0,
-                max_task_retries=0,
-                **options,
-            ).remote(name, self._placement.campaign, self._placement.keep_seconds, crew)
-        except ValueError:
-            crew.release(name)
-            raise
-
-
 def title_of(campaign: str) -> str:
     """Return the prefix of the names of the campaign's workers and of their crew's resources."""
     return f"bbkb {campaign} worker "
@@ -284,7 +213,8 @@ class WorkerPool:
         self.box: Box = []  # the objective of the workers; set before the first `start`
         self._placement = placement
         self._ledger = Ledger(placement.campaign)
-        self._factory = ActorFactory(placement)
+        self._title = title_of(placement.campaign)
+        self._remote: Any = ray.remote(WorkerActor)  # once: Ray exports each such object
         self._busy: dict[Reference, Worker] = {}  # by the reference of the attempt
         self._idle: list[Worker] = []  # sorted by idle time, the longest first
         # the workers of the ledger's entries; None if the worker has ended
@@ -298,7 +228,7 @@ class WorkerPool:
 
         Does nothing if the campaign already has workers, which may hold attempts.
         """
-        if self._factory.find():
+        if self._find():
             return
         for _ in range(count):
             limits = self._placement.limits
@@ -366,10 +296,10 @@ class WorkerPool:
 
     def _take_over(self, held: Mapping[str, tuple[tuple[int, int], float]]) -> Iterator[Adopted]:
         """Adopt the workers with these attempts, and kill the campaign's other workers."""
-        actors = self._factory.find()
+        actors = self._find()
         created = {worker.name for worker in self._idle}
         in_use = created | (actors.keys() & held.keys())
-        self._placement.crew.release_unused(self._factory.title, in_use)
+        self._placement.crew.release_unused(self._title, in_use)
         for name, actor in actors.items():
             if name in held:
                 key, started = held[name]
@@ -422,7 +352,7 @@ class WorkerPool:
         """Kill all workers and clear the ledger, or leave the workers for another session."""
         if not leave_running:
             for worker in (*self._busy.values(), *self._idle):
-                self._factory.end(worker, may_hang=False)
+                self._kill(worker, may_hang=False)
             self._ledger.clear()
         for collection in (self._busy, self._idle, self._entries):
             collection.clear()
@@ -462,13 +392,50 @@ class WorkerPool:
         return self._make(memory, share)
 
     def _make(self, memory: int | None, share: Share) -> Worker:
+        """Create a worker with these resources, under the first free name."""
         names = {worker.name for worker in (*self._busy.values(), *self._idle)}
-        return self._factory.make(names, memory, share)
+        placement, crew = self._placement, self._placement.crew
+        need = placement.need(share, memory)
+        for name in (f"{self._title}{index}" for index in itertools.count(1)):
+            if name in names:
+                continue
+            with contextlib.suppress(ValueError):  # the name is taken: the old worker has not quite ended
+                options = crew.reserve(name, need)
+                try:
+                    actor = self._remote.options(
+                        name=name,
+                        namespace=NAMESPACE,
+                        lifetime="detached",
+                        max_restarts=0,
+                        max_task_retries=0,
+                        **options,
+                    ).remote(name, placement.campaign, placement.keep_seconds, crew)
+                except ValueError:
+                    crew.release(name)
+                    raise
+                _LOGGER.debug("started worker %s", name)
+                return Worker(name, actor, memory, share)
+        raise AssertionError("the indices are infinite")
+
+    def _find(self) -> dict[str, Any]:
+        """Return the campaign's worker actors that are alive, by name."""
+        actors = {}
+        for listed in ray.util.list_named_actors(all_namespaces=True):
+            name = listed["name"]
+            if listed["namespace"] == NAMESPACE and name.startswith(self._title):
+                with contextlib.suppress(ValueError):  # it has died since it was listed
+                    actors[name] = ray.get_actor(name, NAMESPACE)
+        return actors
+
+    def _kill(self, worker: Worker, may_hang: bool) -> None:
+        end_actor(worker.actor, reaches_other_nodes=may_hang)
+        self._placement.crew.release(worker.name)
+        _LOGGER.debug("ended worker %s", worker.name)
 
     def _end(self, worker: Worker, may_hang: bool = False) -> None:
         """Kill a worker, and remove the ledger entries that it should have removed. Unacknowledged
         outcomes remain in the ledger."""
-        self._factory.end(worker, may_hang)
+        self._kill(worker, may_hang)
         for attempt in worker.acknowledged:
             self._ledger.forget(*attempt)
         for attempt, writer in self._entries.items():

@@ -18,10 +18,11 @@ clock may be changed.
 """
 
 import logging
+import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
@@ -98,11 +99,6 @@ def kind_of(error: RayError) -> FailureKind:
     return FailureKind.NODE_LOST if any(words in text for words in _NODE_DIED) else kind
 
 
-def is_process_death(error: RayError) -> bool:
-    """Return whether Ray reports only that the process of the attempt has ended."""
-    return isinstance(error, WorkerCrashedError | ActorDiedError)
-
-
 def describe_error(error: RayError) -> str:
     """Return cause and remedy of a process's death; else Ray's message, after a summary of the
     exception on the worker if there is one."""
@@ -127,16 +123,10 @@ def fetch(references: list[Reference]) -> Iterable[Outcome | RayError | None]:
     """
     try:
         return list(ray.get(references))
-    except RayError:
-        return [_fetch_outcome(reference) for reference in references]
-
-
-def _fetch_outcome(reference: Reference) -> Outcome | RayError | None:
-    try:
-        result: Outcome | None = ray.get(reference)
     except RayError as error:
-        return error
-    return result
+        if len(references) == 1:
+            return [error]
+        return [result for reference in references for result in fetch([reference])]
 
 
 UNKNOWN_WORKER = "unknown"
@@ -279,7 +269,7 @@ class Endings:
         match result:
             case ActorUnavailableError():
                 return Again.ASK
-            case RayError() if is_process_death(result):
+            case WorkerCrashedError() | ActorDiedError():
                 return self._of_death(attempt, result)
             case RayError():
                 return _failed(attempt, kind_of(result), describe_error(result))
@@ -306,16 +296,12 @@ class Endings:
         if kind is FailureKind.WORKER_LOST and self._has_met_hard_deadline(attempt, seconds):
             message = f"{missed_deadline(self._timeout)}, nor when asked to stop: its worker was ended"
             return _failed(attempt, FailureKind.TIMEOUT, message)
-        if kind is FailureKind.WORKER_LOST and self._may_have_got_a_killed_process(attempt):
-            self._repeated.add((attempt.trial, attempt.attempt))
+        key = attempt.trial, attempt.attempt
+        is_just_killed = attempt.is_task and time.monotonic() - RayTasks.last_kill < _DYING_SECONDS
+        if kind is FailureKind.WORKER_LOST and is_just_killed and key not in self._repeated:
+            self._repeated.add(key)  # if this happens again, the attempt itself ends its process
             return Again.QUEUE
         return _failed(attempt, kind, describe_error(error))
-
-    def _may_have_got_a_killed_process(self, attempt: RunningAttempt) -> bool:
-        """Return whether Ray may have sent this task to the process of another one that was just
-        killed. False if that was assumed before: the attempt itself then ends its process."""
-        is_just_killed = time.monotonic() - RayTasks.last_kill < _DYING_SECONDS
-        return attempt.is_task and is_just_killed and (attempt.trial, attempt.attempt) not in self._repeated
 
     def _has_met_hard_deadline(self, attempt: RunningAttempt, seconds: float) -> bool:
         """Return whether the hard deadline must have killed the process of this attempt.
@@ -329,18 +315,13 @@ class Endings:
 
     def _is_healthy(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
         """Return whether the worker may evaluate another attempt."""
-        if is_out_of_descriptors(outcome) or self._ends_streak(attempt, outcome):
+        if is_out_of_descriptors(outcome):
+            return False
+        streak, request = self._streaks[outcome.worker], attempt.request
+        if request is not None and streak.is_damaged_after(request.arm, outcome):  # None: adopted, of an unknown arm
+            del self._streaks[outcome.worker]
             return False
         return self._placement.crew.is_reusable or not isinstance(outcome, TrialFailed)
-
-    def _ends_streak(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
-        """Return whether the worker has failed so many times in a row that it seems damaged."""
-        if attempt.request is None:  # adopted: its arm is unknown
-            return False
-        is_damaged = self._streaks[outcome.worker].is_damaged_after(attempt.request.arm, outcome)
-        if is_damaged:
-            del self._streaks[outcome.worker]
-        return is_damaged
 
 
 def _failed(attempt: RunningAttempt, kind: FailureKind, message: str) -> Ended:
@@ -399,89 +380,63 @@ class Watch:
         for node in newly_dead:
             _LOGGER.warning("node %s has died", node)
         patience = longest_response_seconds + NODE_GRACE_SECONDS
-        losses = (self._loss_of(*entry, newly_dead, patience) for entry in in_flight.items())
-        return [loss for loss in losses if loss is not None]
-
-    def _loss_of(
-        self,
-        reference: Reference,
-        attempt: RunningAttempt,
-        newly_dead: frozenset[str],
-        patience: float,
-    ) -> Loss | None:
-        """Return the loss of an attempt if it is lost. `patience`: the seconds that a task may run
-        after the death of a node."""
         now = time.monotonic()
-        if newly_dead and not attempt.is_task:
-            entry = self._pool.last_entry(attempt.trial, attempt.attempt)
-            if not isinstance(entry, HeldAttempt) or entry.node not in newly_dead:
-                return None
-            message = "the node that it ran on has died"
-            return Loss(reference, FailureKind.NODE_LOST, message)
-        if newly_dead and attempt.suspected is None:
-            attempt.suspected = now
-        if attempt.suspected is None or now <= attempt.suspected + patience:
-            return None
-        message = (
-            "a node has died, and it has not answered for longer than any other attempt has taken: "
-            "it probably ran there"
-        )
-        return Loss(reference, FailureKind.NODE_LOST, message)
+        losses = []
+        for reference, attempt in in_flight.items():
+            if attempt.is_task:
+                if newly_dead and attempt.suspected is None:
+                    attempt.suspected = now
+                if attempt.suspected is None or now <= attempt.suspected + patience:
+                    continue
+                message = (
+                    "a node has died, and it has not answered for longer than any other attempt has taken: it "
+                    "probably ran there"
+                )
+            else:
+                entry = self._pool.last_entry(attempt.trial, attempt.attempt) if newly_dead else None
+                if not isinstance(entry, HeldAttempt) or entry.node not in newly_dead:
+                    continue
+                message = "the node that it ran on has died"
+            losses.append(Loss(reference, FailureKind.NODE_LOST, message))
+        return losses
 
     def late(self, in_flight: InFlight) -> list[Loss]:
         """Return the attempts that have missed a deadline, or nothing if no check is due."""
         now = time.monotonic()
         if now < self._next_deadline_check:
             return []
-        on_actors = {reference: attempt for reference, attempt in in_flight.items() if not attempt.is_task}
-        late = [*self._late_on_actors(on_actors, now), *self._late_tasks(in_flight)]
-        self._report_waiting(on_actors.values())
+        # after this time, both the soft and the hard deadline in the worker have passed
+        deadline = math.inf if self._timeout is None else self._timeout + 2.0 * grace_seconds(self._timeout)
+        lease = deadline + START_UP_SECONDS
+        late = []
+        for reference, attempt in in_flight.items():
+            age = attempt.age_seconds()
+            if attempt.is_task:
+                if age > lease:
+                    message = (
+                        f"it has not answered for {lease:g} s: its node is unreachable, or the cluster has no room"
+                    )
+                    late.append(Loss(reference, FailureKind.NODE_LOST, message))
+                continue
+            if attempt.begun is None and self._pool.last_entry(attempt.trial, attempt.attempt) is not None:
+                attempt.begun = now
+            if attempt.begun is not None:
+                if now - attempt.begun > deadline + self._further_seconds:
+                    message = (
+                        f"{missed_deadline(self._timeout)}, and its worker ended neither the evaluation nor itself (it "
+                        "was stopped, or its node hangs): it was killed"
+                    )
+                    late.append(Loss(reference, FailureKind.TIMEOUT, message))
+            elif age > BEGIN_SECONDS and self._pool.is_alive(reference):  # Ray is queried only about late attempts
+                attempt.alive = attempt.alive or now
+                if now - attempt.alive > BEGIN_SECONDS:
+                    message = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s: it was killed"
+                    late.append(Loss(reference, FailureKind.WORKER_LOST, message))
+        self._report_waiting(attempt for attempt in in_flight.values() if not attempt.is_task)
         after = time.monotonic()
         pause = max(_DEADLINE_CHECK_SECONDS, (after - now) / _CHECK_SHARE)
         self._next_deadline_check = after + pause
         return late
-
-    def _late_on_actors(self, attempts: Mapping[Reference, RunningAttempt], now: float) -> Iterator[Loss]:
-        for reference, attempt in attempts.items():
-            if attempt.begun is None and self._pool.last_entry(attempt.trial, attempt.attempt) is not None:
-                attempt.begun = now
-            if attempt.begun is not None:
-                if self._is_overdue(now - attempt.begun):
-                    missed = missed_deadline(self._timeout)
-                    neither = "and its worker ended neither the evaluation nor itself"
-                    cause = "it was stopped, or its node hangs"
-                    message = f"{missed}, {neither} ({cause}): it was killed"
-                    yield Loss(reference, FailureKind.TIMEOUT, message)
-            elif self._is_idle_too_long(reference, attempt, now):
-                rule = f"its worker has not begun to evaluate within {BEGIN_SECONDS:g} s"
-                yield Loss(reference, FailureKind.WORKER_LOST, f"{rule}: it was killed")
-
-    def _is_idle_too_long(self, reference: Reference, attempt: RunningAttempt, now: float) -> bool:
-        """Return whether the worker of an attempt has been alive for too long without beginning it.
-
-        Ray is queried only about late attempts.
-        """
-        if attempt.age_seconds() <= BEGIN_SECONDS or not self._pool.is_alive(reference):
-            return False
-        attempt.alive = attempt.alive or now
-        return now - attempt.alive > BEGIN_SECONDS
-
-    def _is_overdue(self, seconds: float) -> bool:
-        """Return whether both the soft and the hard deadline in the worker must have passed."""
-        if self._timeout is None:
-            return False
-        return seconds > self._timeout + 2.0 * grace_seconds(self._timeout) + self._further_seconds
-
-    def _late_tasks(self, in_flight: InFlight) -> Iterator[Loss]:
-        """Yield the tasks whose lease has expired: both deadlines in the worker have passed."""
-        if self._timeout is None:
-            return
-        lease = self._timeout + 2.0 * grace_seconds(self._timeout) + START_UP_SECONDS
-        causes = "its node is unreachable, or the cluster has no room"
-        message = f"it has not answered for {lease:g} s: {causes}"
-        for reference, attempt in in_flight.items():
-            if attempt.is_task and attempt.age_seconds() > lease:
-                yield Loss(reference, FailureKind.NODE_LOST, message)
 
     def _report_waiting(self, on_actors: Iterable[RunningAttempt]) -> None:
         """Log one warning while attempts wait for a worker."""

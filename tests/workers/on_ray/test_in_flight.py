@@ -28,7 +28,6 @@ from bbkb.workers.on_ray.in_flight import (
     Endings,
     RunningAttempt,
     describe_error,
-    is_process_death,
     kind_of,
 )
 from bbkb.workers.on_ray.places import Placement
@@ -60,12 +59,6 @@ def actor_died(words: str) -> ActorDiedError:
 )
 def test_failure_is_the_evaluations_fault_only_if_its_process_died_by_itself(error: RayError, kind: str) -> None:
     assert kind_of(error) == kind
-
-
-def test_processes_death_differs_from_other_failures() -> None:
-    assert is_process_death(WorkerCrashedError())
-    assert is_process_death(actor_died("worker process has died"))
-    assert not is_process_death(OutOfMemoryError("no room"))
 
 
 def test_description_is_short_and_plain() -> None:
