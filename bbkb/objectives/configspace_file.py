@@ -94,7 +94,6 @@ def _parameter(parameter: AnyHyperparameter) -> Plain:
 
 
 def _any_of(condition: Condition | Conjunction) -> list[Plain]:
-    """Return alternative clauses: one of them must hold."""
     if isinstance(condition, ConfigSpace.OrConjunction):
         return [clause for part in condition.components for clause in _any_of(part)]
     if isinstance(condition, ConfigSpace.AndConjunction):
@@ -130,7 +129,6 @@ def _forbidden(forbidden: ForbiddenClause | ForbiddenConjunction | ForbiddenRela
 
 
 def _operator(compared: object) -> str:
-    """Return the comparison of a condition, a clause or a relation."""
     return next(operator for name, operator in _OPERATORS.items() if name in type(compared).__name__)
 
 

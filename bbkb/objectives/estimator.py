@@ -208,7 +208,6 @@ def _preparation(numbers: int, texts: int) -> Any:
 
 
 def _make(name: str) -> Any:
-    """Return the estimator with its defaults. Raises ObjectiveError."""
     module, _, attribute = name.rpartition(".")
     cls: Any = import_reference(f"{module}:{attribute}")
     if not all(callable(getattr(cls, method, None)) for method in ("fit", "get_params", "set_params")):

@@ -379,7 +379,6 @@ def _list_values(values: Sequence[object]) -> str:
 
 
 def _set_options(parameter: Parameter) -> None:
-    """Check the options that kinds share: `when`, and the prior."""
     if parameter.when is not None:
         try:
             object.__setattr__(parameter, "when", clauses_of(parameter.when))

@@ -155,7 +155,6 @@ def _line_of(error: BaseException) -> str:
 
 
 def _remedy(error: Exception) -> str:
-    """Return the remedy for a relative import in a file."""
     if "no known parent package" in str(error):
         return "; name a module with relative imports by its package: package.module:attribute"
     return ""

@@ -290,7 +290,6 @@ class _Children:
         return np.where(has, codes, self._fresh(count)), has
 
     def _fresh(self, count: int) -> Codes:
-        """Return new codes (count, P) for all parameters."""
         positions = self._rng.random((count, len(self._kinds)))
         return np.stack([coding.draw(kind, positions[:, column]) for column, kind in enumerate(self._kinds)], axis=1)
 

@@ -154,7 +154,6 @@ def as_typed_with_gaps(path: Path, name: str, column: Cells) -> Column:
 
 
 def _number(cell: object) -> int | float | None:
-    """Return the number in a cell; None for text (and for other types in a Parquet file)."""
     if isinstance(cell, bool) or not isinstance(cell, int | float | str):
         return None
     if not isinstance(cell, str):

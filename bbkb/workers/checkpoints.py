@@ -152,7 +152,6 @@ def _checkpoints(entries: Iterable[os.DirEntry[str]]) -> list[os.DirEntry[str]]:
 
 
 def _scan(folder: Path) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, or none if it is missing or unreadable."""
     try:
         return _list(folder)
     except OSError:

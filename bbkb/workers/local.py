@@ -128,7 +128,6 @@ class InlineExecutor(InProcessExecutor):
         return [outcome]
 
     def _publish(self, attempt: Attempt, report: Report | None) -> bool:
-        """Pass a report on. Return whether the attempt should stop."""
         if report is None or self._take is None:
             return False
         return attempt.trial in self._take([report])
@@ -271,7 +270,6 @@ class SimulatedExecutor(InProcessExecutor):
             self._push(entry.worker, outcome, entry.reported + 1)
 
     def _push(self, worker: int, outcome: Outcome, reported: int = 0) -> None:
-        """Push an attempt onto the heap, with the time of its next report or its end."""
         finish = outcome.finished
         report = None
         if self._take is not None and isinstance(outcome, TrialSucceeded) and reported < len(outcome.reports):
@@ -314,7 +312,6 @@ class SimulatedExecutor(InProcessExecutor):
             self._push(worker, outcome)
 
     def _simulate(self, attempt: Attempt, worker: str) -> Outcome:
-        """Return the outcome of an attempt that starts now."""
         # four draws in fixed order, whether used or not: an attempt's duration must not depend on
         # the failure rate, and failures must not depend on the stragglers
         rng = np.random.default_rng([self._seed, attempt.trial, attempt.attempt])

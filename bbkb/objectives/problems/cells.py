@@ -170,7 +170,6 @@ def _graphs(vertices: int) -> NDArray[np.bool_]:
 
 @cache
 def _permutations(vertices: int) -> tuple[tuple[int, ...], ...]:
-    """Return the orders of the vertices that keep input and output in place."""
     inner = itertools.permutations(range(1, vertices - 1))
     return tuple((0, *order, vertices - 1) for order in inner)
 
@@ -271,7 +270,6 @@ def _longest(cells: CellSet, weights: Floats) -> Floats:
 
 
 def _path_count(cells: CellSet) -> Floats:
-    """Return the number of paths from input to output (n, 1)."""
     count = np.zeros((len(cells), cells.vertices))
     count[:, 0] = 1.0
     for vertex in range(1, cells.vertices):

@@ -76,8 +76,6 @@ class Helper:
 
 @dataclass(frozen=True, slots=True)
 class _EndRequest:
-    """The request that the helpers of an attempt end."""
-
     campaign: str
     attempt: Attempt
 
@@ -181,7 +179,6 @@ class _Others:
             self.request.write()
 
     def _note_loss(self, rank: int, error: RayError) -> None:
-        """Record the loss of a process, unless it was asked to end."""
         kind = kind_of(error)
         had_time = self.end_requested is not None and time.monotonic() - self.end_requested >= END_SECONDS
         if kind is FailureKind.NODE_LOST or not had_time:

@@ -317,7 +317,6 @@ class RayExecutor:
         self._tasks.close()
 
     def _start(self) -> None:
-        """Submit queued attempts to Ray while there are slots."""
         while attempt := self._admission.take_next(self._in_flight, self._durations):
             runner = self._tasks if self._durations.is_short else self._pool
             reference = runner.start(attempt)
@@ -330,7 +329,6 @@ class RayExecutor:
             )
 
     def _settle(self, reference: Reference, result: Result) -> None:
-        """Carry out the consequence of a result."""
         attempt = self._in_flight[reference]
         match self._endings.of(reference, attempt, result):
             case Again.ASK:
@@ -352,13 +350,11 @@ class RayExecutor:
                 self._end_attempt(reference, outcome)
 
     def _queue_again(self, reference: Reference) -> None:
-        """Return an attempt that has not begun to the front of the queue."""
         request = self._in_flight.pop(reference).request
         assert request is not None, "an adopted attempt has begun"
         self._admission.put_back(request)
 
     def _end_attempt(self, reference: Reference, outcome: Outcome) -> None:
-        """Record the outcome of an attempt, and start the next one."""
         self._outcomes.append(outcome)
         if isinstance(outcome, TrialStopped):
             self._reports.forget_stop(outcome.trial, outcome.attempt)

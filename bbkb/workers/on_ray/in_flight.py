@@ -280,7 +280,6 @@ class Endings:
                 return Ended(result, is_worker_healthy=self._is_healthy(attempt, result))
 
     def _of_death(self, attempt: RunningAttempt, error: RayError) -> Ending:
-        """Return the consequence of the death of the attempt's process."""
         match attempt.runner.last_entry(attempt.trial, attempt.attempt):
             case RefusedAttempt():
                 return Again.QUEUE
@@ -314,7 +313,6 @@ class Endings:
         return min(seconds, attempt.age_seconds()) >= deadline
 
     def _is_healthy(self, attempt: RunningAttempt, outcome: Outcome) -> bool:
-        """Return whether the worker may evaluate another attempt."""
         if is_out_of_descriptors(outcome):
             return False
         streak, request = self._streaks[outcome.worker], attempt.request
@@ -439,7 +437,6 @@ class Watch:
         return late
 
     def _report_waiting(self, on_actors: Iterable[RunningAttempt]) -> None:
-        """Log one warning while attempts wait for a worker."""
         waiting = sorted(
             attempt.trial for attempt in on_actors if attempt.begun is None and attempt.age_seconds() > WAITING_SECONDS
         )

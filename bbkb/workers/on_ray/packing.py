@@ -50,8 +50,6 @@ class Need:
 
 @dataclass(slots=True)
 class _Room:
-    """The free resources of one node."""
-
     cpus: int  # in Ray's steps
     gpus: list[int]  # in Ray's steps, one entry for each graphics processor
     memory: int  # in bytes

@@ -243,7 +243,6 @@ def nodes_here() -> list[NamedNode]:
 
 
 def _resources() -> list[Node]:
-    """Return the resources of each node that is alive."""
     return [node.resources for node in nodes_here()]
 
 

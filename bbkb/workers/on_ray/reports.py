@@ -231,6 +231,5 @@ def _stop_key(campaign: str, trial: int, attempt: int) -> str:
 
 
 def _numbers(key: bytes) -> tuple[int, int, int]:
-    """Return the trial, the attempt and the number of an entry."""
     trial, attempt, number = key.decode().split("\n")[-3:]
     return int(trial), int(attempt), int(number)

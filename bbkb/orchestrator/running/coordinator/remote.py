@@ -197,7 +197,6 @@ def _name(run: Run) -> str:
 
 
 def _find(run: Run) -> ActorHandle | None:
-    """Return the run's actor on this cluster; None if there is none."""
     try:
         return ray.get_actor(_name(run), NAMESPACE)
     except ValueError:
