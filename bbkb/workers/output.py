@@ -143,14 +143,10 @@ def read_end(path: Path, most: int) -> bytes:
     The result begins with a complete line if there is one, and is empty if the file does not exist.
     Raises OSError if the file cannot be read.
     """
-    end = _last_bytes(path, most + 1)
-    return end if len(end) <= most else _whole_lines(end)
-
-
-def _last_bytes(path: Path, most: int) -> bytes:
     with contextlib.suppress(FileNotFoundError), open_output(path) as file:
-        file.seek(max(HEADER_BYTES, os.fstat(file.fileno()).st_size - most))
-        return file.read(most)
+        file.seek(max(HEADER_BYTES, os.fstat(file.fileno()).st_size - most - 1))
+        end = file.read(most + 1)
+        return end if len(end) <= most else _whole_lines(end)
     return b""
 
 
@@ -236,14 +232,14 @@ def _start_size_limit() -> None:
 
     It is needed because an evaluation writes into its file directly and may print without end.
     """
-    threading.Thread(target=_limit_sizes, daemon=True, name="bbkb output").start()
 
+    def limit_sizes() -> None:
+        while True:
+            time.sleep(_CHECK_SECONDS)
+            for file in tuple(_OPEN_FILES):
+                file.limit_size()
 
-def _limit_sizes() -> None:
-    while True:
-        time.sleep(_CHECK_SECONDS)
-        for file in tuple(_OPEN_FILES):
-            file.limit_size()
+    threading.Thread(target=limit_sizes, daemon=True, name="bbkb output").start()
 
 
 _FILES: dict[int, OutputFile] = {}  # by the id of the evaluating thread
@@ -258,6 +254,10 @@ class Printed:
     write: Callable[[bytes], None] | None = None
     # the end of the output of an ended attempt, if its process does not share the run's folder
     unshared_end: str = ""
+
+    def read(self, path: Path) -> None:
+        """Keep the end of the output of an ended attempt, whose file is temporary."""
+        self.unshared_end = read_end(path, SENT_BYTES).decode("utf-8", errors="replace")
 
     def add_to(self, outcome: Outcome) -> Outcome:
         """Return the outcome together with the output that has to be sent with it."""
@@ -274,34 +274,18 @@ def keep_output(attempt: Attempt, owns_process: bool) -> Iterator[Printed]:
     printed = Printed()
     with contextlib.ExitStack() as resources:
         try:
-            if attempt.trials is not None:
-                _open(attempt, attempt.trials, owns_process, printed, resources)
+            if (trials := attempt.trials) is not None:
+                # the campaign's process has created the folder, so a worker that can see it shares the disk
+                if owns_process and not running_folder(trials).is_dir():
+                    trials = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="bbkb-")))
+                    resources.callback(printed.read, output_file(trials, attempt.trial, attempt.attempt))
+                file = OutputFile(trials, attempt.trial, attempt.attempt)
+                resources.callback(file.close)
+                resources.enter_context(_redirect_process(file) if owns_process else copy_thread(file))
+                printed.write = file.write
         except OSError as error:
             _LOGGER.warning("output of an evaluation is not saved: %s", error)
         yield printed
-
-
-def _open(
-    attempt: Attempt,
-    trials: Path,
-    owns_process: bool,
-    printed: Printed,
-    resources: contextlib.ExitStack,
-) -> None:
-    """Redirect the output into the attempt's file until `resources` are closed."""
-    # the campaign's process has created the folder, so a worker that can see it shares the disk
-    if owns_process and not running_folder(trials).is_dir():
-        trials = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="bbkb-")))
-        path = output_file(trials, attempt.trial, attempt.attempt)
-        resources.callback(_take_end, path, printed)
-    file = OutputFile(trials, attempt.trial, attempt.attempt)
-    resources.callback(file.close)
-    resources.enter_context(_redirect_process(file) if owns_process else copy_thread(file))
-    printed.write = file.write
-
-
-def _take_end(path: Path, printed: Printed) -> None:
-    printed.unshared_end = read_end(path, SENT_BYTES).decode("utf-8", errors="replace")
 
 
 @contextlib.contextmanager
