@@ -157,7 +157,9 @@ def central_process() -> list[int]:
     processes = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(b"ray::Orchestrator"):
+            if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(
+                (b"ray::Orchestrator", b"ray::coordinator:")
+            ):
                 processes += [int(entry.name)] * (token in (entry / "environ").read_bytes())
         except OSError:  # it ended meanwhile
             continue
