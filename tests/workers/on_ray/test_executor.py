@@ -211,6 +211,19 @@ def test_worker_unpickles_the_objective_once(make: Make) -> None:
     assert {outcome.value for outcome in outcomes} == {1.0}
 
 
+class CountsArguments:
+    def evaluate(self, parameters: Parameters, seed: int, report: Report) -> Evaluation:
+        return Evaluation(float(len(sys.argv)))
+
+
+def test_objective_sees_the_name_of_its_program_and_none_of_rays_arguments(make: Make) -> None:
+    executor = make(CountsArguments(), slots=1)
+    executor.submit([attempt(0)])
+    outcome = drain(executor)[0]
+    assert isinstance(outcome, TrialSucceeded)
+    assert outcome.value == 1.0
+
+
 class UnpicklesNowhere:
     def __reduce__(self) -> Any:
         return (float, ("not here",))
