@@ -119,7 +119,15 @@ class Draft:
 def apply(state: CampaignState, event: events.Event) -> CampaignState:
     """Return the state after `event`. Every event of a valid log can be applied."""
     draft = Draft(state)
-    _pass_time(draft, event)
+    if isinstance(event, events.SessionOpened):
+        draft.clock.last_time = draft.clock.opened = event.time
+        draft.clock.computing_seconds = 0.0 if traits_of(event.executor).one_at_a_time else None
+    elif not state.session.is_open:
+        draft.clock.last_time = event.time
+    elif event.time > state.clock.last_time:
+        free = state.free
+        cause = idle_cause(state) if free else "dispatch"
+        draft.clock.advance(event.time, state.session.slots, free, cause, state.computation is not None)
     match event:
         case events.ReportsArrived():
             settings = state.settings
@@ -163,19 +171,6 @@ def apply(state: CampaignState, event: events.Event) -> CampaignState:
         case events.ExistingTaken():
             _take_existing(draft, event)
     return draft.frozen()
-
-
-def _pass_time(draft: Draft, event: events.Event) -> None:
-    state = draft.before
-    session = state.session
-    if isinstance(event, events.SessionOpened):
-        draft.clock.last_time = draft.clock.opened = event.time
-        draft.clock.computing_seconds = 0.0 if traits_of(event.executor).one_at_a_time else None
-    elif not session.is_open:
-        draft.clock.last_time = event.time
-    elif event.time > state.clock.last_time:
-        is_computing = state.computation is not None
-        draft.clock.advance(event.time, session.slots, state.free, idle_cause(state), is_computing)
 
 
 def _end_attempt(draft: Draft, event: AttemptEnded) -> None:
@@ -319,23 +314,20 @@ def _choose(draft: Draft, event: events.BatchChosen) -> None:
         draft.trainings.remove_checkpoints(event.gives_up, {ended.trial for ended in state.finished})
     draft.totals.chosen += count
     draft.backlog = draft.backlog.with_last(chosen)
-    draft.batch = _batch_after(state.batch, event)
+    given = count + len(event.continued)
+    is_full = 0 < given >= event.limit
+    draft.batch = Batch(
+        number=state.batch.number + bool(count),
+        size=count or state.batch.size,
+        is_open=is_full and bool(event.limit) and not event.is_enqueued,
+        stalled="" if is_full else event.reason,
+    )
     draft.durations.choose(_computing_seconds(state, event), is_first=state.refresh.is_unused)
     draft.computation = None
     if state.refresh.is_unused:
         draft.refresh.is_unused = False
     if (remark := _remark_on(state, event)) is not None:
         draft.notes.remarks = (*draft.notes.remarks, remark)
-
-
-def _batch_after(batch: Batch, event: events.BatchChosen) -> Batch:
-    new_trials = len(event.picks)
-    count = new_trials + len(event.continued)
-    index = batch.number + bool(new_trials)
-    size = new_trials or batch.size
-    if count < event.limit or not count:
-        return Batch(index, size, stalled=event.reason)
-    return Batch(index, size, is_open=bool(event.limit) and not event.is_enqueued)
 
 
 def _remark_on(state: CampaignState, event: events.BatchChosen) -> str | None:

@@ -33,64 +33,61 @@ _CONTINUED = {"finish": "to complete the best ones", "promising": "the strategy 
 
 def log_event(event: events.Event) -> None:
     """Write the line of an event, if the event concerns an operator."""
-    if isinstance(event, events.TrialsDispatched):
-        for trial, attempt in event.attempts:
-            _of_attempt(logging.DEBUG, trial, attempt, "dispatched")
-    elif isinstance(event, events.TrialSucceeded | events.TrialFailed | events.TrialStopped):
-        _log_end(event)
-    elif isinstance(event, events.SessionClosed):
-        level = logging.ERROR if event.outcome == "failed" else logging.INFO
-        _LOGGER.log(level, "session closed, %s: %s", event.outcome, event.reason)
-    elif text := _text(event):
-        _LOGGER.info("%s", text)
-
-
-def _log_end(event: events.TrialSucceeded | events.TrialFailed | events.TrialStopped) -> None:
-    took = f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
-    if isinstance(event, events.TrialSucceeded):
-        _of_attempt(logging.INFO, event.trial, event.attempt, f"succeeded {took}: {event.value:.6g}")
-        if event.remark:
-            _of_attempt(logging.WARNING, event.trial, event.attempt, event.remark)
-    elif isinstance(event, events.TrialStopped):
-        word, why = stop_words(event.cause)
-        _of_attempt(logging.INFO, event.trial, event.attempt, f"{word} {took}, at step {event.step}{why}")
-    else:
-        then = "the trial has ended" if event.is_final else "it will be retried"
-        text = f"failed ({event.failure}) {took}, {then}: {event.message}"
-        _of_attempt(logging.WARNING, event.trial, event.attempt, text)
-
-
-def _of_attempt(level: int, trial: int, attempt: int, text: str) -> None:
-    _LOGGER.log(level, "%s", text, extra={"trial": trial, "attempt": attempt})
-
-
-def _text(event: events.Event) -> str:
-    """Return the line of an event; empty for an event without one."""
     match event:
+        case events.TrialsDispatched():
+            for trial, attempt in event.attempts:
+                _log(logging.DEBUG, "dispatched", trial, attempt)
+        case events.TrialSucceeded() | events.TrialStopped() | events.TrialFailed():
+            took = (
+                f"after {duration(max(0.0, event.finished - event.started))} on {event.worker or 'an unknown worker'}"
+            )
+            attempt_ended = event.trial, event.attempt
+            if isinstance(event, events.TrialSucceeded):
+                _log(logging.INFO, f"succeeded {took}: {event.value:.6g}", *attempt_ended)
+                if event.remark:
+                    _log(logging.WARNING, event.remark, *attempt_ended)
+            elif isinstance(event, events.TrialStopped):
+                word, why = stop_words(event.cause)
+                _log(logging.INFO, f"{word} {took}, at step {event.step}{why}", *attempt_ended)
+            else:
+                then = "the trial has ended" if event.is_final else "it will be retried"
+                _log(logging.WARNING, f"failed ({event.failure}) {took}, {then}: {event.message}", *attempt_ended)
         case events.SessionOpened():
             adopted = f", {len(event.adopted)} running evaluations adopted" * bool(event.adopted)
-            return f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}"
+            _log(
+                logging.INFO,
+                f"session {event.epoch} opened: {event.executor}, {plural(event.slots, 'worker')}{adopted}",
+            )
+        case events.SessionClosed():
+            level = logging.ERROR if event.outcome == "failed" else logging.INFO
+            _log(level, f"session closed, {event.outcome}: {event.reason}")
         case events.ExistingTaken():
-            return f"known results: {event}"
+            _log(logging.INFO, f"known results: {event}")
         case events.BatchChosen():
             chosen = f"chose {plural(len(event.picks), 'trial')} in {duration(event.seconds)}"
             origins = [(pick.trial, *pick.starts_from) for pick in event.picks if pick.starts_from is not None]
             copies = "".join(f"; trial {trial} starts from trial {of} at step {step}" for trial, of, step in origins)
-            return f"{chosen} after {plural(event.round, 'refit')}, {_ENDS.get(event.reason, event.reason)}{copies}"
+            why = _ENDS.get(event.reason, event.reason)
+            _log(logging.INFO, f"{chosen} after {plural(event.round, 'refit')}, {why}{copies}")
         case events.ModelRefreshed():
             points = f", {plural(event.dictionary_size, 'inducing point')}" if event.dictionary_size else ""
             learned = f"{plural(len(event.trials), 'result')}{points}"
-            return f"refit {event.round} in {duration(event.seconds)}: {learned}"
+            _log(logging.INFO, f"refit {event.round} in {duration(event.seconds)}: {learned}")
         case events.CandidatesGrown():
-            return f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
+            text = f"appended {event.size} candidates, retired {len(event.retired)}, in {duration(event.seconds)}"
+            _log(logging.INFO, text)
         case events.TrialsContinued():
             trials = noun_and_numbers("trial", list(event.trials))
-            return f"continued {trials}: {_CONTINUED[event.reason]}"
+            _log(logging.INFO, f"continued {trials}: {_CONTINUED[event.reason]}")
         case events.CheckpointsRemoved():
-            return f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}"
+            _log(logging.INFO, f"removed the checkpoints of stopped {noun_and_numbers('trial', event.trials)}")
         case events.StopRequested():
-            return f"stop requested: {event.reason}; running evaluations are drained"
-    return ""
+            _log(logging.INFO, f"stop requested: {event.reason}; running evaluations are drained")
+
+
+def _log(level: int, text: str, trial: int | None = None, attempt: int | None = None) -> None:
+    of_attempt = {} if trial is None else {"trial": trial, "attempt": attempt}
+    _LOGGER.log(level, "%s", text, extra=of_attempt)
 
 
 class HealthLog:
