@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from bbkb import adapters, integrations, settings, strategies, strategy, types
-    from bbkb.objectives.goals import Constraint, Objective
     from bbkb.objectives.machines import Machine
     from bbkb.objectives.objective import EvaluationStopped, ObjectiveError
     from bbkb.objectives.parameters import Choice, Ordered, Range
     from bbkb.orchestrator.api import Campaign, Result, Submitted, load, tune
     from bbkb.orchestrator.ask_tell.candidates import CandidateOptimizer
     from bbkb.orchestrator.ask_tell.space import OpenTrial, Optimizer
+    from bbkb.orchestrator.campaign.goals import Constraint, Objective
     from bbkb.orchestrator.campaign.trial_result import TrialResult
     from bbkb.orchestrator.errors import (
         BbkbError,
@@ -47,7 +47,7 @@ __all__ = [
 
 # module → its names, imported on first use, so that `CandidateOptimizer` needs only numpy and scipy
 _NAMES = {
-    "bbkb.objectives.goals": ("Constraint", "Objective"),
+    "bbkb.orchestrator.campaign.goals": ("Constraint", "Objective"),
     "bbkb.objectives.machines": ("Machine",),
     "bbkb.objectives.objective": ("EvaluationStopped", "ObjectiveError"),
     "bbkb.objectives.parameters": ("Choice", "Ordered", "Range"),

@@ -6,7 +6,6 @@ These are the types of `bbkb`, the parts of `Status`, and the types of `bbkb.str
 of a campaign file are in `bbkb.settings`.
 """
 
-from bbkb.objectives.goals import Direction
 from bbkb.objectives.objective import Candidates
 from bbkb.objectives.parameters import Comparison, Constant, Parameter
 from bbkb.objectives.space import SearchSpace
@@ -26,6 +25,7 @@ from bbkb.orchestrator.bandit.pulls import Tally
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
 from bbkb.orchestrator.bandit.strategy import Posterior
 from bbkb.orchestrator.campaign.events import Recommendation
+from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.campaign.state import EndedAttempt
 from bbkb.orchestrator.campaign.status import (
     BestStatus,

@@ -78,8 +78,8 @@ def private_ray(of: Iterable[Path]) -> list[str]:
 
 
 def settings_keys(schema: Mapping[str, Any]) -> set[str]:
-    """Return the dotted keys of a campaign file's JSON Schema, without sections, parameters and options
-    of strategies and objectives."""
+    """Return the dotted keys of a campaign file's JSON Schema that a user may write, without sections,
+    parameters and options of strategies and objectives."""
     found: set[str] = set()
 
     def visit(part: Any, prefix: str) -> None:
@@ -90,6 +90,8 @@ def settings_keys(schema: Mapping[str, Any]) -> set[str]:
             if reference := part.get("$ref"):
                 visit(schema["$defs"][reference.rpartition("/")[2]], prefix)
             for name, below in part.get("properties", {}).items():
+                if below.get("readOnly"):  # filled in by bbkb
+                    continue
                 found.add(prefix + name)
                 if name not in _OPEN_SECTIONS:
                     visit(below, f"{prefix}{name}.")

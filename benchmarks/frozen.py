@@ -89,7 +89,7 @@ PROBLEMS = {
     ),
     "curve_model": ("curve", _BOX + "early_stopping: {rule: model, last_step: 27}\n"),
     "curve_median": ("curve", _BOX + "early_stopping: {rule: median, after: 3}\n"),
-    "curve_asha": ("curve", _BOX + "early_stopping: {rule: asha, reduction: 3, first_step: 1}\n"),
+    "curve_asha": ("curve", _BOX + "early_stopping: {rule: asha, reduction: 3, after: 1}\n"),
 }
 # those of `bbkb strategies`, and options that keep small searches informative
 STRATEGIES: dict[str, str] = {
@@ -290,7 +290,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("count: 2", "count: 2, memory_gb: 0"),
     ("simulated", "dask"),
     ("", "early_stopping: {rule: medain}\n"),
-    ("", "early_stopping: {rule: asha, after: 3}\n"),
+    ("", "early_stopping: {rule: asha, last_step: 3}\n"),
     ("", "early_stopping: {rule: asha, reduction: 1}\n"),
     ("", "constraints: [{metric: memory}]\n"),
     ("", "constraints: [{metric: memory, at_most: 1, at_least: 2}]\n"),
@@ -303,7 +303,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("", "candidates: {size: 0}\n"),
     ("", "candidates: {table: missing.csv}\n"),
     ("", "store: mysql://x/y\n"),
-    ("", "log: {level: loud}\n"),
+    ("", "data: {download: loud}\n"),
     ("", "worker: {count: 2}\n"),
     ("", "? [a]\n: 1\n"),
     ("", "log: {level: info\n"),

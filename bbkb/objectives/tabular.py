@@ -1,7 +1,7 @@
 """Tables as objectives: an evaluation reads the value in an arm's row.
 
 A user's table becomes candidates, or, with a target column, an objective. Rows that are equal in
-every parameter are merged into one candidate, unless they are to be kept.
+every parameter are merged into one candidate.
 
 A file is CSV or Parquet. The first line names the columns. A column is numeric if all its cells are
 numbers, and text if none of them is. Anything in between is a mistake, reported with file, line and
@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Lt
@@ -205,7 +205,6 @@ def _encode_column(name: str, column: Column, most_choices: int) -> NDArray[np.f
     return one_hot[index]
 
 
-Duplicates = Literal["merge", "keep"]  # of rows that are equal in every parameter
 ROW = "row"  # the parameter with the index of an arm's row
 NoiseOption = Annotated[
     float,
@@ -303,24 +302,20 @@ def _features(path: Path, columns: Mapping[str, NDArray[np.generic]]) -> NDArray
         raise ObjectiveError(f"candidates.table: {path}: {error}") from error
 
 
-def table_candidates(path: Path, duplicates: Duplicates = "merge") -> Candidates:
+def table_candidates(path: Path) -> Candidates:
     """Return the rows of a user's table as arms, with the columns as parameters. Among equal rows,
-    only the first is an arm, unless `duplicates` are kept. Raises ObjectiveError."""
+    only the first is an arm. Raises ObjectiveError."""
     columns = _read_users_table(path)
-    remark = ""
-    if duplicates == "merge":
-        groups = group(columns)
-        columns = groups.arms(columns)
-        remark = groups.remark(path)
-    return Candidates(_features(path, columns), columns, remark=remark)
+    groups = group(columns)
+    columns = groups.arms(columns)
+    return Candidates(_features(path, columns), columns, remark=groups.remark(path))
 
 
-def table_objective(path: Path, target: str, duplicates: Duplicates = "merge") -> Table:
+def table_objective(path: Path, target: str) -> Table:
     """Return a user's table with the column `target` as the value.
 
-    All other columns are features. Unless `duplicates` are kept, rows with equal features are one
-    arm, and each evaluation of the arm draws one of their values. Raises ObjectiveError if the
-    column is missing or not numeric.
+    All other columns are features. Rows with equal features are one arm, and each evaluation of the
+    arm draws one of their values. Raises ObjectiveError if the column is missing or not numeric.
     """
     columns = _read_users_table(path)
     if target not in columns:
@@ -333,7 +328,7 @@ def table_objective(path: Path, target: str, duplicates: Duplicates = "merge") -
     values = columns.pop(target).astype(np.float64)
     arms: Mapping[str, NDArray[np.generic]] = columns
     remark = ""
-    if duplicates == "merge" and arms:
+    if arms:
         groups = group(arms)
         arms = groups.arms(arms)
         values = groups.repeats(values)
@@ -368,7 +363,7 @@ class Groups:
         first = f"the first: row {again + 1} repeats row {self.first[self.of[again]] + 1}"
         return (
             f"{self.repeated} rows of {table} repeat the parameters of an earlier row and are one candidate with it "
-            f"({first}); {draws}to keep each row as a candidate of its own, set candidates.duplicates: keep"
+            f"({first}); {draws}to keep each row as a candidate of its own, add a column that numbers the rows"
         )
 
     def repeats(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

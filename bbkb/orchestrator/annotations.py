@@ -8,7 +8,7 @@ pydantic reads them by `__get_pydantic_core_schema__`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, ClassVar, get_args, get_origin, get_type_hints
 
 from typing_extensions import Doc
@@ -116,8 +116,15 @@ class Written:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """An annotation of a field that bbkb fills in itself, in the `campaign.yaml` of a run: it is not
+    a key for users, and read-only in the JSON Schema."""
+
+
 WHOLE = _Whole()
 LISTED = _Listed()
+DECIDED = _Decided()
 
 
 def whole(value: object) -> object:
@@ -148,20 +155,42 @@ class Section:
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Schema:
         described: Schema = handler(schema)
         properties = handler.resolve_ref_schema(described)["properties"]
+        for name, annotations in _annotations(cls).items():
+            if DECIDED in annotations:
+                properties[key_of(name)]["readOnly"] = True
         for name, text in documentation_of(cls).items():
             properties[key_of(name)]["description"] = text
         return described
 
 
+def written(value: Any) -> Any:
+    """Return a section as its mapping in a campaign file, which is checked and may be joined with
+    arguments: without defaults, except those that depend on the machine. Return other values as
+    they are."""
+    if not isinstance(value, Section):
+        return value
+    return {
+        key_of(field.name): written(setting)
+        for field in fields(value)  # type: ignore[arg-type]
+        for setting in [getattr(value, field.name)]
+        if field.name == "rule" or field.default is MISSING or setting != field.default
+    }
+
+
 def documentation_of(cls: type) -> dict[str, str]:
     """Return the meaning of each field that has a `Doc`, the outermost one if there are several."""
-    hints = get_type_hints(cls, include_extras=True)
     return {
         name: entry.documentation
-        for name in getattr(cls, "__dataclass_fields__", hints)  # inherited fields first
-        for entry in getattr(hints.get(name), "__metadata__", ())
+        for name, entries in _annotations(cls).items()
+        for entry in entries
         if isinstance(entry, Doc)
     }
+
+
+def _annotations(cls: type) -> dict[str, tuple[object, ...]]:
+    """Return the outermost annotations of each field, the inherited ones first."""
+    hints = get_type_hints(cls, include_extras=True)
+    return {name: getattr(hints.get(name), "__metadata__", ()) for name in getattr(cls, "__dataclass_fields__", hints)}
 
 
 def annotations_of(cls: type) -> dict[str, object]:

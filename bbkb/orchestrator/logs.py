@@ -6,7 +6,6 @@ uses the library adds a handler. The log is for people and log collectors; the c
 are in its event log, which is complete without it.
 """
 
-import json
 import logging
 import os
 import threading
@@ -15,14 +14,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Literal
 
 from bbkb.orchestrator.errors import RunError
 from bbkb.orchestrator.files import make_private
 from bbkb.orchestrator.wording import printable
-
-Level = Literal["debug", "info", "warning", "error"]
-Format = Literal["text", "json"]
 
 ROOT = "bbkb"
 FILE_NAME = "run.log"
@@ -40,23 +35,21 @@ logging.getLogger(ROOT).addHandler(logging.NullHandler())  # so that a library d
 
 
 @contextmanager
-def log_into(folder: Path, campaign: str, level: Level, format_: Format) -> Iterator[None]:
+def log_into(folder: Path, campaign: str) -> Iterator[None]:
     """Append the log of this process to `run.log` in a run's folder.
 
     Args:
         folder: the run's folder. If it does not exist (for a coordinator on another machine whose
             store is a database server), the lines go to standard error, which is in Ray's logs.
         campaign: the campaign's name, which is in each line.
-        level: the least severe level in the log.
-        format_: `text`, or `json` for one JSON object per line.
 
     Raises:
         RunError: if the file cannot be written.
     """
     logger = logging.getLogger(ROOT)
     handler = _handler(folder)
-    handler.setFormatter(JsonFormatter(campaign) if format_ == "json" else TextFormatter(campaign))
-    handler.setLevel(level.upper())
+    handler.setFormatter(TextFormatter(campaign))
+    handler.setLevel(logging.INFO)
     handler.addFilter(lambda _: _FOLDER.get() in (folder, None))
     outer = _FOLDER.get()
     _FOLDER.set(folder)
@@ -129,19 +122,6 @@ class TextFormatter(logging.Formatter):
         fields = "".join(f" {name}={value}" for name, value in _fields(record, self._campaign).items())
         text = f"{_time(record)} {record.levelname} {record.name}{fields}: {_message(self, record)}"
         return printable(text).translate(_ONE_LINE)
-
-
-class JsonFormatter(logging.Formatter):
-    """One JSON object per line: time, level, logger, campaign, trial, attempt, message."""
-
-    def __init__(self, campaign: str) -> None:
-        super().__init__()
-        self._campaign = campaign
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line."""
-        head = {"time": _time(record), "level": record.levelname.lower(), "logger": record.name}
-        return json.dumps({**head, **_fields(record, self._campaign), "message": _message(self, record)})
 
 
 def _fields(record: logging.LogRecord, campaign: str) -> dict[str, object]:

@@ -57,14 +57,13 @@ def test_table_becomes_candidates_or_is_rejected_with_a_reason(tmp_path: Path, e
     def check(content: object) -> None:
         assert isinstance(content, bytes)
         path.write_bytes(content)
-        for duplicates in ("merge", "keep"):
-            try:
-                candidates = table_candidates(path, duplicates)
-            except ObjectiveError as error:
-                check_reason(error)
-            else:
-                assert np.isfinite(candidates.features).all()
-                assert candidates.parameters(len(candidates) - 1)
+        try:
+            candidates = table_candidates(path)
+        except ObjectiveError as error:
+            check_reason(error)
+        else:
+            assert np.isfinite(candidates.features).all()
+            assert candidates.parameters(len(candidates) - 1)
         try:
             table = table_objective(path, "y")
         except ObjectiveError as error:

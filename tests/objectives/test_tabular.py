@@ -4,7 +4,7 @@ import gzip
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from numpy.typing import NDArray
 
 from bbkb.objectives import tabular
-from bbkb.objectives.objective import Candidates, ObjectiveError, Report
+from bbkb.objectives.objective import ObjectiveError, Report
 from bbkb.objectives.tabular import Table, encode, group, read_cells, read_columns, table_candidates, table_objective
 from bbkb.orchestrator.bandit.arrays import Floats
 
@@ -280,27 +280,8 @@ def test_merged_row_draws_one_of_its_values_and_names_the_merged_rows(tmp_path: 
     assert "an evaluation draws one of the values" in candidates.remark
 
 
-def test_rows_stay_separate_candidates_on_request(tmp_path: Path) -> None:
-    path = tmp_path / "runs.csv"
-    path.write_text(TABLE)
-    unmerged = table_objective(path, "accuracy", duplicates="keep").candidates()
-    assert (len(unmerged), unmerged.remark) == (5, "")
-    path.write_text("rate,optimizer\n0.2,sgd\n0.1,adam\n0.2,sgd\n")
-    assert (len(table_candidates(path)), len(table_candidates(path, "keep"))) == (2, 3)
-    assert "row 3 repeats row 1" in table_candidates(path).remark
-
-
-@pytest.mark.parametrize("target", ["", "accuracy"])
-def test_table_without_duplicates_is_unchanged(tmp_path: Path, target: str) -> None:
+def test_table_without_equal_rows_has_no_remark(tmp_path: Path) -> None:
     path = tmp_path / "runs.csv"
     path.write_text("rate,accuracy\n0.3,0.8\n0.1,0.9\n0.2,0.8\n")
-
-    def read(duplicates: Literal["merge", "keep"]) -> Candidates:
-        if target:
-            return table_objective(path, target, duplicates).candidates()
-        return table_candidates(path, duplicates)
-
-    merged, unmerged = read("merge"), read("keep")
-    assert merged.remark == ""
-    np.testing.assert_array_equal(merged.features, unmerged.features)
-    assert all((merged.columns[name] == unmerged.columns[name]).all() for name in unmerged.columns)
+    for candidates in (table_objective(path, "accuracy").candidates(), table_candidates(path)):
+        assert (len(candidates), candidates.remark) == (3, "")

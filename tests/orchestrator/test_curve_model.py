@@ -120,7 +120,8 @@ def test_first_trainings_and_pauses_end_in_the_worker_although_the_stop_comes_to
         return None if cause in at_limits else cause
 
     monkeypatch.setattr("bbkb.orchestrator.session.evaluations.stop_cause", stops_nothing_at_a_limit)
-    rule = {**RULE, "first_trials": 12, "first_steps": 3, "finish": 0}
+    monkeypatch.setattr("bbkb.orchestrator.campaign.settings.FINISH", 0)
+    rule = {**RULE, "first_trials": 12, "first_steps": 3}
     result = run(tmp_path, early_stopping=rule, budget={"steps": 8 * STEPS})
     events = open_run(result.folder).events()
     stops = [event for event in events if isinstance(event, TrialStopped)]

@@ -27,7 +27,7 @@ from tests.present import present
 from tests.waiting import wait_until
 
 STEPS = 9
-ASHA = {"rule": "asha", "reduction": 3, "first_step": 1}
+ASHA = {"rule": "asha", "reduction": 3, "after": 1}
 
 
 def report_curve(x: float, report: Callable[..., None]) -> float:
@@ -246,7 +246,7 @@ STOPPED_ON_RAY = """
     if __name__ == "__main__":
         result = tune(objective, {"x": Range(0.0, 1.0)}, direction="maximize", evaluations=8, workers=4, progress=False,
                       settings={"runs": "runs", "strategy": {"name": "uniform"}, "workers": {"kind": "KIND"},
-                                "early_stopping": {"rule": "asha", "reduction": 3, "first_step": 1}})
+                                "early_stopping": {"rule": "asha", "reduction": 3, "after": 1}})
         print(sum(row["status"] == "stopped" for row in result.rows()))
 """
 

@@ -2,7 +2,6 @@
 requested."""
 
 import errno
-import json
 import logging
 import os
 import subprocess
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 
 from bbkb.orchestrator import logs
 from bbkb.orchestrator.errors import RunError
-from bbkb.orchestrator.logs import FILE_NAME, JsonFormatter, TextFormatter, log_into
+from bbkb.orchestrator.logs import FILE_NAME, TextFormatter, log_into
 
 REPOSITORY = Path(__file__).parents[2]
 LOGGER = logging.getLogger("bbkb.test")
@@ -35,25 +34,18 @@ def record(message: str, **extra: object) -> logging.LogRecord:
 def test_line_names_time_level_place_campaign_trial_and_attempt() -> None:
     line = TextFormatter("tuning").format(record("failed", trial=3, attempt=1))
     assert line == "2026-03-01T14:05:09.250Z WARNING bbkb.test campaign=tuning trial=3 attempt=1: failed"
-    assert json.loads(JsonFormatter("tuning").format(record("failed", trial=3, attempt=1))) == {
-        "time": "2026-03-01T14:05:09.250Z", "level": "warning", "logger": "bbkb.test", "campaign": "tuning",
-        "trial": 3, "attempt": 1, "message": "failed",
-    }  # fmt: skip
 
 
 @given(message=st.text())
 def test_log_escapes_texts_that_forge_lines_or_control_a_terminal(message: str) -> None:
-    for formatter in (TextFormatter("c"), JsonFormatter("c")):
-        line = formatter.format(record(message))
-        assert len(line.splitlines()) == 1
-        assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in line)
-    assert json.loads(line)["message"] == message
+    line = TextFormatter("c").format(record(message))
+    assert len(line.splitlines()) == 1
+    assert not any(ord(character) < 0x20 or 0x7F <= ord(character) < 0xA0 for character in line)
 
 
-@pytest.mark.parametrize("format_", ["text", "json"])
-def test_lines_of_the_level_and_above_are_appended_to_the_runs_folder(tmp_path: Path, format_: logs.Format) -> None:
+def test_lines_of_the_level_and_above_are_appended_to_the_runs_folder(tmp_path: Path) -> None:
     for number in range(2):
-        with log_into(tmp_path, "c", "info", format_):
+        with log_into(tmp_path, "c"):
             LOGGER.debug("not shown")
             LOGGER.info("shown %d", number)
     LOGGER.warning("after the end")
@@ -67,7 +59,7 @@ def test_handlers_of_the_program_get_only_lines_of_its_own_level(
     for level, expected in ((logging.WARNING, ["b"]), (logging.INFO, ["a", "b"])):
         caplog.clear()
         logging.getLogger().setLevel(level)
-        with log_into(tmp_path, "c", "info", "text"), log_into(tmp_path, "inner", "info", "text"):
+        with log_into(tmp_path, "c"), log_into(tmp_path, "inner"):
             LOGGER.info("a")
             LOGGER.warning("b")
         assert [line.getMessage() for line in caplog.records] == expected
@@ -78,11 +70,11 @@ def test_campaign_in_an_evaluation_has_its_own_log(tmp_path: Path) -> None:
     folders = [tmp_path / name for name in ("outer", "inner")]
     for folder in folders:
         folder.mkdir()
-    with log_into(folders[0], "outer", "info", "text"):
-        with log_into(folders[1], "inner", "info", "text"):
+    with log_into(folders[0], "outer"):
+        with log_into(folders[1], "inner"):
             LOGGER.info("inside")
         LOGGER.info("after")
-    ended_elsewhere = log_into(folders[0], "outer", "info", "text")
+    ended_elsewhere = log_into(folders[0], "outer")
     copy_context().run(ended_elsewhere.__enter__)
     with ThreadPoolExecutor(1) as pool:
         pool.submit(ended_elsewhere.__exit__, None, None, None).result()
@@ -96,7 +88,7 @@ def test_session_keeps_its_level_if_one_that_began_before_ends_first(tmp_path: P
     for folder in folders:
         folder.mkdir()
         ends.append(ExitStack())
-        ends[-1].enter_context(log_into(folder, "c", "info", "text"))
+        ends[-1].enter_context(log_into(folder, "c"))
     for end in ends:
         LOGGER.info("shown")
         end.close()
@@ -106,7 +98,7 @@ def test_session_keeps_its_level_if_one_that_began_before_ends_first(tmp_path: P
 
 
 def test_log_without_the_folder_goes_to_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with log_into(tmp_path / "elsewhere", "c", "info", "text"):
+    with log_into(tmp_path / "elsewhere", "c"):
         LOGGER.info("shown")
     assert "campaign=c: shown" in capsys.readouterr().err
 
@@ -123,7 +115,7 @@ def test_log_that_cannot_be_written_is_reported_by_name(
 ) -> None:
     make(tmp_path / FILE_NAME)
     error = rf"run\.log cannot be written: {reason}"
-    with pytest.raises(RunError, match=error), log_into(tmp_path, "c", "info", "text"):
+    with pytest.raises(RunError, match=error), log_into(tmp_path, "c"):
         pass
 
 
@@ -136,7 +128,7 @@ def test_disk_that_is_full_when_the_log_closes_does_not_hide_how_the_session_end
 
     real = logging.FileHandler.close
     monkeypatch.setattr(logging.FileHandler, "close", close)
-    with pytest.raises(KeyError), log_into(tmp_path, "c", "info", "text"):
+    with pytest.raises(KeyError), log_into(tmp_path, "c"):
         raise KeyError("the session's own error")
-    with log_into(tmp_path, "c", "info", "text"):
+    with log_into(tmp_path, "c"):
         pass

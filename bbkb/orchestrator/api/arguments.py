@@ -3,16 +3,14 @@
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from bbkb.objectives.goals import Constraint, Objective
 from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.pickled import LiveFunction, draft_function
-from bbkb.orchestrator.annotations import Section, key_of
+from bbkb.orchestrator.annotations import written
 from bbkb.orchestrator.ask_tell.checks import (
     StrategyChoice,
     check_direction,
@@ -24,6 +22,7 @@ from bbkb.orchestrator.ask_tell.checks import (
 )
 from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.strategies.presets import Calibrated
+from bbkb.orchestrator.campaign.goals import Constraint, Objective
 from bbkb.orchestrator.campaign.settings import Settings, Workers, name_from
 from bbkb.orchestrator.settings.loading import from_mapping
 from bbkb.orchestrator.settings.options import dump_objective
@@ -73,21 +72,6 @@ def _converted(name: str, value: Any) -> object:
     return value
 
 
-def _written(value: Any) -> Any:
-    """Return a section as its mapping in a campaign file, which is checked and may be joined with
-    arguments: without defaults, except those that depend on the machine. Return other values as
-    they are."""
-    if not isinstance(value, Section):
-        return value
-    given = {field.name: getattr(value, field.name) for field in fields(value)}  # type: ignore[arg-type]
-    defaults = {field.name: field.default for field in fields(value)}  # type: ignore[arg-type]
-    return {
-        key_of(name): _written(setting)
-        for name, setting in given.items()
-        if name == "rule" or defaults[name] is MISSING or setting != defaults[name]
-    }
-
-
 def _strategy(choice: Strategy) -> Mapping[str, object]:
     """Return a listed name, `module:Name`, a mapping, a class or an object as a mapping with `name`.
     Raises ValueError if it is not a strategy."""
@@ -135,10 +119,10 @@ def settings_of(
     """
     check_objective(objective)
     tree = dict(check_mapping({} if settings is None else settings, "settings", "{'workers': {'retries': 0}}"))
-    tree = {key: _written(section) for key, section in tree.items()}
+    tree = {key: written(section) for key, section in tree.items()}
     check_mapping(tree.get("objective", {}), "settings['objective']", "{'deterministic': True}")
     for name, value in arguments.items():
-        plain = value.item() if isinstance(value, np.generic) else _written(value)
+        plain = value.item() if isinstance(value, np.generic) else written(value)
         if name == "workers" and isinstance(plain, Mapping):
             for key, setting in plain.items():
                 _insert(tree, (name, key), setting, f"{name}.{key}")

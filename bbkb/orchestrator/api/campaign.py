@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bbkb.objectives.errors import warn_user
-from bbkb.objectives.goals import Direction
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.orchestrator.api.arguments import (
     Concurrency,
@@ -32,6 +31,7 @@ from bbkb.orchestrator.api.submitted import Submitted
 from bbkb.orchestrator.ask_tell.checks import check_list
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.campaign.commands import Close
+from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.campaign.settings import Settings
 from bbkb.orchestrator.display.console import SafeConsole
 from bbkb.orchestrator.display.terminal import say
@@ -126,7 +126,7 @@ class Campaign:
         Ctrl-C stops the campaign cleanly, and then raises KeyboardInterrupt; a second one stops it
         immediately. `resume` continues the campaign.
 
-        `resume` keeps finished trials. Only budget, workers, computing and log may differ from the
+        `resume` keeps finished trials. Only budget and workers may differ from the
         recorded settings. With `resume=True`, the argument `run` names the run. If the run has
         already finished, its result is returned immediately.
         """
@@ -247,8 +247,8 @@ def tune(
             [{"run": "runs/a"}], or other sources of the campaign file's section `known_results`.
         name: the beginning of the name of the run's folder; None: the function's name.
         run: the name of the run's folder; None: `name` followed by the time.
-        settings: further sections of a campaign file: {"workers": {"retries": 0}, "log": {"level":
-            "debug"}}, as mappings or as objects of `bbkb.settings`.
+        settings: further sections of a campaign file, {"workers": {"retries": 0}}, as mappings or as
+            objects of `bbkb.settings`.
         address: the Ray cluster to join; None: RAY_ADDRESS. Without either, a local Ray is started,
             which later campaigns of this process also use.
         progress: whether a terminal or a notebook displays the progress.

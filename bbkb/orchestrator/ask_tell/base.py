@@ -342,12 +342,24 @@ class AskTell:
 
     KIND: ClassVar[Kind]
     NOUN: ClassVar[str] = "value"
-    SETUP: ClassVar[type[Any]]  # the arguments: `title`, `dump`, `build`, `search`
 
-    def __init__(self, setup: Any, search: Search) -> None:
+    def __init__(self, search: Search) -> None:
         self._lock = threading.RLock()
-        self._setup = setup
         self._search = search
+
+    @property
+    def _title(self) -> str:
+        """What is searched."""
+        raise NotImplementedError
+
+    def _arguments(self) -> Entry:
+        """Return the arguments as plain values."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _begun(saved: Mapping[str, Any]) -> Search:
+        """Return the search, before any event, with the arguments that `_arguments` returned."""
+        raise NotImplementedError
 
     @classmethod
     def load(cls, path: str | Path, *, run_code: bool = False) -> Self:
@@ -417,12 +429,12 @@ class AskTell:
     @exclusive
     def __repr__(self) -> str:
         counts = f"{len(self._search.results)} {self.NOUN}s, {len(self._search.pending)} pending"
-        return f"<{type(self).__name__} of {self._setup.title}: {counts}>"
+        return f"<{type(self).__name__} of {self._title}: {counts}>"
 
     @exclusive
     def _repr_html_(self) -> str:
         """Return a small table, for notebooks."""
-        return facts_html(f"{type(self).__name__} of {self._setup.title}", self._results.facts)
+        return facts_html(f"{type(self).__name__} of {self._title}", self._results.facts)
 
     @property
     def _results(self) -> Results:
@@ -431,15 +443,14 @@ class AskTell:
     @exclusive
     def _saved(self) -> Entry:
         """Return the optimizer as plain values."""
-        return {"format": FORMAT, **self._setup.dump(), "log": dump_log(self._search.events)}
+        return {"format": FORMAT, **self._arguments(), "log": dump_log(self._search.events)}
 
     def _restore(self, saved: Mapping[str, Any]) -> None:
         """Restore the values that `_saved` returned."""
-        setup = self.SETUP.build(saved)
-        search: Search = setup.search()
+        search = self._begun(saved)
         for event in read_log(saved["log"]):
             search.restore(event)
-        AskTell.__init__(self, setup, search)
+        AskTell.__init__(self, search)
 
     __getstate__ = _saved
     __setstate__ = _restore

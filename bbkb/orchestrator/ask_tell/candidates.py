@@ -2,7 +2,6 @@
 NumPy and SciPy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,37 +25,11 @@ from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
 from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
 from bbkb.orchestrator.engine.pool import Pool
 
-_SETTINGS = Settings(name="", budget=Budget(evaluations=UNLIMITED))  # rewards are maximized
 
-
-@dataclass(frozen=True)
-class _Setup:
-    """The arguments of a search over the rows of an array. They never change."""
-
-    arms: Arms
-    strategy: AnyStrategy
-    seed: int
-
-    @property
-    def title(self) -> str:
-        """The number of candidates."""
-        return f"{len(self.arms)} candidates"
-
-    def dump(self) -> Entry:
-        """Return the arguments as plain values."""
-        return {"arms": dump_arms(self.arms), "strategy": dump_named(self.strategy), "seed": self.seed}
-
-    @staticmethod
-    def build(dumped: Mapping[str, Any]) -> "_Setup":
-        """Return the arguments that `dump` wrote."""
-        # imported here, because only saving needs pydantic
-        from bbkb.orchestrator.settings.strategies import build_strategy
-
-        return _Setup(build_arms(dumped["arms"]), build_strategy(dumped["strategy"]), int(dumped["seed"]))
-
-    def search(self) -> Search:
-        """Return the search before any event."""
-        return Search(self.strategy, self.seed, Pool.of_rows(self.arms), _SETTINGS)
+def _search(arms: Arms, strategy: AnyStrategy, seed: int) -> Search:
+    """Return the search before any event. Rewards are maximized."""
+    settings = Settings(name="optimizer", seed=seed, budget=Budget(evaluations=UNLIMITED))
+    return Search(strategy, Pool.of_rows(arms), settings)
 
 
 class CandidateOptimizer(AskTell):
@@ -95,8 +68,6 @@ class CandidateOptimizer(AskTell):
 
     KIND: ClassVar[Kind] = "arms"
     NOUN: ClassVar[str] = "reward"
-    SETUP = _Setup
-    _setup: _Setup
 
     @checks_arguments
     def __init__(
@@ -108,10 +79,30 @@ class CandidateOptimizer(AskTell):
     ) -> None:
         instance = named_strategy(strategy, has_existing=existing is not None)
         arms = candidates if isinstance(candidates, Arms) else Arms.of(candidates)
-        setup = _Setup(arms, instance, check_seed(seed))
-        super().__init__(setup, setup.search())
+        super().__init__(_search(arms, instance, check_seed(seed)))
         if existing is not None:
             self._search.know(check_existing(existing, len(arms)))
+
+    @property
+    def _size(self) -> int:
+        return len(self._search.engine.pool)
+
+    @property
+    def _title(self) -> str:
+        return f"{self._size} candidates"
+
+    def _arguments(self) -> Entry:
+        arms = self._search.engine.pool.rows
+        assert arms is not None
+        strategy = dump_named(self._search.strategy)
+        return {"arms": dump_arms(arms), "strategy": strategy, "seed": self._search.state.settings.seed}
+
+    @staticmethod
+    def _begun(saved: Mapping[str, Any]) -> Search:
+        # imported here, because only saving needs pydantic
+        from bbkb.orchestrator.settings.strategies import build_strategy
+
+        return _search(build_arms(saved["arms"]), build_strategy(saved["strategy"]), int(saved["seed"]))
 
     @exclusive
     def ask(self, limit: int | None = None) -> NDArray[np.intp]:
@@ -131,7 +122,7 @@ class CandidateOptimizer(AskTell):
             ValueError: if `limit` is not a whole number >= 1.
         """
         if limit is None:
-            limit = 1 if never_waits(self._search.strategy) else len(self._setup.arms)
+            limit = 1 if never_waits(self._search.strategy) else self._size
         return np.array(self._search.ask(check_limit(limit)), np.intp)
 
     @exclusive
@@ -144,7 +135,7 @@ class CandidateOptimizer(AskTell):
         Raises:
             ValueError: if one is out of range.
         """
-        self._search.mark_pending(check_indices(indices, len(self._setup.arms)))
+        self._search.mark_pending(check_indices(indices, self._size))
 
     @exclusive
     def tell(self, indices: ArrayLike, rewards: ArrayLike) -> None:
@@ -161,7 +152,7 @@ class CandidateOptimizer(AskTell):
             ValueError: if an index is out of range, a reward is not finite, or the numbers of
                 indices and rewards differ. No result is then recorded.
         """
-        self._search.tell(check_results(indices, rewards, len(self._setup.arms)))
+        self._search.tell(check_results(indices, rewards, self._size))
 
     @exclusive
     def fail(self, indices: ArrayLike) -> None:
@@ -173,7 +164,7 @@ class CandidateOptimizer(AskTell):
         Raises:
             ValueError: if one is out of range.
         """
-        self._search.tell([ArmResult(arm, None) for arm in check_indices(indices, len(self._setup.arms))])
+        self._search.tell([ArmResult(arm, None) for arm in check_indices(indices, self._size)])
 
     @property
     @exclusive

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bbkb.objectives.goals import as_section
 from bbkb.objectives.keywords import did_you_mean
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Parameter
 from bbkb.objectives.reference import import_reference
+from bbkb.orchestrator.annotations import written
 from bbkb.orchestrator.ask_tell.search import ArmResult
 from bbkb.orchestrator.bandit.checks import check_class
 from bbkb.orchestrator.bandit.options import excerpt
@@ -121,7 +121,7 @@ def check_mappings(values: object, what: str, example: str) -> list[Mapping[str,
 def check_goals(goals: object, what: str, example: str) -> list[Mapping[str, Any]]:
     """Return the mappings of a campaign file for `goals`: `Objective`, `Constraint` or mappings.
     `example`: an example in the message."""
-    return check_mappings([as_section(goal) for goal in check_list(goals, what, example)], what, example)
+    return check_mappings([written(goal) for goal in check_list(goals, what, example)], what, example)
 
 
 def check_objective(objective: object) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Scalar
-from bbkb.orchestrator.bandit.goals import SINGLE, Goals
 from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Choose, StrategyState
 from bbkb.orchestrator.campaign.commands import Ask, Begin, Dispatch, Grow, Tell
@@ -33,7 +32,7 @@ from bbkb.orchestrator.campaign.events import (
     TrialSucceeded,
 )
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, Settings
+from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY, UNLIMITED, Budget, Settings
 from bbkb.orchestrator.campaign.state import CampaignState, Run, Session
 from bbkb.orchestrator.campaign.stops import stop_cause
 from bbkb.orchestrator.campaign.transitions import apply
@@ -64,20 +63,18 @@ class Search:
 
     Args:
         strategy: chooses the arms.
-        seed: the seed of all random numbers. The same calls with the same seed return the same
-            arms.
         pool: the initial candidates and their space.
-        settings: the goals, and the rules for trainings. There is no budget.
-        goals: the numbers of objectives and constraints.
+        settings: the seed, the goals, and the rules for trainings. There is no budget.
     """
 
-    def __init__(self, strategy: AnyStrategy, seed: int, pool: Pool, settings: Settings, goals: Goals = SINGLE) -> None:
-        options = {**settings.strategy, "mode": "async"}  # the caller's `limit` bounds a batch
+    def __init__(self, strategy: AnyStrategy, pool: Pool, settings: Settings) -> None:
         is_asynchronous = getattr(strategy, "mode", None) == "async"
-        options["refresh_growth"] = getattr(strategy, "refresh_growth", 0.0) if is_asynchronous else 0.0
-        unlimited = replace(settings, budget=Budget(evaluations=UNLIMITED), strategy=options)
-        state = CampaignState(settings=unlimited, session=Session(epoch=1))
-        self.engine = Engine(Problem(seed, pool, strategy, goals=goals), state)
+        growth = getattr(strategy, "refresh_growth", 0.0) if is_asynchronous else 0.0
+        # the caller's `limit` bounds a batch
+        options = {"name": DEFAULT_STRATEGY, "mode": "async", "refresh_growth": growth}
+        settings = replace(settings, budget=Budget(evaluations=UNLIMITED), strategy=options)
+        state = CampaignState(settings=settings, session=Session(epoch=1))
+        self.engine = Engine(Problem(settings.seed, pool, strategy, goals=settings.goals.for_strategy), state)
         self.events: list[Event] = []
         self.results: list[ArmResult] = []  # in the order of their arrival
         self._arms: dict[bytes, int] = {}  # the features of the first `_count` candidates → arm

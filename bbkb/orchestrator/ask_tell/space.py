@@ -5,13 +5,12 @@ This module checks the arguments and converts configurations and values;
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bbkb.objectives.goals import Constraint, Direction, Objective
 from bbkb.objectives.keywords import checks_arguments
 from bbkb.objectives.objective import Candidates, ObjectiveError
 from bbkb.objectives.parameters import Parameter, Scalar
@@ -38,152 +37,88 @@ from bbkb.orchestrator.bandit.growing import Grows
 from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.start.warm_start import begins_at_center
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, LearnsCurves, never_waits
-from bbkb.orchestrator.campaign.goals import CampaignGoals
-from bbkb.orchestrator.campaign.settings import (
-    UNLIMITED,
-    Budget,
-    ConstraintMetric,
-    ModelStopping,
-    ObjectiveMetric,
-    Settings,
-    plain_space,
-)
+from bbkb.orchestrator.campaign.goals import Constraint, Direction, Objective
+from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ModelStopping, ObjectiveSettings, Settings, plain
 from bbkb.orchestrator.campaign.training_rules import first_steps_without_budget
 from bbkb.orchestrator.campaign.trial_result import Trials
 from bbkb.orchestrator.engine.pool import Pool
 from bbkb.orchestrator.settings.loading import checked_goals
+from bbkb.orchestrator.settings.options import adapter
 from bbkb.orchestrator.settings.spaces import build_forbid, build_space, completed_enqueue, prior_problems
 from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 
 Space = Mapping[str, Parameter | Mapping[str, object]] | SearchSpace
 
 STOPPED_FROM = 3  # the first step at which trials are paused or compared
+NAME = "optimizer"  # of the settings
+_SAVED = ("seed", "objective", "objectives", "constraints", "space", "forbid", "enqueue", "early_stopping")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepsSetup:
-    """The arguments for trainings in steps. The defaults are those of files that lack them.
+def build_search(settings: Settings, strategy: AnyStrategy) -> Search:
+    """Return the search before any event."""
+    space = SearchSpace(settings.space, settings.forbid)
+    grows = isinstance(strategy, Grows) and strategy.grows
+    grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
+    points = GROWING_SIZE if grows else DEFAULT_SIZE
+    candidates = make_candidates(
+        space,
+        size=None,
+        sampler="sobol",
+        seed=settings.seed,
+        first=settings.enqueue,
+        points=points,
+        at_center=begins_at_center(strategy),
+    )
+    return Search(strategy, Pool(candidates, space, grows), settings)
 
-    steps: the step at which a training ends; None: trainings are never stopped.
-    first_trials: the number of initial trainings that are stopped after a few steps.
-    checkpoints: whether a stopped training continues from its checkpoint.
-    """
 
-    steps: int | None = None
-    first_trials: int = 0
-    checkpoints: bool = False
+def dump_search(search: Search) -> Entry:
+    """Return the settings of a search and its strategy as plain values."""
+    tree = plain(search.state.settings)
+    return {**{key: tree[key] for key in _SAVED}, "strategy": dump_strategy(search.strategy)}
 
-    @staticmethod
-    def build(dumped: Mapping[str, Any]) -> "StepsSetup":
-        """Return the arguments in a saved setup."""
-        names = [field.name for field in fields(StepsSetup)]
-        return StepsSetup(**{name: dumped[name] for name in names if name in dumped})
 
-    @property
-    def early_stopping(self) -> ModelStopping | None:
-        """The rule for these trainings; None if they are never stopped."""
-        if self.steps is None:
-            return None
-        return ModelStopping(
-            first_trials=self.first_trials,
-            first_steps=first_steps_without_budget(self.steps, self.checkpoints),
-            continues=True if self.checkpoints else "anew",
-            last_step=self.steps,
-            after=STOPPED_FROM,
-            finish=0,
-        )
+def load_search(saved: Mapping[str, Any]) -> Search:
+    """Return the search, before any event, that `dump_search` wrote."""
+    given = {key: saved[key] for key in _SAVED}
+    settings: Settings = adapter(Settings).validate_python({**given, "name": NAME, "budget": {"evaluations": 1}})
+    return build_search(settings, build_strategy(saved["strategy"]))
 
-    def check(self, strategy: AnyStrategy, goals: CampaignGoals) -> None:
-        """Raise ValueError if these arguments, `strategy` or `goals` do not allow trainings in
-        steps."""
-        has_steps = self.steps is not None
+
+def title_of(settings: Settings) -> str:
+    """Return the parameters and the goals."""
+    goals = (*settings.goals.objectives, *settings.goals.constraints)
+    return f"{', '.join(settings.space)}, {', '.join(map(str, goals))}"
+
+
+def with_trainings(
+    settings: Settings, strategy: AnyStrategy, steps: int | None, first_trials: int, checkpoints: object
+) -> Settings:
+    """Return the settings with the rule for trainings in steps, if `steps` is given. Raises ValueError
+    if the arguments, the strategy or the goals do not allow them."""
+    if steps is None:
         needs = "needs steps, the step at which a training ends; got"
-        if not has_steps and self.first_trials:
-            raise ValueError(f"first_trials {needs} {self.first_trials}")
-        if not has_steps and self.checkpoints is not True:
-            raise ValueError(f"checkpoints {needs} {self.checkpoints!r}")
-        if not isinstance(self.checkpoints, bool):
-            raise ValueError(f"checkpoints must be True or False, got {self.checkpoints!r}")
-        is_able = isinstance(strategy, LearnsCurves) and model_of(strategy) is not None
-        if has_steps and not goals.is_single:
-            raise ValueError("steps needs a single objective without constraints; leave out steps")
-        if has_steps and not is_able:
-            able = "a strategy whose model learns curves, such as bbkb with its default preset"
-            raise ValueError(f"steps needs {able}; leave out steps, got {strategy!r}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchSetup:
-    """The arguments of a search. They never change."""
-
-    space: SearchSpace
-    goals: CampaignGoals
-    strategy: AnyStrategy
-    seed: int
-    enqueue: Sequence[Mapping[str, Scalar]]  # the configurations that `ask` returns first
-    candidate_limit: int  # the largest number of candidates
-    training: StepsSetup = StepsSetup()
-
-    @property
-    def title(self) -> str:
-        """The parameters and the goals."""
-        goals = (*self.goals.objectives, *self.goals.constraints)
-        return f"{', '.join(self.space.parameters)}, {', '.join(map(str, goals))}"
-
-    def dump(self) -> Entry:
-        """Return the setup as plain values."""
-        return {
-            "space": plain_space(self.space.parameters),
-            "forbid": [dict(clause) for clause in self.space.forbid],
-            "direction": self.goals.objectives[0].direction,
-            **({} if self.goals.is_single else {"goals": self.goals.plain()}),
-            "strategy": dump_strategy(self.strategy),
-            "seed": self.seed,
-            "enqueue": [dict(configuration) for configuration in self.enqueue],
-            "limit": self.candidate_limit,
-            **asdict(self.training),
-        }
-
-    @staticmethod
-    def build(dumped: Mapping[str, Any]) -> "SearchSetup":
-        """Return the setup that `dump` wrote."""
-        return SearchSetup(
-            space=SearchSpace(build_space(dumped["space"]), build_forbid(dumped["forbid"])),
-            goals=CampaignGoals.of({"objective": {"direction": dumped["direction"]}, **dumped.get("goals", {})}),
-            strategy=build_strategy(dumped["strategy"]),
-            seed=dumped["seed"],
-            enqueue=dumped["enqueue"],
-            candidate_limit=dumped["limit"],
-            training=StepsSetup.build(dumped),
-        )
-
-    def search(self) -> Search:
-        """Return the search before any event."""
-        goals = self.goals.plain()
-        settings = Settings(
-            name="",
-            objectives=tuple(ObjectiveMetric(**each) for each in goals["objectives"]),
-            constraints=tuple(ConstraintMetric(**each) for each in goals["constraints"]),
-            budget=Budget(evaluations=UNLIMITED),
-            early_stopping=self.training.early_stopping,
-        )
-        return Search(self.strategy, self.seed, self._pool(), settings, self.goals.for_strategy)
-
-    def _pool(self) -> Pool:
-        space = self.space
-        grows = isinstance(self.strategy, Grows) and self.strategy.grows
-        grows = grows and not (space.is_finite and space.count(LARGEST_WHOLE_SET) is not None)
-        points = GROWING_SIZE if grows else DEFAULT_SIZE
-        candidates = make_candidates(
-            space,
-            size=None,
-            sampler="sobol",
-            seed=self.seed,
-            first=self.enqueue,
-            points=points,
-            at_center=begins_at_center(self.strategy),
-        )
-        return Pool(candidates, space, self.candidate_limit, grows)
+        if first_trials:
+            raise ValueError(f"first_trials {needs} {first_trials}")
+        if checkpoints is not True:
+            raise ValueError(f"checkpoints {needs} {checkpoints!r}")
+        return settings
+    last_step = check_limit(steps, "steps")
+    if not isinstance(checkpoints, bool):
+        raise ValueError(f"checkpoints must be True or False, got {checkpoints!r}")
+    if not settings.goals.is_single:
+        raise ValueError("steps needs a single objective without constraints; leave out steps")
+    if not isinstance(strategy, LearnsCurves) or model_of(strategy) is None:
+        able = "a strategy whose model learns curves, such as bbkb with its default preset"
+        raise ValueError(f"steps needs {able}; leave out steps, got {strategy!r}")
+    rule = ModelStopping(
+        first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
+        first_steps=first_steps_without_budget(last_step, checkpoints),
+        continues=True if checkpoints else "anew",
+        last_step=last_step,
+        after=STOPPED_FROM,
+    )
+    return replace(settings, early_stopping=rule)
 
 
 def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> SearchSpace:
@@ -210,25 +145,21 @@ def build_search_space(space: Space, forbid: object, strategy: AnyStrategy) -> S
     return full
 
 
-def build_goals(objectives: object, constraints: object, direction: str | None, strategy: AnyStrategy) -> CampaignGoals:
-    """Build the objectives and constraints from the arguments. Raises ValueError if a goal is
-    invalid or the strategy does not support it, and if a direction contradicts the objectives."""
+def build_goals(
+    objectives: object, constraints: object, direction: str | None, strategy: AnyStrategy
+) -> tuple[tuple[Objective, ...], tuple[Constraint, ...]]:
+    """Return the objectives and constraints. Raises ValueError if a goal is invalid or the strategy does
+    not support it, and if a direction contradicts the objectives."""
     sections = {
         "objectives": check_goals(objectives, "objectives", "[Objective('accuracy')]"),
         "constraints": check_goals(constraints, "constraints", "[Constraint('memory_gb', at_most=4)]"),
     }
-    objectives_, constraints_ = checked_goals(sections, strategy)
-    if objectives_ and direction not in (None, objectives_[0].direction):
+    goals = checked_goals(sections, strategy)
+    if goals[0] and direction not in (None, goals[0][0].direction):
         raise ValueError(
             f"direction must not be given with objectives, which have directions, got {direction!r}: leave it out"
         )
-    return CampaignGoals.of(
-        {
-            "objective": {"direction": direction or "maximize"},
-            "objectives": [asdict(each) for each in objectives_],
-            "constraints": [asdict(each) for each in constraints_],
-        }
-    )
+    return goals
 
 
 def complete_enqueue(space: SearchSpace, enqueue: object, seed: int) -> Sequence[Mapping[str, Scalar]]:
@@ -273,8 +204,6 @@ class Optimizer(AskTell):
         seed: a whole number, >= 0; the same calls with the same seed return the same results.
         forbid: excluded combinations of values, such as [{"model": "svm", "kernel": "poly"}].
         enqueue: configurations that `ask` returns first; omitted parameters are drawn.
-        candidate_limit: the largest number of candidates. Beyond it, the worst ones that `ask` has
-            never returned are retired.
         steps: the step at which a training ends. `report` then returns whether a training
             continues, and `ask` returns stopped trainings again if they are promising. None:
             trainings are never stopped.
@@ -298,8 +227,6 @@ class Optimizer(AskTell):
     """
 
     KIND: ClassVar[Kind] = "space"
-    SETUP = SearchSetup
-    _setup: SearchSetup
 
     @checks_arguments
     def __init__(
@@ -313,7 +240,6 @@ class Optimizer(AskTell):
         seed: int = 0,
         forbid: Sequence[Mapping[str, object]] = (),
         enqueue: Sequence[Mapping[str, Scalar]] = (),
-        candidate_limit: int = 20_000,
         steps: int | None = None,
         first_trials: int = 0,
         checkpoints: bool = True,
@@ -321,23 +247,33 @@ class Optimizer(AskTell):
         instance = named_strategy(strategy)
         full = build_search_space(space, forbid, instance)
         check_direction(direction)
-        setup = SearchSetup(
-            space=full,
-            goals=build_goals(objectives, constraints, direction, instance),
-            strategy=instance,
+        goals = build_goals(objectives, constraints, direction, instance)
+        settings = Settings(
+            name=NAME,
             seed=check_seed(seed),
-            enqueue=complete_enqueue(full, enqueue, check_seed(seed)),
-            candidate_limit=check_limit(candidate_limit, "candidate_limit"),
-            training=StepsSetup(
-                steps=None if steps is None else check_limit(steps, "steps"),
-                first_trials=check_limit(first_trials, "first_trials") if first_trials else 0,
-                checkpoints=checkpoints,
-            ),
+            objective=ObjectiveSettings(direction=direction),
+            objectives=goals[0],
+            constraints=goals[1],
+            space=full.parameters,
+            forbid=full.forbid,
+            enqueue=tuple(complete_enqueue(full, enqueue, check_seed(seed))),
+            budget=Budget(evaluations=UNLIMITED),
         )
         check_direction(direction, is_needed=not objectives)
-        setup.training.check(instance, setup.goals)
-        super().__init__(setup, setup.search())
-        self._search.enqueue(self._search.arms_of(setup.enqueue))
+        settings = with_trainings(settings, instance, steps, first_trials, checkpoints)
+        super().__init__(build_search(settings, instance))
+        self._search.enqueue(self._search.arms_of(settings.enqueue))
+
+    @property
+    def _title(self) -> str:
+        return title_of(self._search.state.settings)
+
+    def _arguments(self) -> Entry:
+        return dump_search(self._search)
+
+    @staticmethod
+    def _begun(saved: Mapping[str, Any]) -> Search:
+        return load_search(saved)
 
     @exclusive
     def ask(self, limit: int | None = None) -> "list[OpenTrial]":
@@ -353,7 +289,7 @@ class Optimizer(AskTell):
                 for strategies without batches.
         """
         if limit is None:
-            limit = 1 if never_waits(self._setup.strategy) else len(self.candidates)
+            limit = 1 if never_waits(self._search.strategy) else len(self.candidates)
         return self._trials(self._search.ask(check_limit(limit)))
 
     @exclusive
@@ -469,7 +405,7 @@ class Optimizer(AskTell):
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics of the objectives, then those of the constraints, each once."""
-        goals = self._setup.goals
+        goals = self._search.state.settings.goals
         return (goals.objectives[0].metric, *goals.further_metrics)
 
     @property

@@ -1,28 +1,51 @@
 """The goals of a campaign: one or more objectives, each of them a metric with a direction, and
-constraints on metrics.
+constraints on metrics. They are sections of a campaign file, and arguments in Python.
 
-Pure values, read from the resolved campaign file. `value` is the metric name of the objective's
-return value. The recorded value of a result is always the metric of the first objective.
+`value` is the metric name of the objective's return value. The recorded value of a result is always
+the metric of the first objective.
 """
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
 
+from annotated_types import MaxLen, MinLen
+from typing_extensions import Doc
+
+from bbkb.objectives.keywords import checks_arguments
+from bbkb.orchestrator.annotations import Section
 from bbkb.orchestrator.bandit.goals import Goals
 
+Direction: TypeAlias = Literal["minimize", "maximize"]
 VALUE = "value"  # the metric that an objective returns as its value
+MetricName = Annotated[
+    str, MinLen(1), MaxLen(100), Doc("Name of the metric; `value` is the value that the objective returns.")
+]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ObjectiveGoal:
-    """A metric to maximize or minimize."""
+@checks_arguments
+@dataclass(frozen=True)
+class Objective(Section):
+    """One of several objectives: a metric and its direction.
 
-    metric: str
-    is_maximized: bool = True
-    # a value that is barely acceptable, the reference of hypervolumes; None: the worst result
-    reference: float | None = None
+    Args:
+        metric: the name of the metric in the mapping that the function returns.
+        direction: "maximize" or "minimize" the metric.
+        reference: a value that is barely acceptable, from which hypervolumes are measured; None:
+            the worst result.
+    """
+
+    metric: MetricName
+    direction: Annotated[Direction, Doc("Whether high or low values are good.")] = "maximize"
+    reference: Annotated[
+        float | None, Doc("A barely unacceptable value: the reference of hypervolumes; null: the worst result.")
+    ] = None
+
+    @property
+    def is_maximized(self) -> bool:
+        """Whether high values are good."""
+        return self.direction == "maximize"
 
     def reward(self, value: float) -> float:
         """Return a value as a reward, which is maximized."""
@@ -32,22 +55,30 @@ class ObjectiveGoal:
         """Return the value of a reward; 0 instead of −0."""
         return 0.0 + (reward if self.is_maximized else -reward)
 
-    @property
-    def direction(self) -> str:
-        """The direction in a campaign file."""
-        return "maximize" if self.is_maximized else "minimize"
-
     def __str__(self) -> str:
         return f"{self.metric} {self.direction}d"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConstraintGoal:
-    """A metric that must not be above `at_most` or below `at_least`. Exactly one bound is given."""
+@checks_arguments
+@dataclass(frozen=True)
+class Constraint(Section):
+    """A bound on a metric that the best results must satisfy. Give one bound or both.
 
-    metric: str
-    at_most: float | None = None
-    at_least: float | None = None
+    Args:
+        metric: the name of the metric in the mapping that the function returns.
+        at_most: the largest value allowed.
+        at_least: the smallest value allowed.
+    """
+
+    metric: MetricName
+    at_most: Annotated[float | None, Doc("The largest value that is allowed.")] = None
+    at_least: Annotated[float | None, Doc("The smallest value that is allowed.")] = None
+
+    def __post_init__(self) -> None:
+        if self.at_most is None and self.at_least is None:
+            raise ValueError(f"must have at_most or at_least beside metric: {self.metric}")
+        if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
+            raise ValueError(f"at_least must be <= at_most, {self.at_most:g}, got {self.at_least:g}")
 
     def margin(self, value: float) -> float:
         """Return the margin of `value` inside the constraint: at least 0 if the constraint holds."""
@@ -68,33 +99,8 @@ class ConstraintGoal:
 class CampaignGoals:
     """The objectives (at least one) and the constraints."""
 
-    objectives: tuple[ObjectiveGoal, ...] = (ObjectiveGoal(metric=VALUE),)
-    constraints: tuple[ConstraintGoal, ...] = ()
-
-    @staticmethod
-    def of(settings: Mapping[str, Any]) -> "CampaignGoals":
-        """Read the goals from a resolved campaign file."""
-        is_maximized = settings["objective"].get("direction", "maximize") == "maximize"
-        named = tuple(
-            ObjectiveGoal(
-                metric=section["metric"],
-                is_maximized=section.get("direction", "maximize") == "maximize",
-                reference=section.get("reference"),
-            )
-            for section in settings.get("objectives", ())
-        )
-        constraints = tuple(ConstraintGoal(**section) for section in settings.get("constraints", ()))
-        return CampaignGoals(named or (ObjectiveGoal(metric=VALUE, is_maximized=is_maximized),), constraints)
-
-    def plain(self) -> dict[str, Any]:
-        """Return the campaign file's sections that `of` reads, apart from its objective."""
-        return {
-            "objectives": [
-                {"metric": goal.metric, "direction": goal.direction, "reference": goal.reference}
-                for goal in self.objectives
-            ],
-            "constraints": [asdict(constraint) for constraint in self.constraints],
-        }
+    objectives: tuple[Objective, ...] = (Objective(VALUE),)
+    constraints: tuple[Constraint, ...] = ()
 
     @property
     def is_single(self) -> bool:

@@ -9,9 +9,9 @@ reuses the front of the previous one, so the number of steps for three objective
 number of points.
 
 Gains: `budget.stop_when` has two rules. `{no_gain_of: 0.001, in: 64}` stops if the best value has improved
-by less than 0.001 in 64 evaluations. `{expected_gain_below: noise, patience: 2}` stops if the
-model's largest upper bound exceeded the best value by less than the noise in all choices of the
-last two rounds. A round has a choice for each worker, and at least `LEAST_ROUND`.
+by less than 0.001 in 64 evaluations. `{expected_gain_below: noise}` stops if the model's largest upper
+bound exceeded the best value by less than the noise in all choices of the last `PATIENCE` rounds. A
+round has a choice for each worker, and at least `LEAST_ROUND`.
 """
 
 import math
@@ -171,6 +171,7 @@ class Front:
 
 
 LEAST_ROUND = 8  # the least number of choices in a round
+PATIENCE = 2  # rounds in a row without an expected gain
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,6 @@ class Gains:
             return None
         if rule.within is not None and ended - self.anchored_at >= rule.within:
             return StopReason.NO_GAIN
-        if rule.expected_gain_below is not None and self.calm >= rule.patience * max(workers, LEAST_ROUND):
+        if rule.expected_gain_below is not None and self.calm >= PATIENCE * max(workers, LEAST_ROUND):
             return StopReason.LITTLE_LEFT
         return None

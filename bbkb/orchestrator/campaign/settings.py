@@ -12,30 +12,28 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, Lt, MaxLen, MinLen
 from typing_extensions import Doc
 
-from bbkb.objectives.goals import Direction
 from bbkb.objectives.objective import Parameters
 from bbkb.objectives.parameters import Choice, Clause, Constant, Ordered, Parameter, Range, Scalar, clauses_of
 from bbkb.objectives.sampling import Sampler
 from bbkb.objectives.space import LARGEST_SIZE
-from bbkb.objectives.tabular import Duplicates
-from bbkb.orchestrator.annotations import LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
-from bbkb.orchestrator.campaign.goals import CampaignGoals
+from bbkb.orchestrator.annotations import DECIDED, LISTED, WHOLE, Checked, Plain, Section, Tagged, Written, key_of
+from bbkb.orchestrator.campaign.goals import VALUE, CampaignGoals, Constraint, Direction, Objective
 from bbkb.orchestrator.campaign.training_rules import StoppingRule, TrainingRule
 from bbkb.orchestrator.credentials import mistake_in_url, redact, stored
-from bbkb.orchestrator.logs import Format, Level
 from bbkb.workers.executor import TRAITS, ExecutorName, Traits
 from bbkb.workers.messages import Share
 
 UNLIMITED = sys.maxsize  # the evaluations of a search whose caller decides when it ends
 MOST_TRIALS = 1_000_000_000
 MOST_WORKERS = 100_000
+FINISH = 3  # the number of best unfinished trials that the end of a budget completes
 
 DEFAULT_STRATEGY = "bbkb"
 
@@ -121,9 +119,6 @@ class StopWhen(Section):
             "value's noise."
         ),
     ] = None
-    patience: Annotated[
-        PositiveInt, Doc("The number of consecutive choices per worker at which `expected_gain_below` must hold.")
-    ] = 2
 
     def __post_init__(self) -> None:
         if (self.no_gain_of is None) != (self.within is None):
@@ -171,57 +166,11 @@ class Budget(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Computing(Section):
-    """Resources of the strategy's own computations."""
-
-    threads: Annotated[PositiveInt | None, Doc("Threads of its matrix products; null takes one.")] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Log(Section):
-    """The format and the level of `run.log` in the run's folder."""
-
-    level: Annotated[Level, Doc("The least severe level that is written; --log-level overrides it.")] = "info"
-    format: Annotated[Format, Doc("Lines of text, or json: one JSON object for each line.")] = "text"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Data(Section):
     """The source of data sets."""
 
     folder: Annotated[str | None, Doc("Folder with data sets; else BBKB_DATA in the environment.")] = None
     download: Annotated[bool, Doc("Whether a missing data set may be downloaded.")] = False
-
-
-MetricName = Annotated[
-    str, MinLen(1), MaxLen(100), Doc("Name of the metric; `value` is the value that the objective returns.")
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveMetric(Section):
-    """One of several objectives: a metric and its direction."""
-
-    metric: MetricName
-    direction: Annotated[Direction, Doc("Whether high or low values are good.")] = "maximize"
-    reference: Annotated[
-        float | None, Doc("A barely unacceptable value: the reference of hypervolumes; null: the worst result.")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConstraintMetric(Section):
-    """A bound on a metric."""
-
-    metric: MetricName
-    at_most: Annotated[float | None, Doc("The largest value that is allowed.")] = None
-    at_least: Annotated[float | None, Doc("The smallest value that is allowed.")] = None
-
-    def __post_init__(self) -> None:
-        if self.at_most is None and self.at_least is None:
-            raise ValueError(f"must have at_most or at_least beside metric: {self.metric}")
-        if self.at_most is not None and self.at_least is not None and self.at_least > self.at_most:
-            raise ValueError(f"at_least must be <= at_most, {self.at_most:g}, got {self.at_least:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,9 +186,7 @@ class ObjectiveSettings(Section):
         Text | None,
         Doc("Shell command in which {name} is replaced by a parameter; its last line of output is the value."),
     ] = None
-    function: Annotated[str | None, Doc("Function that was passed to the Python API; not to be written by hand.")] = (
-        None
-    )
+    function: Annotated[str | None, DECIDED, Doc("Function that was passed to the Python API.")] = None
     direction: Annotated[
         Direction | None,
         Doc("Whether high or low values are good. Required unless the objective is a listed one."),
@@ -269,31 +216,16 @@ class CandidateSettings(Section):
 
     size: Annotated[
         Annotated[int, Ge(1), Le(LARGEST_SIZE), WHOLE] | None,
-        Doc("Number of candidates drawn from the space; null takes all of a finite space of at most 100 000."),
-    ] = None
-    sampler: Annotated[Sampler, Doc("The method of drawing candidates from the space.")] = "sobol"
-    grow: Annotated[
-        bool | None,
         Doc(
-            "Whether candidates are appended around the best ones; null appends them if no size is given, not all "
-            "configurations are candidates, and the strategy supports it."
+            "Number of candidates drawn from the space. null takes all of a finite space of at most 100 000; from "
+            "another space it draws some, and appends others around the best ones."
         ),
     ] = None
-    limit: Annotated[
-        PositiveInt,
-        Doc("The largest number of candidates while they are appended; the worst ones are retired."),
-    ] = 20_000
+    sampler: Annotated[Sampler, Doc("The method of drawing candidates from the space.")] = "sobol"
     table: Annotated[str | None, Doc("CSV or Parquet file whose rows are the candidates, instead of a space.")] = None
     target: Annotated[str | None, Doc("Column of the table with the value, which makes the table the objective.")] = (
         None
     )
-    duplicates: Annotated[
-        Duplicates,
-        Doc(
-            "Rows of the table with equal parameters. merge: they are one candidate, and if the table is the "
-            "objective, each evaluation draws one of their values; keep: each row is a candidate."
-        ),
-    ] = "merge"
 
     def __post_init__(self) -> None:
         if self.target is not None and self.table is None:
@@ -308,7 +240,7 @@ class Asha(Section):
     reduction: Annotated[
         float, Gt(1), Doc("One in this number of trials at a step continues to `reduction` times that step.")
     ] = 3.0
-    first_step: Annotated[PositiveInt, Doc("The first step at which trials are compared.")] = 1
+    after: Annotated[PositiveInt, Doc("The first step at which trials are compared.")] = 1
     metric: Annotated[
         str | None, Doc("The objective whose reports are compared, by its metric; null: the first one.")
     ] = None
@@ -356,18 +288,12 @@ class ModelStopping(Section):
     ] = None
     first_trials: Annotated[
         NaturalInt | None,
+        DECIDED,
         Doc(
-            "The number of trials that are trained for first_steps only, before the best ones continue. null: "
-            "determined by the budget; 0: none. Requires trials that can continue."
+            "The number of trials that are trained for first_steps only, before the best ones continue; by the budget."
         ),
     ] = None
-    first_steps: Annotated[
-        PositiveInt | None,
-        Doc("The number of steps of each of the first trials; null: all of them use about an eighth of the budget."),
-    ] = None
-    finish: Annotated[
-        NaturalInt, Doc("The number of the best unfinished trials that are completed at the end of the budget.")
-    ] = 3
+    first_steps: Annotated[PositiveInt | None, DECIDED, Doc("The number of steps of each of the first trials.")] = None
     keep_checkpoints: Annotated[
         NaturalInt | None,
         Doc(
@@ -377,8 +303,11 @@ class ModelStopping(Section):
     ] = None
 
     def __post_init__(self) -> None:
-        if self.keep_checkpoints is not None and self.keep_checkpoints < self.finish:
-            raise ValueError(f"keep_checkpoints must be >= finish, {self.finish}, got {self.keep_checkpoints}")
+        if self.keep_checkpoints is not None and self.keep_checkpoints < FINISH:
+            raise ValueError(
+                f"keep_checkpoints must be >= {FINISH}, the trials that the end of the budget completes, got "
+                f"{self.keep_checkpoints}"
+            )
 
 
 EarlyStopping = Annotated[
@@ -605,10 +534,8 @@ class GivenResults(Section):
     """Results of another tuner or of the campaign file, in their original order."""
 
     results: Annotated[tuple[KnownResult, ...], LISTED, MinLen(1), Doc("A list of {parameters: …, value: …}.")]
-    source: Annotated[str, Doc("The origin of the results, for display.")] = "the campaign file"
-    origin: Annotated[
-        str | None, Doc("The table or the run from which they were read, in the campaign.yaml of a run.")
-    ] = None
+    source: Annotated[str, DECIDED, Doc("The origin of the results, for display.")] = "the campaign file"
+    origin: Annotated[str | None, DECIDED, Doc("The table or the run from which they were read.")] = None
 
 
 KINDS_OF_RESULTS: Mapping[str, type[Section]] = {
@@ -705,12 +632,12 @@ class Settings(Section):
     seed: Annotated[NaturalInt, Doc("Seed of all random numbers.")] = 0
     objective: Annotated[ObjectiveSettings, Doc("The function, command or problem to optimize.")] = ObjectiveSettings()
     objectives: Annotated[
-        tuple[ObjectiveMetric, ...],
+        tuple[Objective, ...],
         LISTED,
         Doc("Several objectives, each a metric; the first is the value of a result."),
     ] = ()
     constraints: Annotated[
-        tuple[ConstraintMetric, ...], LISTED, Doc("Bounds on metrics that the best results must satisfy.")
+        tuple[Constraint, ...], LISTED, Doc("Bounds on metrics that the best results must satisfy.")
     ] = ()
     candidates: Annotated[CandidateSettings, Doc("The finite set of arms.")] = CandidateSettings()
     space: Annotated[
@@ -746,8 +673,6 @@ class Settings(Section):
             "`report(value, step)`, a command with lines BBKB_REPORT step value."
         ),
     ] = None
-    computing: Annotated[Computing, Doc("Resources of the strategy's own computations.")] = Computing()
-    log: Annotated[Log, Doc("Level and format of run.log in the run's folder.")] = Log()
     on_event: Annotated[
         Text | None,
         Doc(
@@ -782,13 +707,8 @@ class Settings(Section):
     @cached_property
     def goals(self) -> CampaignGoals:
         """The objectives (at least one) and the constraints."""
-        return CampaignGoals.of(
-            {
-                "objective": {"direction": self.objective.direction or "maximize"},
-                "objectives": [asdict(each) for each in self.objectives],
-                "constraints": [asdict(each) for each in self.constraints],
-            }
-        )
+        alone = Objective(VALUE, self.objective.direction or "maximize")
+        return CampaignGoals(self.objectives or (alone,), self.constraints)
 
     @cached_property
     def training(self) -> TrainingRule | None:
@@ -811,7 +731,7 @@ class Settings(Section):
             first_steps=rule.first_steps or 1,
             continues=bool(rule.continues),
             has_checkpoints=rule.continues is True,
-            finish=rule.finish,
+            finish=FINISH,
             last_step=rule.last_step,
             keep_checkpoints=rule.keep_checkpoints,
         )
@@ -823,7 +743,7 @@ class Settings(Section):
             return StoppingRule.every(self.strategy["interval"])
         match self.early_stopping:
             case Asha() as rule:
-                return StoppingRule.asha(rule.reduction, rule.first_step, rule.metric)
+                return StoppingRule.asha(rule.reduction, rule.after, rule.metric)
             case Median() as rule:
                 return StoppingRule.median(rule.after, rule.metric)
             case ModelStopping() as rule if self.training is not None:

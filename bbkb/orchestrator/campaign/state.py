@@ -383,7 +383,7 @@ class CampaignState:
     def end_of_budget(self) -> EndOfBudget:
         """The trials that the remaining budget is reserved for."""
         rule = self.settings.training
-        if rule is None or not (rule.finish and rule.continues):
+        if rule is None or not (rule.finish and rule.continues and self.settings.budget.is_limited):
             return ENOUGH
         seconds = self.settings.budget.seconds
         seconds_left = math.inf if seconds is None else seconds - self.clock.elapsed_seconds

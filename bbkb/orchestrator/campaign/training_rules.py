@@ -168,30 +168,21 @@ class FirstTrainings(NamedTuple):
 NO_FIRST_TRAININGS = FirstTrainings(0, 1)
 
 
-def first_trainings(
-    last_step: int | None,
-    evaluations: int,
-    budget_steps: int | None,
-    trials: int | None = None,
-    steps: int | None = None,
-) -> FirstTrainings:
+def first_trainings(last_step: int | None, evaluations: int, budget_steps: int | None) -> FirstTrainings:
     """Plan the short first trainings of a campaign.
 
     Args:
         last_step: the last step of a training; None if it is unknown.
         evaluations: the budget of evaluations.
         budget_steps: the budget of steps; None if only evaluations are counted.
-        trials: the number of short trainings; None if the user has not set it.
-        steps: the steps of each; None if the user has not set them.
     """
     if last_step is None:
         return NO_FIRST_TRAININGS
     whole = evaluations * _SHARE_OF_EVALUATIONS if budget_steps is None else budget_steps / last_step
-    if trials is None:
-        trials = max(LEAST_TRIALS, round(whole))
-    each = _SHARE_OF_BUDGET * whole * last_step / max(1, trials)
-    if steps is None:  # the pause (½, ¼, … of a training) that is nearest to `each` by ratio
-        steps = math.ceil(last_step * 0.5 ** max(1, round(math.log2(last_step / each))))
+    trials = max(LEAST_TRIALS, round(whole))
+    each = _SHARE_OF_BUDGET * whole * last_step / trials
+    # the pause (½, ¼, … of a training) that is nearest to `each` by ratio
+    steps = math.ceil(last_step * 0.5 ** max(1, round(math.log2(last_step / each))))
     return FirstTrainings(trials, steps) if steps < last_step else NO_FIRST_TRAININGS
 
 

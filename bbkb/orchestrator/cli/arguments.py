@@ -1,7 +1,6 @@
 """Arguments and options that several commands share."""
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -41,18 +40,6 @@ OrResume = Annotated[
 ]
 
 
-class LogLevel(StrEnum):
-    """The levels of `bbkb.orchestrator.logs` as an option."""
-
-    DEBUG = "debug"
-    INFO = "info"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-LogLevelOption = Annotated[
-    LogLevel | None, typer.Option("--log-level", help="Least severe level of run.log in the run's folder: log.level.")
-]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 JsonLines = Annotated[
     bool, typer.Option("--json", help="Print lines of JSON: the status when it changes, and messages.")
@@ -60,9 +47,7 @@ JsonLines = Annotated[
 Serve = Annotated[bool, typer.Option("--serve", help="Also serve the live page; its address is printed.")]
 
 
-def overrides(
-    set_: list[str] | None, workers: int | None = None, log_level: LogLevel | None = None, run: str | None = None
-) -> list[str]:
+def overrides(set_: list[str] | None, workers: int | None = None, run: str | None = None) -> list[str]:
     """Return the assignments of `--set`, followed by those of other options that are shortcuts."""
-    options = {"workers.count": workers, "log.level": log_level, "run": None if run is None else json.dumps(run)}
+    options = {"workers.count": workers, "run": None if run is None else json.dumps(run)}
     return [*(set_ or ()), *(f"{key}={value}" for key, value in options.items() if value is not None)]

@@ -21,6 +21,7 @@ from bbkb.orchestrator.bandit.model.model import model_of
 from bbkb.orchestrator.bandit.strategy import StrategyState
 
 GROWTH = 256  # the largest number of candidates to append at once
+MOST_LIVE = 20_000  # the largest number of candidates that are neither retired nor set aside, once they grow
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +36,11 @@ class Appended:
 class Pool:
     """Candidates, and the `space` of new ones; None if the set does not grow.
 
-    At most `limit` candidates are live, that is, neither retired nor set aside. `grows`: whether the
-    strategy may request new ones.
+    `grows`: whether the strategy may request new ones.
     """
 
     candidates: Candidates
     space: SearchSpace | None = None
-    limit: int = 0
     grows: bool = True
     rows: Arms | None = None  # the candidates as arms if they are the rows of an array
 
@@ -93,12 +92,10 @@ class Pool:
             return None
         if isinstance(request, Perturbation):
             return Appended(plain_columns(perturb(self.space, self.candidates, *request, rng)), ())
-        appended = grow(
-            self.space, self.candidates, request.around, request.lengthscales, count=min(GROWTH, self.limit), rng=rng
-        )
+        appended = grow(self.space, self.candidates, request.around, request.lengthscales, count=GROWTH, rng=rng)
         if appended is None:
             return Appended({}, ())
-        retired = strategy.arms_to_retire(state, pending, self.limit - len(appended))
+        retired = strategy.arms_to_retire(state, pending, MOST_LIVE - len(appended))
         return Appended(plain_columns(appended), retired)
 
     def append(self, appended: Appended) -> tuple["Pool", NDArray[np.float64], NDArray[np.float64] | None]:

@@ -84,7 +84,7 @@ def launch(
         from bbkb.orchestrator.running.coordinator.cluster import disconnect
         from bbkb.orchestrator.running.coordinator.remote import RemoteSession
 
-        with logs.log_into(run.folder, run.name, settings.log.level, settings.log.format):
+        with logs.log_into(run.folder, run.name):
             cluster = _cluster(settings, address, run.name, ray, shown, keeps_ray=keeps_ray)
         try:
             # a local Ray ends with this process, so its actor must not be detached

@@ -27,7 +27,7 @@ from bbkb.orchestrator.bandit.start.warm_start import (
 )
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, PausesTrials
 from bbkb.orchestrator.campaign.settings import ModelStopping, Settings, Workers, ends_of
-from bbkb.orchestrator.campaign.training_rules import NO_FIRST_TRAININGS, FirstTrainings, first_trainings
+from bbkb.orchestrator.campaign.training_rules import NO_FIRST_TRAININGS, first_trainings
 from bbkb.orchestrator.engine.engine import Problem
 from bbkb.orchestrator.engine.matching import find_arm
 from bbkb.orchestrator.engine.pool import Pool
@@ -132,15 +132,18 @@ def with_training(settings: Settings, objective: object, is_begun: bool = False)
     continues = rule.continues
     if continues is None:
         continues = True if _has_checkpoints(objective) else "anew"
-    first = _first(settings, rule) if continues else NO_FIRST_TRAININGS
-    decided = replace(rule, continues=continues, first_trials=first.trials, first_steps=first.steps)
+    decided = replace(rule, continues=continues)
+    if rule.first_trials is None:
+        budget = settings.budget
+        plan = first_trainings(rule.last_step, budget.evaluations, budget.steps) if continues else NO_FIRST_TRAININGS
+        decided = replace(decided, first_trials=plan.trials, first_steps=plan.steps)
     workers = with_folders if continues is True else settings.workers
     return replace(settings, early_stopping=decided, workers=workers)
 
 
 def check_reports(settings: Settings, objective: object) -> None:
-    """Raise UserError if early stopping is requested and the tuned function cannot report values,
-    trainings do not end at `last_step`, or short first trainings do not end before it.
+    """Raise UserError if early stopping is requested and the tuned function cannot report values, or
+    trainings do not end at `last_step`.
 
     Whether other objectives, such as a command, report values is unknown before they run.
     """
@@ -151,7 +154,6 @@ def check_reports(settings: Settings, objective: object) -> None:
         _check_function(settings, objective, "strategy", name)
     if isinstance(rule, ModelStopping):
         _check_last_step("early_stopping", rule.last_step, objective)
-        _check_first(rule, _last_step(rule.last_step, objective))
     if rule is not None:
         _check_function(settings, objective, "early_stopping", "early_stopping.rule")
 
@@ -219,21 +221,6 @@ def _last_step(given: int | None, objective: object) -> int | None:
     return given
 
 
-def _check_first(rule: ModelStopping, last_step: int | None) -> None:
-    if last_step is None and rule.first_trials:
-        raise UserError(
-            "early_stopping.last_step must be given with first_trials; a training that is part of bbkb needs 2 or more "
-            "objective.options.epochs instead"
-        )
-    if last_step is not None and rule.first_steps is not None and rule.first_steps >= last_step:
-        raise UserError(f"early_stopping.first_steps must be below last_step, {last_step}, got {rule.first_steps}")
-
-
-def _first(settings: Settings, rule: ModelStopping) -> FirstTrainings:
-    budget = settings.budget
-    return first_trainings(rule.last_step, budget.evaluations, budget.steps, rule.first_trials, rule.first_steps)
-
-
 Function = Callable[..., object]
 
 
@@ -278,7 +265,7 @@ def build(settings: Settings, function: Function | None = None) -> Parts:
         objective.check(candidates.columns)
     workers = 1 if settings.workers.traits.one_at_a_time else settings.workers.count
     strategy = _for_workers(build_strategy(settings.strategy), workers)
-    pool = Pool(candidates, growing_space(settings), settings.candidates.limit)
+    pool = Pool(candidates, growing_space(settings))
     problem = Problem(settings.seed, pool, strategy, settings.objective.deterministic, settings.goals.for_strategy)
     resources = resources_of(settings, candidates)
     return Parts(problem, _with_metrics(objective, settings), resources, _find_enqueued(settings, candidates))
@@ -332,13 +319,13 @@ def _for_workers(strategy: AnyStrategy, workers: int) -> AnyStrategy:
 def _objective_and_candidates(settings: Settings, function: Function | None) -> tuple[Objective, Candidates]:
     table = settings.candidates.table
     if table is not None and settings.candidates.target is not None:
-        looked_up = table_objective(Path(table), settings.candidates.target, duplicates=settings.candidates.duplicates)
+        looked_up = table_objective(Path(table), settings.candidates.target)
         return looked_up, looked_up.candidates()
     objective = load_objective(settings.objective, settings.data, function)
     if objective is None:  # after the checks of the campaign file, only a table with a target has no objective
         raise CampaignError("the campaign has no objective")
     if table is not None:
-        return objective, table_candidates(Path(table), settings.candidates.duplicates)
+        return objective, table_candidates(Path(table))
     if isinstance(objective, HasCandidates):
         return objective, objective.candidates()
     section = settings.candidates
@@ -358,22 +345,12 @@ def _objective_and_candidates(settings: Settings, function: Function | None) -> 
 
 def growing_space(settings: Settings) -> SearchSpace | None:
     """Return the space from which further candidates are drawn while the campaign runs; None if
-    candidates are never appended.
-
-    Raises UserError if appended candidates are requested but impossible.
-    """
-    section = settings.candidates
+    candidates are never appended."""
     strategy = build_strategy(settings.strategy)
     if isinstance(strategy, PausesTrials):  # in finite spaces too: the new trials have new configurations
         return SearchSpace(settings.space, settings.forbid)
     can_grow = isinstance(strategy, Grows) and strategy.grows and bool(settings.space)
-    if section.grow and not can_grow:
-        raise UserError(
-            "candidates.grow needs a space and a strategy that can use more candidates: bbkb with its own model"
-        )
-    grows = section.size is None if section.grow is None else section.grow
-    if not (grows and can_grow):
+    if settings.candidates.size is not None or not can_grow:
         return None
     space = SearchSpace(settings.space, settings.forbid)
-    most = max(LARGEST_WHOLE_SET, section.size or 0)
-    return None if space.is_finite and space.count(most) is not None else space
+    return None if space.is_finite and space.count(LARGEST_WHOLE_SET) is not None else space

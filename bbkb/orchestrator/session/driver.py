@@ -262,7 +262,7 @@ class Driver:
         began = time.perf_counter()
 
         def run() -> Result:
-            with blas_threads(campaign.settings.computing.threads or 1):
+            with blas_threads(1):
                 return self._engine.compute(command, campaign)
 
         self._computing.start(run, lambda result: self._conclude(what, result, time.perf_counter() - began))

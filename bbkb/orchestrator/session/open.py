@@ -139,7 +139,7 @@ def open_session(
     parts = parts or build(settings)
     # released immediately if a statement below raises, otherwise at the end of the session
     with ExitStack() as resources:
-        resources.enter_context(logs.log_into(run.folder, run.name, settings.log.level, settings.log.format))
+        resources.enter_context(logs.log_into(run.folder, run.name))
         store = resources.enter_context(run.store())
         is_begun = store.holding(run.name).epoch > 0
         settings = with_training(settings, parts.training_objective, is_begun)
@@ -164,7 +164,7 @@ def open_session(
         )
         created, events = run.stream(store)
         _check_unchanged(run, parts, created)
-        with blas_threads(settings.computing.threads or 1):
+        with blas_threads(1):
             engine = replay(parts.problem, chain((created,), events))
         request = Request(settings, parts, run.name, engine.state.clock.last_time, allocation)
         executor = MAKE[settings.workers.executor](request)

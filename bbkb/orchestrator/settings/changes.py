@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 # The log remains valid if these change; any other change would result in a different campaign.
-CHANGEABLE = ("budget", "workers", "computing", "log", "runs", "run", "tags", "note")
+CHANGEABLE = ("budget", "workers", "runs", "run", "tags", "note")
 # folders with the code of a function or command: each Ray job has its own copy of the uploaded one
 _PLACES = ("objective.options.search_paths", "objective.options.working_directory")
 

@@ -18,17 +18,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.space import SearchSpace
-from bbkb.orchestrator.annotations import Section, key_of, whole
+from bbkb.orchestrator.annotations import Section, whole
 from bbkb.orchestrator.bandit.start.warm_start import with_known_results
 from bbkb.orchestrator.bandit.strategy import AnyStrategy
+from bbkb.orchestrator.campaign.goals import Constraint, Objective
 from bbkb.orchestrator.campaign.settings import (
-    Asha,
     Budget,
     CandidateSettings,
-    ConstraintMetric,
     Data,
     KnownRun,
-    ObjectiveMetric,
     ObjectiveSettings,
     OptunaStudy,
     ResultTable,
@@ -59,7 +57,7 @@ from bbkb.orchestrator.settings.options import (
     own_space,
 )
 from bbkb.orchestrator.settings.spaces import build_enqueue, build_forbid, build_space, completed_enqueue, read_space
-from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy, with_model_in_strategy
+from bbkb.orchestrator.settings.strategies import build_strategy, dump_strategy
 
 # sections that are read with others
 _READ_APART = ("objective", "space", "strategy", "known_results")
@@ -85,7 +83,7 @@ def from_mapping(tree: Tree, overrides: Sequence[str] = (), origin: str = "setti
 
 def checked_goals(
     sections: Mapping[str, Sequence[Mapping[str, object]]], strategy: object
-) -> tuple[tuple[ObjectiveMetric, ...], tuple[ConstraintMetric, ...]]:
+) -> tuple[tuple[Objective, ...], tuple[Constraint, ...]]:
     """Return the sections `objectives` and `constraints`, for Python callers. Raises ValueError with
     the first mistake."""
     try:
@@ -117,7 +115,6 @@ def naming_places(path: str | Path, overrides: Sequence[str] = ()) -> Iterator[N
 
 def _settings(document: Document, folder: Path) -> Settings:
     check_texts(document)
-    document = with_model_in_strategy(document)
     reading = _Reading(document.tree, folder)
     settings = reading.read()
     if reading.problems:
@@ -319,12 +316,12 @@ def _budget(reading: _Reading, tree: Any) -> Budget:
 
 
 def _early_stopping(reading: _Reading, section: object) -> object:
-    """Return the section with its rule, which is `model` unless it or an option of `asha` is
-    given."""
+    """Return the section with its rule, which is `model` unless it, or an option of another
+    rule, is given."""
     if isinstance(section, str):
         rule = "must be a mapping such as {rule: asha}, {rule: median} or {rule: model}"
         raise RefusalError([Refusal((), rule, excerpt(section))])
-    if isinstance(section, Mapping) and section.keys().isdisjoint(map(key_of, Asha.__dataclass_fields__)):
+    if isinstance(section, Mapping) and section.keys().isdisjoint(("rule", "reduction", "metric")):
         section = {"rule": "model", **section}
     return _take("early_stopping", section)
 

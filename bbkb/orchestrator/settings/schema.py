@@ -14,11 +14,11 @@ from bbkb.objectives.parameters import Comparison
 from bbkb.objectives.reference import OBJECTIVES, find_objective
 from bbkb.orchestrator.annotations import documentation_of
 from bbkb.orchestrator.bandit.kernels import KERNELS
-from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.start.warm_start import WARM_STARTS
 from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Preset
-from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY, PARAMETERS, ConstraintMetric, Settings
+from bbkb.orchestrator.campaign.goals import Constraint
+from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY, PARAMETERS, Settings
 from bbkb.orchestrator.settings.options import EXTERNAL, adapter
 from bbkb.orchestrator.settings.spaces import REPEAT
 
@@ -34,7 +34,6 @@ def schema() -> Schema:
     objectives: dict[str, type] = {name: find_objective(name) for name in OBJECTIVES}
     classes = [
         *STRATEGIES.values(),
-        Model,
         *PARAMETERS.values(),
         *objectives.values(),
         *(cls for cls, _, _ in EXTERNAL.values()),
@@ -60,11 +59,10 @@ def schema() -> Schema:
     budget["anyOf"] = [{"required": [key]} for key in ("evaluations", "steps")]
     del budget["required"]
     sections["strategy"] |= _strategy({name: by_class[cls] for name, cls in STRATEGIES.items()})
-    sections["model"] = {**by_class[Model], "description": "The reward model of all model-based strategies."}
     named = {"type": "object", "additionalProperties": _parameter(by_class)}
     file = {"type": "string", "pattern": r"\.(json|yaml|yml)$", "description": "A file written by ConfigSpace."}
     sections["space"] |= {"if": {"type": "string"}, "then": file, "else": named}
-    definitions[ConstraintMetric.__name__]["anyOf"] = [{"required": ["at_most"]}, {"required": ["at_least"]}]
+    definitions[Constraint.__name__]["anyOf"] = [{"required": ["at_most"]}, {"required": ["at_least"]}]
     _select_by_rule(sections["early_stopping"])
     mappings = {"type": "array", "items": {"type": "object", "minProperties": 1}}
     sections["forbid"] |= mappings

@@ -2,9 +2,6 @@
 readers of a log do not import any strategy.
 """
 
-import dataclasses
-from collections.abc import Mapping
-
 from bbkb.objectives.keywords import suggestion
 from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.reference import import_reference
@@ -13,8 +10,7 @@ from bbkb.orchestrator.bandit.strategies import STRATEGIES
 from bbkb.orchestrator.bandit.strategies.presets import Preset, broken_conditions, with_preset
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, never_waits
 from bbkb.orchestrator.campaign.settings import DEFAULT_STRATEGY
-from bbkb.orchestrator.errors import ConfigError
-from bbkb.orchestrator.settings.file import Document, Plain
+from bbkb.orchestrator.settings.file import Plain
 from bbkb.orchestrator.settings.mistakes import Refusal, RefusalError, excerpt
 from bbkb.orchestrator.settings.options import as_mapping, build, dump
 
@@ -72,30 +68,6 @@ def _check_refreshes(strategy: AnyStrategy) -> None:
     if never_waits(strategy) and mode != "async":
         rule = 'must have a field mode, "async", because its never_waits is true'
         raise RefusalError([Refusal(("name",), rule, f"mode {excerpt(mode)}")])
-
-
-def with_model_in_strategy(document: Document) -> Document:
-    """Return the document with its section `model`, which all model-based strategies share, moved
-    into `strategy`.
-
-    It is dropped if the strategy is not model-based. Raises ConfigError if the model is in both
-    places.
-    """
-    tree = dict(document.tree)
-    model = tree.pop("model", None)
-    strategy = tree.get("strategy", {})
-    if isinstance(strategy, str):
-        strategy = {"name": strategy}
-    if model is None or not isinstance(strategy, Mapping):
-        return dataclasses.replace(document, tree=tree)
-    if strategy.get("model") is not None:
-        raise ConfigError(f"{document.place(('model',))}: model must not be given beside strategy.model")
-    cls = STRATEGIES.get(strategy.get("name", DEFAULT_STRATEGY))
-    if cls is not None and "model" not in {field.name for field in dataclasses.fields(cls)}:
-        return dataclasses.replace(document, tree=tree)
-    moved = {("strategy", *keys): place for keys, place in document.places.items() if keys[:1] == ("model",)}
-    tree["strategy"] = {**strategy, "model": model}
-    return dataclasses.replace(document, tree=tree, places={**document.places, **moved})
 
 
 def dump_strategy(strategy: object) -> Plain:

@@ -1,7 +1,7 @@
 """A run's folder: the resolved campaign file, its provenance, the SQLite log and the report.
 
     runs/<name>-<time>/    or runs/<run>/ with the key `run`
-        campaign.yaml      the resolved file; budget, workers, computing and log may be edited
+        campaign.yaml      the resolved file; budget and workers may be edited
                            before a resume
         provenance.json    the campaign's name in the store, versions, git commit, seed, working
                            directory and command
@@ -251,9 +251,7 @@ def looks_like_run(folder: Path) -> bool:
 def write_settings(run: Run, settings: Settings) -> None:
     """Write the resolved campaign file atomically. Raises RunError."""
 
-    text = (
-        "# The resolved campaign file. Before `bbkb resume`, budget, workers, computing and log may be changed here.\n"
-    )
+    text = "# The resolved campaign file. Before `bbkb resume`, budget and workers may be changed here.\n"
     _write(run.settings_file, text + campaign_file.write(without_implied(plain(settings))))
 
 

@@ -96,7 +96,7 @@ def test_steps_without_evaluations_allow_as_many_trials_as_steps() -> None:
 
 def test_early_stopping_may_be_a_section() -> None:
     rule = resolved(evaluations=5, early_stopping={"rule": "asha", "reduction": 2.0})["early_stopping"]
-    assert rule == {"rule": "asha", "reduction": 2.0, "first_step": 1, "metric": None}
+    assert rule == {"rule": "asha", "reduction": 2.0, "after": 1, "metric": None}
 
 
 def test_goals_are_objects_or_mappings() -> None:

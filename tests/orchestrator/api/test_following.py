@@ -13,7 +13,7 @@ from tests.reported import reported
 
 OPENED = session(slots=1)
 WITH_TRAININGS = opening(
-    {**plain(OPENED.settings), "early_stopping": {"rule": "model", "after": 1, "finish": 0, "continues": "anew"}},
+    {**plain(OPENED.settings), "early_stopping": {"rule": "model", "after": 1, "continues": "anew"}},
     slots=1,
 )
 STOPPED = TrialStopped(

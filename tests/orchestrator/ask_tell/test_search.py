@@ -1,5 +1,6 @@
 """The search of an optimizer: when it learns, and its log, which can be repeated."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,12 @@ from hypothesis import strategies as st
 
 from bbkb import CandidateOptimizer
 from bbkb.objectives.objective import ObjectiveError
-from bbkb.objectives.parameters import Choice, Range
-from bbkb.objectives.space import SearchSpace
+from bbkb.objectives.parameters import Choice, Range, Scalar
 from bbkb.orchestrator.ask_tell.base import dump_log, read_log
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
-from bbkb.orchestrator.ask_tell.space import SearchSetup
+from bbkb.orchestrator.ask_tell.space import NAME, build_search, dump_search, load_search
 from bbkb.orchestrator.bandit.strategy import is_grown
-from bbkb.orchestrator.campaign.goals import CampaignGoals
+from bbkb.orchestrator.campaign.settings import UNLIMITED, Budget, ObjectiveSettings, Settings
 from tests.orchestrator.ask_tell.searches import chosen_strategy, model_of, search_of, with_options
 
 X = np.random.default_rng(0).random((120, 2))
@@ -97,19 +97,24 @@ def test_pending_pulls_are_the_chosen_arms_without_a_result(steps: list[tuple[in
         assert len(campaign.state.pending) == len(campaign.state.finished) + len(expected)
 
 
-def setup(strategy: str = "bbkb", **options: Any) -> SearchSetup:
-    space = SearchSpace({"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))}, ())
-    instance = chosen_strategy(strategy, options)
-    goals = CampaignGoals.of({"objective": {"direction": "minimize"}})
-    return SearchSetup(
-        space=space, goals=goals, strategy=instance, seed=2, enqueue=({"x": 0.5, "kind": "b"},), candidate_limit=3000
+ENQUEUED: tuple[Mapping[str, Scalar], ...] = ({"x": 0.5, "kind": "b"},)
+
+
+def built(strategy: str = "bbkb", **options: Any) -> Search:
+    settings = Settings(
+        name=NAME,
+        seed=2,
+        objective=ObjectiveSettings(direction="minimize"),
+        space={"x": Range(0.0, 1.0), "kind": Choice(("a", "b"))},
+        enqueue=ENQUEUED,
+        budget=Budget(evaluations=UNLIMITED),
     )
+    return build_search(settings, chosen_strategy(strategy, options))
 
 
-def begun(strategy: str = "bbkb") -> Search:
-    started = setup(strategy)
-    search = started.search()
-    search.enqueue(search.arms_of(started.enqueue))
+def begun() -> Search:
+    search = built()
+    search.enqueue(search.arms_of(ENQUEUED))
     return search
 
 
@@ -118,7 +123,7 @@ def test_repeated_log_chooses_the_same_arms() -> None:
     first.mark_pending(first.arms_of([{"x": 0.123, "kind": "a"}]))
     for _ in range(8):
         first.tell([ArmResult(arm, float(arm % 7)) for arm in first.ask(3)])
-    second = SearchSetup.build(setup().dump()).search()
+    second = load_search(dump_search(first))
     for event in read_log(dump_log(first.events)):
         second.restore(event)
     assert second.state == first.state
@@ -135,7 +140,7 @@ def test_enqueued_arms_are_chosen_first() -> None:
 
 
 def test_strategy_of_fixed_candidates_accepts_no_others() -> None:
-    search = setup("regularized_evolution").search()
+    search = built("regularized_evolution")
     with pytest.raises(ObjectiveError, match="is not a candidate, and the strategy does not support other ones"):
         search.arms_of([{"x": 0.123, "kind": "a"}])
     assert search.events == []

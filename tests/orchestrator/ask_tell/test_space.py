@@ -202,8 +202,8 @@ def test_wrong_argument_is_rejected() -> None:
         Search(space=SPACE)
     with pytest.raises(ValueError, match="existing is not an argument of Optimizer; its arguments are space, dir"):
         Search(space=SPACE, direction="maximize", existing=([0], [1.0]))
-    with pytest.raises(ValueError, match="limit is not an argument of Optimizer; did you mean 'candidate_limit'"):
-        Search(space=SPACE, direction="maximize", limit=500)
+    with pytest.raises(ValueError, match="sed is not an argument of Optimizer; did you mean 'seed'"):
+        Search(space=SPACE, direction="maximize", sed=500)
     with pytest.raises(ValueError, match="a value must be a finite number, got None; call fail for a failed"):
         Search(space=SPACE, direction="maximize").tell({"x": 0.5}, None)
     with pytest.raises(ObjectiveError, match="did you mean 'model'"):

@@ -79,9 +79,8 @@ def test_optimizer_chooses_with_one_thread_and_leaves_the_threads_of_the_program
         assert threads_now() == {2}
 
 
-@pytest.mark.parametrize("threads", [None, 3])
 def test_campaign_limits_the_threads_of_its_strategy_and_not_those_of_evaluations(
-    threads: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
@@ -97,7 +96,6 @@ def test_campaign_limits_the_threads_of_its_strategy_and_not_those_of_evaluation
             evaluations=3,
             strategy=Watching(),
             executor="inline",
-            settings={"computing": {"threads": threads}},
         )
     assert len(result.trials) == 3
-    assert {number for numbers in seen for number in numbers} == {threads or 1}
+    assert {number for numbers in seen for number in numbers} == {1}

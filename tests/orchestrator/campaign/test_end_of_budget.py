@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from bbkb.orchestrator.campaign import settings
 from bbkb.orchestrator.campaign.commands import Ask, Await, Dispatch, Finish, Stop, Tell
 from bbkb.orchestrator.campaign.end_of_budget import Enough
 from bbkb.orchestrator.campaign.events import ComputingBegan, Event, ReportsArrived, StopReason
@@ -32,12 +33,13 @@ def test_end_of_budget_completes_the_best_stopped_trial() -> None:
     assert decide(state, 2.0) == Finish((2,))
 
 
-def test_end_of_budget_completes_at_most_finish_trials_with_a_third_of_it() -> None:
+def test_end_of_budget_completes_at_most_finish_trials_with_a_third_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     values = [trial / 10 for trial in range(12)]  # 48 steps are used
     assert reserved(paused(*values, steps=60)) == (11, 10)
     assert reserved(paused(*values, steps=61)) is None
-    assert reserved(paused(*values, steps=60, finish=1)) is None
     assert reserved(paused(*values, steps=54)) == (11,)  # too late for two
+    monkeypatch.setattr(settings, "FINISH", 1)
+    assert reserved(paused(*values, steps=60)) is None
 
 
 def test_trial_without_a_checkpoint_needs_all_of_its_steps() -> None:
@@ -248,7 +250,7 @@ def test_steps_of_a_trial_continued_from_its_checkpoint_count_once() -> None:
 @pytest.mark.parametrize("steps", [None, 2000])
 def test_hopeful_trials_are_all_completed_after_the_last_evaluation(steps: int | None) -> None:
     state = fold_from(
-        paused(0.1, 0.5, 0.9, steps=steps, evaluations=3, finish=1),
+        paused(0.1, 0.5, 0.9, steps=steps, evaluations=3),
         refreshed(*(Forecast(trial=trial, mean=trial, low=trial - 1, high=trial + 1) for trial in range(3))),
     )
     assert decide(state, 2.0) == Finish((2, 1, 0))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from bbkb.orchestrator.campaign.commands import Close, Stop
 from bbkb.orchestrator.campaign.events import Event, SessionOpened, SessionOutcome, StopReason, StopRequested
-from bbkb.orchestrator.campaign.goals import CampaignGoals, ConstraintGoal, ObjectiveGoal
+from bbkb.orchestrator.campaign.goals import CampaignGoals, Constraint, Objective
 from bbkb.orchestrator.campaign.policy import decide
-from bbkb.orchestrator.campaign.results import LEAST_ROUND, Front, Gains, hypervolume, is_as_good, with_point
+from bbkb.orchestrator.campaign.results import LEAST_ROUND, PATIENCE, Front, Gains, hypervolume, is_as_good, with_point
 from bbkb.orchestrator.campaign.settings import StopWhen
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
@@ -31,8 +31,8 @@ from tests.orchestrator.campaign.short_logs import (
     success,
 )
 
-PAIR = CampaignGoals((ObjectiveGoal(metric="value"), ObjectiveGoal(metric="cost", is_maximized=False)))
-LIMITED = CampaignGoals(PAIR.objectives, (ConstraintGoal(metric="cost", at_most=3.0),))
+PAIR = CampaignGoals((Objective("value"), Objective("cost", "minimize")))
+LIMITED = CampaignGoals(PAIR.objectives, (Constraint("cost", at_most=3.0),))
 
 
 def front_of(goals: CampaignGoals, *results: tuple[float, float]) -> Front:
@@ -53,7 +53,7 @@ def test_front_has_the_results_that_no_other_dominates() -> None:
 def test_hypervolume_is_measured_from_the_worst_result_or_the_reference() -> None:
     front = front_of(PAIR, (0.0, 4.0), (2.0, 3.0), (1.0, 1.0))
     assert front.hypervolume(PAIR) == pytest.approx(2 * 1 + 1 * 2)
-    objectives = (PAIR.objectives[0], ObjectiveGoal(metric="cost", is_maximized=False, reference=6.0))
+    objectives = (PAIR.objectives[0], Objective("cost", "minimize", reference=6.0))
     goals = CampaignGoals(objectives)
     assert front.reference(goals) == (0.0, -6.0)
     assert front.hypervolume(goals) == pytest.approx(2 * 3 + 1 * 2)
@@ -181,18 +181,18 @@ def test_stop_rule_no_gain_follows_its_definition(values: list[float], within: i
     ("below", "noise", "expected"), [("noise", 0.5, True), ("noise", 0.1, False), (0.3, 9.0, True)]
 )
 def test_expected_gain_stops_after_its_patience(below: Any, noise: float, expected: bool) -> None:
-    opened = opened_with({"expected_gain_below": below, "patience": 2})
+    opened = opened_with({"expected_gain_below": below})
     begun: list[Event] = [opened, batch(0, [0]), dispatch((0, 1)), success(0)]
-    calm = [batch(1 + trial, [trial], possible_gain=0.2, noise=noise) for trial in range(2 * LEAST_ROUND)]
+    calm = [batch(1 + trial, [trial], possible_gain=0.2, noise=noise) for trial in range(PATIENCE * LEAST_ROUND)]
     assert decide(fold(*begun, *calm[:-1]), now=1.0) != Stop(StopReason.LITTLE_LEFT)
     assert (decide(fold(*begun, *calm), now=1.0) == Stop(StopReason.LITTLE_LEFT)) == expected
 
 
 def test_patience_restarts_after_one_promising_choice() -> None:
-    rule = StopWhen(expected_gain_below=0.3, patience=1)
+    rule = StopWhen(expected_gain_below=0.3)
     gains = Gains().after_result(1.0, 1, 1, rule)
     for possible in (0.2, 0.4, 0.2):
-        gains = gains.after_choice(LEAST_ROUND - 1, possible, 0.1, rule)
+        gains = gains.after_choice(PATIENCE * LEAST_ROUND - 1, possible, 0.1, rule)
     assert gains.stop_reason(rule, 9, 1) is None
     assert gains.after_choice(1, 0.2, 0.1, rule).stop_reason(rule, 9, 1) is StopReason.LITTLE_LEFT
     assert gains.after_choice(1, None, None, rule).calm == 0

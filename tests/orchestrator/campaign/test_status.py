@@ -107,7 +107,7 @@ def test_status_says_that_nothing_has_ended_yet() -> None:
     assert "no evaluation of this campaign has ended yet" in remark
 
 
-MODEL = {"rule": "model", "after": 3, "finish": 2, "continues": False, "last_step": 4}
+MODEL = {"rule": "model", "after": 3, "continues": False, "last_step": 4}
 RISING = (0.1, 0.5, 0.7, 0.8)
 
 

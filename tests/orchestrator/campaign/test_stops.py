@@ -122,7 +122,7 @@ def test_trial_at_its_last_step_is_not_stopped() -> None:
 
 def test_last_step_is_unknown_after_a_training_that_ended_early() -> None:
     """Trial 3 ended at step 9 by itself; the others train on after that."""
-    asha = {"rule": "asha", "reduction": 3.0, "first_step": 1}
+    asha = {"rule": "asha", "reduction": 3.0, "after": 1}
     rule = opening({**plain(opened(None).settings), "early_stopping": asha})
     values = (0.1, 0.2, 0.8, 0.9)
     events = (

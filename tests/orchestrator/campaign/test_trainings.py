@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.strategy import TrialForecast
+from bbkb.orchestrator.campaign import settings
 from bbkb.orchestrator.campaign.commands import Ask, RemoveCheckpoints, Tell
 from bbkb.orchestrator.campaign.events import CheckpointsRemoved, ComputingBegan
-from bbkb.orchestrator.campaign.goals import CampaignGoals, ObjectiveGoal
+from bbkb.orchestrator.campaign.goals import CampaignGoals, Objective
 from bbkb.orchestrator.campaign.policy import decide
 from bbkb.orchestrator.campaign.state import CampaignState
 from bbkb.orchestrator.campaign.status import status_of
@@ -56,10 +57,15 @@ def test_next_report_is_the_next_step_after_many_distinct_steps() -> None:
     assert [steps.until_next_report(step) for step in (1, 100, 400)] == [1, 1, 1]
 
 
+@pytest.fixture(autouse=True)
+def one_is_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "FINISH", 1)
+
+
 def keeps_one(*values: float, stalled: bool = False) -> CampaignState:
     """Trials 0 to 2 are stopped and learned, and a fourth one was stopped since; one checkpoint is
     to be kept."""
-    rule = opened(None, finish=1, keep_checkpoints=1)
+    rule = opened(None, keep_checkpoints=1)
     state = fold(rule, *started(*values), *(stop(trial, value, 4) for trial, value in enumerate(values[:3])))
     forecasts = [Forecast(trial=trial, mean=value, low=0.0, high=value) for trial, value in enumerate(values[:3])]
     learned = replace(refreshed(*forecasts), trials=(0, 1, 2))
@@ -94,7 +100,7 @@ def test_last_gain_is_not_in_the_future_after_trials_continue() -> None:
         assert status_of("run", campaign, 2.0).model.last_gain == 0
 
 
-MAXIMIZED, MINIMIZED = (CampaignGoals((ObjectiveGoal(metric="value", is_maximized=is_),)) for is_ in (True, False))
+MAXIMIZED, MINIMIZED = (CampaignGoals((Objective("value", direction),)) for direction in ("maximize", "minimize"))
 
 
 def forecast(reward: float, goals: CampaignGoals) -> Forecast:

@@ -21,9 +21,7 @@ END = 10
 def opened(steps: int | None, evaluations: int = 50, **changes: object) -> SessionOpened:
     settings = settings_of(evaluations, strategy={"mode": "async"})
     settings["budget"]["steps"] = steps
-    settings["early_stopping"] = {
-        "rule": "model", "after": 3, "finish": 2, "continues": True, "last_step": END, **changes,
-    }  # fmt: skip
+    settings["early_stopping"] = {"rule": "model", "after": 3, "continues": True, "last_step": END, **changes}
     return opening(settings)
 
 

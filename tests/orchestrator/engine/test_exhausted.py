@@ -16,7 +16,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "model": {"early_stopping": MODEL},
     "model, anew": {"early_stopping": {**MODEL, "continues": "anew"}},
     "median": {"early_stopping": {"rule": "median", "after": 1}},
-    "asha": {"early_stopping": {"rule": "asha", "reduction": 2, "first_step": 1}},
+    "asha": {"early_stopping": {"rule": "asha", "reduction": 2, "after": 1}},
 }
 LEARN_CURVES = ("bbkb", "bkb", "async_ts")
 OTHERS = ("gp_bucb", "gp_ucb", "expected_improvement", "compressed_ucb", "epsilon_greedy")

@@ -263,40 +263,6 @@ def test_last_step_other_than_the_epochs_is_rejected(tmp_path: Path) -> None:
     assert decide(softmax_tree(tmp_path, early_stopping={"rule": "model", "last_step": EPOCHS}))[0].last_step == EPOCHS
 
 
-@pytest.mark.parametrize(
-    ("given", "first"),
-    [
-        ({"continue": True, "first_trials": 0}, (0, 6)),
-        ({"continue": "anew", "first_trials": 8, "first_steps": 3}, (8, 3)),
-        ({"first_trials": 8, "first_steps": 3}, (8, 3)),
-    ],
-)
-def test_explicit_settings_of_a_new_campaign_leave_the_last_step_to_the_epochs(
-    tmp_path: Path, given: dict[str, Any], first: tuple[int, int]
-) -> None:
-    rule, _ = decide(softmax_tree(tmp_path, early_stopping={"rule": "model", **given}))
-    assert rule.last_step == EPOCHS
-    assert (rule.first_trials, rule.first_steps) == first
-
-
-@pytest.mark.parametrize(
-    ("is_own", "given", "message"),
-    [
-        (False, {"first_steps": 50}, "early_stopping.first_steps must be below last_step, 12, got 50"),
-        (True, {"first_trials": 9}, "early_stopping.last_step must be given"),
-        (True, {"last_step": 27, "first_steps": 27}, "first_steps must be below last_step, 27, got 27"),
-    ],
-)
-def test_short_first_trainings_that_do_not_fit_the_last_step_are_rejected(
-    tmp_path: Path, is_own: bool, given: dict[str, int], message: str
-) -> None:
-    rule = {"early_stopping": {"rule": "model", **given}}
-    own = tree(tmp_path, function(tmp_path, "reporting"), **rule)
-    settings = own if is_own else softmax_tree(tmp_path, **rule)
-    with pytest.raises(UserError, match=message):
-        build_new(from_mapping(settings))
-
-
 def test_training_of_one_epoch_has_no_last_step(tmp_path: Path) -> None:
     objective = {**softmax_tree(tmp_path)["objective"], "options": {"epochs": 1, "dataset": "digits"}}
     assert decide(softmax_tree(tmp_path, objective=objective))[0].last_step is None

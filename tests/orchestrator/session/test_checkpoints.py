@@ -130,5 +130,5 @@ def test_campaign_without_a_last_step_completes_a_trial(tmp_path: Path, failing:
 
 
 def test_fewer_checkpoints_than_trials_to_finish_are_rejected(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"early_stopping.keep_checkpoints must be >= finish, 3, got 2"):
+    with pytest.raises(ConfigError, match=r"early_stopping.keep_checkpoints must be >= 3, the trials .* got 2"):
         run(tmp_path, keep_checkpoints=2)

@@ -14,6 +14,7 @@ from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.campaign.events import BatchChosen, CampaignCreated, CandidatesGrown, Event, ModelRefreshed
 from bbkb.orchestrator.campaign.settings import Settings, plain
 from bbkb.orchestrator.cli.main import app
+from bbkb.orchestrator.engine import pool
 from bbkb.orchestrator.engine.engine import replay
 from bbkb.orchestrator.engine.replaying import replay_until
 from bbkb.orchestrator.errors import UserError
@@ -37,9 +38,10 @@ Make = Callable[..., Settings]
 
 
 @pytest.fixture
-def campaign(tmp_path: Path) -> Make:
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     """Settings of a campaign whose space is of all kinds of parameters; sections may be given."""
     (tmp_path / "objective_of_growth.py").write_text(OBJECTIVE)
+    monkeypatch.setattr(pool, "MOST_LIVE", 1100)
 
     def make(**sections: object) -> Settings:
         tree = {
@@ -47,7 +49,6 @@ def campaign(tmp_path: Path) -> Make:
             "objective": {"callable": f"{tmp_path}/objective_of_growth.py:f", "direction": "minimize"},
             "space": SPACE,
             "forbid": [{"m": "c", "x": {"above": 0.9}}],
-            "candidates": {"limit": 1100},
             "budget": {"evaluations": 40},
             "workers": {"executor": "simulated", "count": 4},
             "runs": str(tmp_path / "runs"),
@@ -167,7 +168,6 @@ def test_enqueued_configurations_are_the_first_trials(campaign: Make) -> None:
     "sections",
     [
         {"candidates": {"size": 200}},
-        {"candidates": {"grow": False}},
         {"strategy": {"name": "gp_ucb"}, "budget": {"evaluations": 20}},
         {"space": {"m": {"choices": ["a", "b"]}, "x": {"low": 0, "high": 1, "step": 0.1}, "n": {"constant": 1}}},
     ],
@@ -175,11 +175,6 @@ def test_enqueued_configurations_are_the_first_trials(campaign: Make) -> None:
 def test_candidates_are_unchanged_if_growth_is_off_or_impossible(campaign: Make, sections: dict[str, Any]) -> None:
     settings = campaign(**{"forbid": [], **sections})
     assert build(settings).problem.pool.space is None
-
-
-def test_impossible_growth_is_rejected(campaign: Make) -> None:
-    with pytest.raises(UserError, match=r"candidates\.grow needs a space and a strategy"):
-        build(campaign(candidates={"grow": True}, strategy={"name": "uniform"}))
 
 
 def test_candidates_of_a_continuous_space_repeat_only_without_growth(campaign: Make) -> None:

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from bbkb.objectives.goals import Direction
 from bbkb.objectives.objective import Report
 from bbkb.objectives.parameters import Choice, Range
 from bbkb.orchestrator.api import Result, tune
@@ -17,6 +16,7 @@ from bbkb.orchestrator.api.arguments import Space
 from bbkb.orchestrator.bandit.strategy import Recommends
 from bbkb.orchestrator.campaign.event_json import event_of
 from bbkb.orchestrator.campaign.events import ModelRefreshed, Recommendation
+from bbkb.orchestrator.campaign.goals import Direction
 from bbkb.orchestrator.cli.main import app
 from bbkb.orchestrator.display.live import render
 from bbkb.orchestrator.history.comparing import side_by_side

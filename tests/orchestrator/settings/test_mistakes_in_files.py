@@ -89,9 +89,9 @@ early_stopping: {rule: hyperband}
 early_stopping: {rule: asha, reduction: 0.5} => 4: early_stopping.reduction must be > 1, got 0.5
 early_stopping: {reduction: 3} => 4: early_stopping.rule is required
 early_stopping: {rule: median, reduction: 3} => 4: early_stopping.reduction needs rule: asha
-early_stopping: {rule: asha, after: 3} => after needs rule: median or rule: model
+early_stopping: {rule: asha, last_step: 3} => last_step needs rule: model
 early_stopping: {rule: asha, continue: true} => early_stopping.continue needs rule: model
-early_stopping: {rule: asha, frist_step: 3} => is not a known key; did you mean 'first_step'?
+early_stopping: {rule: asha, reductoin: 3} => is not a known key; did you mean 'reduction'?
 name: my test => '_' and '-', and begin with a letter or digit, such as my-test, got "my test"
 run: a/b => such as a-b, got "a/b"
 seed: 1e-3 => 4: seed must be a whole number, got 0.001
@@ -147,7 +147,7 @@ budget: {steps: 0} => 3: budget.steps must be >= 1, got 0
 budget: {evaluations: 5, stop_when: {no_gain_of: 0.1}}
 => 3: budget.stop_when must have in too, such as {no_gain_of: 0.001, in: 64}
 budget: {evaluations: 5, stop_when: {in: 64}} => 3: budget.stop_when must have no_gain_of too
-budget: {evaluations: 5, stop_when: {patience: 3}}
+budget: {evaluations: 5, stop_when: {}}
 => 3: budget.stop_when must have no_gain_of and in, or expected_gain_below
 budget: {evaluations: 5, stop_when: {no_gain_of: 0, in: 4}}
 => 3: budget.stop_when.no_gain_of must be > 0
@@ -256,14 +256,14 @@ def test_override_is_checked_like_the_file_and_named_in_the_message(error_lines:
     assert line == ("--set budget.evaluation=10: budget.evaluation is not a known key; did you mean 'evaluations'?")
 
 
-def test_mistake_in_the_section_model_is_reported_with_its_line(tmp_path: Path) -> None:
+def test_mistake_in_the_model_is_reported_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
-    file.write_text(write({**SMALL, "model": {"outputs": "square"}}))
+    file.write_text(write({**SMALL, "strategy": {"model": {"outputs": "square"}}}))
     line = next(number for number, text in enumerate(file.read_text().splitlines(), 1) if "square" in text)
     with pytest.raises(ConfigError, match=rf"^{file}:{line}: .*model.outputs must be 'half_rank'"):
         load(file)
-    file.write_text(write({**SMALL, "model": {}, "strategy": {"model": {"mean": "zero"}}}))
-    with pytest.raises(ConfigError, match=r"model must not be given beside strategy\.model"):
+    file.write_text(write({**SMALL, "model": {"mean": "zero"}}))
+    with pytest.raises(ConfigError, match=r"model is not a known key; did you mean 'strategy'"):
         load(file)
 
 

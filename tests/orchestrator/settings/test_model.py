@@ -112,16 +112,6 @@ def test_strategy_may_be_any_importable_class() -> None:
     assert build_strategy(named.strategy) == build_strategy(listed.strategy)
 
 
-def test_section_model_belongs_to_any_model_based_strategy() -> None:
-    section = {"outputs": "rank", "kernel": {"name": "rbf"}}
-    loaded = from_mapping({**SMALL, "model": section})
-    assert loaded == from_mapping({**SMALL, "strategy": {"name": "bbkb", "model": section}})
-    assert (loaded.strategy["model"]["outputs"], loaded.strategy["model"]["kernel"]["name"]) == ("rank", "rbf")
-    assert from_mapping(plain(loaded)) == loaded
-    uniform = {"strategy": {"name": "uniform"}}
-    assert from_mapping({**SMALL, "model": section, **uniform}) == from_mapping({**SMALL, **uniform})
-
-
 _positive = st.floats(1e-6, 1e6)
 _whole = st.integers(-1_000_000, 1_000_000)
 _text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))

@@ -48,7 +48,7 @@ def test_stop_rules_are_read_written_and_read_again() -> None:
     rules = {"no_gain_of": 0.001, "in": 64, "expected_gain_below": "noise"}
     settings = from_mapping({**SMALL, "budget": {"evaluations": 5, "stop_when": rules}})
     assert from_mapping(plain(settings)) == settings
-    expected = StopWhen(no_gain_of=0.001, within=64, expected_gain_below="noise", patience=2)
+    expected = StopWhen(no_gain_of=0.001, within=64, expected_gain_below="noise")
     assert settings.budget.stop_when == expected
     assert from_mapping(SMALL).budget.stop_when is None
     ends = "5 evaluations or no gain of 0.001 in 64 evaluations or an expected gain below noise"

@@ -23,7 +23,6 @@ def run(
     address: arguments.Address = None,
     name: arguments.RunName = None,
     or_resume: arguments.OrResume = False,
-    log_level: arguments.LogLevelOption = None,
     serve: arguments.Serve = False,
     quiet: arguments.Quiet = False,
     as_json: arguments.JsonLines = False,
@@ -37,7 +36,7 @@ def run(
     """
     console = console_for(quiet, as_json)
     assignments = overrides(set_, workers)
-    settings = load(file, overrides(set_, workers, log_level, name))
+    settings = load(file, overrides(set_, workers, name))
     check_address(settings, address)
     begun = _find_begun(settings, or_resume)
     ray = None if dry_run else start_ray(settings, address)
@@ -72,9 +71,7 @@ def _find_begun(settings: Settings, or_resume: bool) -> runs.Run | None:
 
 def resume(
     folder: arguments.RunFolder,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="Campaign file with new budget, workers and computing.")
-    ] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="Campaign file with new budget and workers.")] = None,
     set_: arguments.Overrides = None,
     workers: arguments.Workers = None,
     address: arguments.Address = None,
@@ -82,17 +79,16 @@ def resume(
     kind: Annotated[
         list[FailureKind] | None, typer.Option(help="With --retry-failed: only failures of this kind; repeatable.")
     ] = None,
-    log_level: arguments.LogLevelOption = None,
     serve: arguments.Serve = False,
     quiet: arguments.Quiet = False,
     as_json: arguments.JsonLines = False,
 ) -> None:
     """Continue a run: finished results are kept, interrupted evaluations are repeated.
 
-    Only budget, workers, computing and log may change.
+    Only budget, workers, tags and note may change.
     """
     old = runs.open_run(folder, runs_it=True)
-    changed = overrides(set_, workers, log_level)
+    changed = overrides(set_, workers)
     settings = load(config or old.settings_file, changed)
     check_address(settings, address)
     if kind and not retry_failed:
