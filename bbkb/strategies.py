@@ -15,21 +15,21 @@ Their options take kernels (`RBF`, `Matern32`, `Matern52`, `Linear`), warm start
 """
 
 from bbkb.objectives.keywords import checks_arguments
-from bbkb.orchestrator.bandit.confidence import Schedule
 from bbkb.orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
+from bbkb.orchestrator.bandit.scheduling import Schedule
 from bbkb.orchestrator.bandit.sparse.termination import Termination
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart, SpreadStart, UncertaintyStart
 from bbkb.orchestrator.bandit.strategies.async_ts import AsyncTS as _AsyncTS
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB as _BBKB
 from bbkb.orchestrator.bandit.strategies.bkb import BKB as _BKB
-from bbkb.orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement as _ExpectedImprovement
 from bbkb.orchestrator.bandit.strategies.gp_bucb import GPBUCB as _GPBUCB
 from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB as _GPUCB
-from bbkb.orchestrator.bandit.strategies.pbt import PBT as _PBT
-from bbkb.orchestrator.bandit.strategies.presets import Calibrated
-from bbkb.orchestrator.bandit.strategies.probability_of_improvement import (
+from bbkb.orchestrator.bandit.strategies.gp_ucb import ExpectedImprovement as _ExpectedImprovement
+from bbkb.orchestrator.bandit.strategies.gp_ucb import (
     ProbabilityOfImprovement as _ProbabilityOfImprovement,
 )
+from bbkb.orchestrator.bandit.strategies.pbt import PBT as _PBT
+from bbkb.orchestrator.bandit.strategies.presets import Calibrated
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform as _Uniform
 from bbkb.orchestrator.interop.optuna_sampler import OptunaSampler as _OptunaSampler
 

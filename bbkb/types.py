@@ -16,8 +16,7 @@ from bbkb.orchestrator.bandit.checks import HasArms
 from bbkb.orchestrator.bandit.curves import CurveValues
 from bbkb.orchestrator.bandit.goals import Goals
 from bbkb.orchestrator.bandit.growing import Growth, Perturbation
-from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel
-from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
+from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers
 from bbkb.orchestrator.bandit.model.fitting import Fitted
 from bbkb.orchestrator.bandit.model.model import Fitting, Mean, ScoredCurves
 from bbkb.orchestrator.bandit.model.outputs import Outputs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bbkb.objectives.objective import Candidates, Evaluation, Parameters, Report
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.termination import Termination

@@ -27,7 +27,7 @@ from bbkb.objectives.objective import ObjectiveError
 from bbkb.objectives.parameters import Scalar
 from bbkb.orchestrator.ask_tell.search import ArmResult, Search
 from bbkb.orchestrator.bandit.arms import Arms, Layout, check_features
-from bbkb.orchestrator.bandit.blas import blas_threads
+from bbkb.orchestrator.bandit.arrays import blas_threads
 from bbkb.orchestrator.bandit.model.model import model_of, scores_among
 from bbkb.orchestrator.bandit.options import excerpt
 from bbkb.orchestrator.bandit.pulls import bounded

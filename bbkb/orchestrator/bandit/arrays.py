@@ -1,13 +1,23 @@
-"""Read-only arrays, and equality of frozen values that hold arrays."""
+"""Read-only arrays, a bounded cache of values that are expensive to compute, and the threads of BLAS.
 
+A cache changes the duration of a computation, never its result.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
+from threadpoolctl import ThreadpoolController, threadpool_limits
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
 
 D = TypeVar("D", bound=np.generic)
 
@@ -64,3 +74,70 @@ def same(first: "DataclassInstance", second: object) -> bool:
         return False
     pairs = ((getattr(first, f.name), getattr(second, f.name)) for f in fields(first) if f.compare)
     return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """The most recently used values, at most `capacity` of them, by key."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._values: dict[K, V] = {}  # the last one is the most recently used
+
+    def get(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of `key`. If it is not in the cache, `make` computes it."""
+        value = self._values.pop(key) if key in self._values else make()
+        self.put(key, value)
+        return value
+
+    def take(self, key: K) -> V | None:
+        """Remove and return the value of `key`; None if there is none."""
+        return self._values.pop(key, None)
+
+    def put(self, key: K, value: V) -> None:
+        """Store `value`. The least recently used value is evicted if there are too many."""
+        self._values.pop(key, None)
+        self._values[key] = value
+        if len(self._values) > self._capacity:
+            del self._values[next(iter(self._values))]
+
+    def mapped(self, change: Callable[[K, V], V]) -> "Recent[K, V]":
+        """Return a cache of the same keys, with the values that `change` returns."""
+        recent = Recent[K, V](self._capacity)
+        recent._values = {key: change(key, value) for key, value in self._values.items()}
+        return recent
+
+
+_entrance = threading.RLock()
+
+
+def limit_threads(threads: int | None) -> threadpool_limits:
+    """Limit the threads of NumPy's and SciPy's BLAS until the process ends.
+
+    The bandit core imports SciPy's packages when it first uses them, and a limit holds for loaded
+    libraries only; so a limit loads SciPy's BLAS. None: no limit.
+    """
+    if threads is not None:
+        vars(scipy.linalg)
+    return threadpool_limits(threads, user_api="blas")
+
+
+@contextmanager
+def blas_threads(number: int) -> Iterator[None]:
+    """Compute with this number of threads of NumPy's and SciPy's BLAS. More than one are slower for
+    small matrices, and many times slower on a busy machine.
+
+    Other threads of the program wait to enter, because the limit holds for the whole process and
+    the thread that sets it must restore the earlier one.
+    """
+    with _entrance, _controller().limit(limits=number, user_api="blas"):
+        yield
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    vars(scipy.linalg)  # a controller knows the loaded libraries only
+    return ThreadpoolController()

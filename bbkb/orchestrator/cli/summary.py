@@ -86,7 +86,7 @@ def save_report(run_: runs.Run, path: Path, plotly: Path | None = None) -> Histo
     If `plotly` is a file, the report refers to it instead of containing plotly.js. Raises UserError
     if the file cannot be written.
     """
-    from bbkb.orchestrator.bandit.blas import blas_threads
+    from bbkb.orchestrator.bandit.arrays import blas_threads
     from bbkb.orchestrator.report.page import write_report  # loads plotly and scipy
 
     history = read_history(run_)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from bbkb.orchestrator.bandit.blas import blas_threads
+from bbkb.orchestrator.bandit.arrays import blas_threads
 from bbkb.orchestrator.bandit.strategy import Pick
 from bbkb.orchestrator.campaign import commands, events
 from bbkb.orchestrator.campaign.events import Phase, SessionOutcome, StopReason

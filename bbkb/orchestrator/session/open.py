@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bbkb.objectives.objective import Candidates
 from bbkb.orchestrator import logs
-from bbkb.orchestrator.bandit.blas import blas_threads
+from bbkb.orchestrator.bandit.arrays import blas_threads
 from bbkb.orchestrator.campaign.commands import Close
 from bbkb.orchestrator.campaign.events import (
     BatchChosen,

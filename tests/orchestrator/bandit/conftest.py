@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from bbkb.orchestrator.bandit.kernels import KERNELS
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
+from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from tests.examples import examples
 

@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from bbkb import Optimizer, Range, tune
-from bbkb.orchestrator.bandit.blas import blas_threads, limit_threads
+from bbkb.orchestrator.bandit.arrays import blas_threads, limit_threads
 from bbkb.orchestrator.bandit.strategies.model_free import ModelFreeState
 from bbkb.orchestrator.bandit.strategies.uniform import Uniform
 from bbkb.orchestrator.bandit.strategy import Decision

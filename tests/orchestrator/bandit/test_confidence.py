@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from bbkb.orchestrator.bandit.confidence import Schedule, WidthOptions, information_gain, information_growth, rkhs_width
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Matern32, Matern52
+from bbkb.orchestrator.bandit.scheduling import Schedule, WidthOptions, information_gain, information_growth, rkhs_width
 
 
 def width(schedule: Schedule, gain: float, delta: float = 0.1, ratio_threshold: float = 3.0) -> float:

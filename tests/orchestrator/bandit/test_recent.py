@@ -1,9 +1,9 @@
-"""`bbkb.orchestrator.bandit.recent`: A bounded cache of values that are expensive to compute."""
+"""`bbkb.orchestrator.bandit.arrays`: A bounded cache of values that are expensive to compute."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.bandit.recent import Recent
+from bbkb.orchestrator.bandit.arrays import Recent
 
 
 @given(st.lists(st.integers(0, 5)), st.integers(1, 4))

@@ -18,14 +18,44 @@ A candidate without a step represents its value at the last step, t = 1.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats
 from bbkb.orchestrator.bandit.kernels import AnyKernel
-from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
+
+
+@dataclass(frozen=True)
+class CurveNumbers:
+    """The fitted numbers of the model over steps, besides the lengthscales of the parameters."""
+
+    # s_g, the variance of the part of a configuration's quality that does not change with the step
+    lasting: float
+    bending: float  # s_h, the variance of the part that changes with the step
+    shared: float  # s_m, the variance of the curve that all trials share
+    own: float  # s_r, the variance of the trial effect
+    noise: float  # v, the variance of a single value
+    step_lengthscale: float  # lengthscale of k_t, in units of t
+    own_lengthscale: float  # lengthscale of k_q, in units of t
+    first: float  # the step at t = 0
+    last: float  # the step at t = 1
+
+    @property
+    def end_noise(self) -> float:
+        """λ: the variance of a final value, given g."""
+        return self.own + self.noise
+
+    def recorded(self) -> dict[str, float]:
+        """Return the numbers as plain values for JSON."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
+    @staticmethod
+    def from_record(record: Mapping[str, float]) -> "CurveNumbers":
+        """Return the numbers that `recorded` wrote."""
+        return CurveNumbers(**{one.name: float(record[one.name]) for one in fields(CurveNumbers)})
 
 
 def log_times(steps: Floats, first: float, last: float) -> Floats:

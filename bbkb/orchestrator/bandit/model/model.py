@@ -14,24 +14,22 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.curves import CurveValues
 from bbkb.orchestrator.bandit.kernels import NAMED_KERNEL, AnyKernel, Kernel, KernelOption, Linear
 from bbkb.orchestrator.bandit.model import defaults
-from bbkb.orchestrator.bandit.model.curve_fitting import (
-    CurveFitInput,
-    chosen_trials,
-    fit_curves,
-    is_fit_due,
-    prior_numbers,
-)
 from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel
 from bbkb.orchestrator.bandit.model.fitting import (
     EARLY_FIT,
     FIRST_FIT,
+    CurveFitInput,
     Evidence,
     Fitted,
     chosen_for_fit,
+    chosen_trials,
     fit,
+    fit_curves,
     is_due,
+    is_fit_due,
     keep_close_values,
     prior,
+    prior_numbers,
 )
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale, mean_rewards, scores_of
 from bbkb.orchestrator.bandit.options import Like, Options, Regularization, VerifiedShare

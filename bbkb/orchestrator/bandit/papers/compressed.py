@@ -37,16 +37,16 @@ from typing_extensions import Doc
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, first_largest, read_only
 from bbkb.orchestrator.bandit.checks import require, sequential_refusal
-from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior
-from bbkb.orchestrator.bandit.exact.state import ExactState
+from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior
+from bbkb.orchestrator.bandit.exact.strategy import ExactState
 from bbkb.orchestrator.bandit.kernels import KernelOption
 from bbkb.orchestrator.bandit.model import defaults
 from bbkb.orchestrator.bandit.model.model import Model, ModelOption
 from bbkb.orchestrator.bandit.model.outputs import score_pulls
 from bbkb.orchestrator.bandit.observations import check_arms
 from bbkb.orchestrator.bandit.options import AnyNumber, VerifiedShare, check_options
-from bbkb.orchestrator.bandit.sparse.recalibration import calibrate, restore_calibration
 from bbkb.orchestrator.bandit.sparse.state import SparseState, no_arm_left
+from bbkb.orchestrator.bandit.sparse.strategy import calibrate, restore_calibration
 from bbkb.orchestrator.bandit.sparse.verification import VERIFICATION, OpenArms, contender_due, recommendation
 from bbkb.orchestrator.bandit.start.beginning import begin_state
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart, SpreadStart

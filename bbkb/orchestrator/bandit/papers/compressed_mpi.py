@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.exact.improvement import log_improvement
+from bbkb.orchestrator.bandit.exact.strategy import log_improvement
 from bbkb.orchestrator.bandit.papers.compressed import Compressed, CompressedState
 
 

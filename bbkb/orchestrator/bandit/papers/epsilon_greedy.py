@@ -14,8 +14,7 @@ from typing_extensions import Doc
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
 from bbkb.orchestrator.bandit.checks import refusal
-from bbkb.orchestrator.bandit.exact.state import ExactState
-from bbkb.orchestrator.bandit.exact.strategy import ExactStrategy
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy
 from bbkb.orchestrator.bandit.scheduling import PendingOptions
 from bbkb.orchestrator.bandit.sparse.state import no_arm_left
 from bbkb.orchestrator.bandit.sparse.verification import next_arm

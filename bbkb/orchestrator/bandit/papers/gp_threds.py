@@ -25,13 +25,21 @@ from typing_extensions import Doc
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, first_largest, read_only
 from bbkb.orchestrator.bandit.checks import require, sequential_refusal
-from bbkb.orchestrator.bandit.confidence import information_growth, rkhs_width
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.observations import check_arms
-from bbkb.orchestrator.bandit.papers.boxes import Box, BoxedArms
-from bbkb.orchestrator.bandit.papers.rkhs import RkhsOptions
-from bbkb.orchestrator.bandit.papers.shrinking import SUB_PERFORMING, Epoch, First, Stage, ThresholdState, Visit
+from bbkb.orchestrator.bandit.papers.domains import (
+    SUB_PERFORMING,
+    Box,
+    BoxedArms,
+    Epoch,
+    First,
+    RkhsOptions,
+    Stage,
+    ThresholdState,
+    Visit,
+)
 from bbkb.orchestrator.bandit.pulls import Pulls
+from bbkb.orchestrator.bandit.scheduling import information_growth, rkhs_width
 from bbkb.orchestrator.bandit.strategy import Choose, Decision, Observation, Pick, Posterior, Record
 
 Search = Literal["random_walk", "direct"]

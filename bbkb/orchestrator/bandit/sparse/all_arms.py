@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only
+from bbkb.orchestrator.bandit.arrays import Floats, Indices, Recent, read_only
 from bbkb.orchestrator.bandit.kernels import Kernel
-from bbkb.orchestrator.bandit.recent import Recent
 from bbkb.orchestrator.bandit.sparse.argmax_queue import TakenArms, largest, take
 from bbkb.orchestrator.bandit.sparse.scalarization import Scalarizing
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
-from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
+from bbkb.orchestrator.bandit.model.curve_kernel import CurveNumbers
 from bbkb.orchestrator.bandit.model.fitting import Fitted
 from bbkb.orchestrator.bandit.model.model import Model
 from bbkb.orchestrator.bandit.model.outputs import Scale

@@ -25,8 +25,14 @@ from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, own_covaria
 from bbkb.orchestrator.bandit.model.outputs import Scale
 from bbkb.orchestrator.bandit.results import TrialCurve
 from bbkb.orchestrator.bandit.sparse.all_arms import Fit, Points
-from bbkb.orchestrator.bandit.sparse.nystrom import pivoted_cholesky, solve_lower
-from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior, defect_of, whitening
+from bbkb.orchestrator.bandit.sparse.posterior import (
+    SparseModel,
+    SparsePosterior,
+    defect_of,
+    pivoted_cholesky,
+    solve_lower,
+    whitening,
+)
 
 
 @dataclass(frozen=True, eq=False)

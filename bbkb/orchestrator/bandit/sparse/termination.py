@@ -12,8 +12,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
-from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
-from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior, ConditionedPosterior
 
 # the number of power iterations that estimate a spectral radius; any number gives an upper bound
 POWER_STEPS = 8

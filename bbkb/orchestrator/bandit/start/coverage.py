@@ -21,7 +21,7 @@ import numpy as np
 
 from bbkb.orchestrator.bandit.arms import Layout
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
-from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior
 from bbkb.orchestrator.bandit.sparse.state import SparseState
 
 NO_LEVEL = -1  # if the choice does not exist

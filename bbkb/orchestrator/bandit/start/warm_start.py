@@ -22,8 +22,8 @@ from bbkb.orchestrator.bandit.options import Options
 from bbkb.orchestrator.bandit.sparse.argmax_queue import LazyQueue, RemainingInArray, most_arms
 from bbkb.orchestrator.bandit.sparse.calibrated import is_noisy
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
-from bbkb.orchestrator.bandit.sparse.recalibration import refit
 from bbkb.orchestrator.bandit.sparse.state import SparseState
+from bbkb.orchestrator.bandit.sparse.strategy import refit
 from bbkb.orchestrator.bandit.start.bless import bless
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation
 

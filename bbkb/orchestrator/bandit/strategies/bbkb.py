@@ -22,12 +22,10 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 from typing_extensions import Doc
 
-from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.arrays import Floats, Recent
 from bbkb.orchestrator.bandit.checks import refusal
-from bbkb.orchestrator.bandit.confidence import Schedule, information_gain
 from bbkb.orchestrator.bandit.growing import AROUND, Growth, is_growth_due
-from bbkb.orchestrator.bandit.recent import Recent
-from bbkb.orchestrator.bandit.scheduling import DriftOptions
+from bbkb.orchestrator.bandit.scheduling import DriftOptions, Schedule, information_gain
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance
 from bbkb.orchestrator.bandit.sparse.forecasts import competing_trials, without_new_arms
 from bbkb.orchestrator.bandit.sparse.goal_queue import leaders, potentials

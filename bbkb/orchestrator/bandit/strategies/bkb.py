@@ -15,7 +15,7 @@ from typing_extensions import Doc
 
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, first_largest
-from bbkb.orchestrator.bandit.exact.improvement import log_improvement
+from bbkb.orchestrator.bandit.exact.strategy import log_improvement
 from bbkb.orchestrator.bandit.model.outputs import score_pulls
 from bbkb.orchestrator.bandit.options import Width
 from bbkb.orchestrator.bandit.sparse.picking import Picking

@@ -11,10 +11,9 @@ from typing import Self
 import numpy as np
 
 from bbkb.orchestrator.bandit.sparse.argmax_queue import ArgmaxQueue
-from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
 from bbkb.orchestrator.bandit.sparse.forecasts import PausedTrials
 from bbkb.orchestrator.bandit.sparse.goal_queue import GoalQueue
-from bbkb.orchestrator.bandit.sparse.picking import Picking
+from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior, Picking
 from bbkb.orchestrator.bandit.sparse.state import SparseState
 from bbkb.orchestrator.bandit.sparse.termination import Drift, NoDrift
 from bbkb.orchestrator.bandit.sparse.verification import (

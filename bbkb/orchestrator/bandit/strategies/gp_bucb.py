@@ -8,12 +8,10 @@ from functools import partial
 import numpy as np
 
 from bbkb.orchestrator.bandit.checks import refusal
-from bbkb.orchestrator.bandit.confidence import WidthOptions
-from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior
-from bbkb.orchestrator.bandit.exact.state import ExactState
-from bbkb.orchestrator.bandit.exact.strategy import ExactStrategy
+from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy
 from bbkb.orchestrator.bandit.options import Width
-from bbkb.orchestrator.bandit.scheduling import DriftOptions
+from bbkb.orchestrator.bandit.scheduling import DriftOptions, WidthOptions
 from bbkb.orchestrator.bandit.sparse.state import no_arm_left
 from bbkb.orchestrator.bandit.sparse.termination import Drift, NoDrift, ProductDrift
 from bbkb.orchestrator.bandit.sparse.verification import next_arm

@@ -1,15 +1,22 @@
 """GP-UCB: the exact Gaussian process, one pull at a time (Srinivas et al. 2010; Chowdhury and
-Gopalan 2017)."""
+Gopalan 2017).
+
+Expected improvement over the best belief, with the exact posterior (see `improvement`).
+
+Probability of improvement over the best belief, with the exact posterior (see `improvement`).
+"""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from bbkb.orchestrator.bandit.confidence import WidthOptions
-from bbkb.orchestrator.bandit.exact.state import ExactState
-from bbkb.orchestrator.bandit.exact.strategy import ExactStrategy, next_pull
+import numpy as np
+
+from bbkb.orchestrator.bandit.arrays import Floats
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, ExactStrategy, Improvement, log_improvement, next_pull
 from bbkb.orchestrator.bandit.options import Width
+from bbkb.orchestrator.bandit.scheduling import WidthOptions
 from bbkb.orchestrator.bandit.start.warm_start import ONE_PULL, WarmStartOption
 from bbkb.orchestrator.bandit.strategy import Decision
 
@@ -41,3 +48,35 @@ class GPUCB(WidthOptions, ExactStrategy[ExactState]):
         if self.width is not None:
             return self.width * math.sqrt(state.model.regularization)
         return self.exact_width(self.regularization, state.belief.information_gain)
+
+
+@dataclass(frozen=True)
+class ExpectedImprovement(Improvement):
+    """EI: the arm with the largest (μ − f* − ε)Φ(z) + σφ(z), z = (μ − f* − ε)/σ (Salgia et al.
+    2021, Appendix D.1).
+
+    Arms are pulled one at a time. Ties go to the lowest index.
+
+    Options: those of `Improvement`.
+    """
+
+    def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
+        """Return the logarithm of the expected improvement (n,), because the improvement itself is
+        0 in floats far below `target`."""
+        return log_improvement(mean, deviation, target)
+
+
+@dataclass(frozen=True)
+class ProbabilityOfImprovement(Improvement):
+    """PI: the arm with the largest Φ(z), z = (μ − f* − ε)/σ (Salgia et al. 2021, Appendix D.1).
+
+    Arms are pulled one at a time. Ties go to the lowest index.
+
+    Options: those of `Improvement`.
+    """
+
+    def improvement(self, mean: Floats, deviation: Floats, target: float) -> Floats:
+        """Return z (n,), because Φ(z) is 0 or 1 in floats for values that z separates."""
+        # an arm without uncertainty below the target has no chance; at the target, without a
+        # margin, it has one half
+        return np.asarray((mean - target) / np.maximum(deviation, 1e-100))

@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.bandit.exact.exact`: The dense exact Gaussian process, O(p³): the oracle of the
+"""`bbkb.orchestrator.bandit.exact.posterior`: The dense exact Gaussian process, O(p³): the oracle of the
 sparse posterior, and quantities defined by it.
 """
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process import kernels as oracle
 
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.pulls import Pulls
 from tests.orchestrator.bandit.effective_dimension import effective_dimension

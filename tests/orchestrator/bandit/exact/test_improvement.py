@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
-from bbkb.orchestrator.bandit.exact.improvement import Improvement
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
+from bbkb.orchestrator.bandit.exact.strategy import Improvement
 from bbkb.orchestrator.bandit.kernels import RBF
-from bbkb.orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
-from bbkb.orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
+from bbkb.orchestrator.bandit.strategies.gp_ucb import ExpectedImprovement, ProbabilityOfImprovement
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially

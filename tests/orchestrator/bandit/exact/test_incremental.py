@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.bandit.exact.incremental`: The exact Gaussian process, updated for each pull: O(p²
+"""`bbkb.orchestrator.bandit.exact.posterior`: The exact Gaussian process, updated for each pull: O(p²
 + pA) per pull instead of O(p³ + p²A).
 """
 
@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
-from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior, downdate
-from bbkb.orchestrator.bandit.exact.state import ExactState
+from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior, downdate, exact_posterior
+from bbkb.orchestrator.bandit.exact.strategy import ExactState
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel

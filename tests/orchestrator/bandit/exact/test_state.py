@@ -4,9 +4,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.exact.incremental import ExactPosterior
-from bbkb.orchestrator.bandit.exact.state import ExactState
-from bbkb.orchestrator.bandit.exact.strategy import next_pull
+from bbkb.orchestrator.bandit.exact.posterior import ExactPosterior
+from bbkb.orchestrator.bandit.exact.strategy import ExactState, next_pull
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from bbkb.orchestrator.bandit.sparse.state import initial_state

@@ -8,7 +8,8 @@ import pytest
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.curves import Curves, CurveValues
 from bbkb.orchestrator.bandit.kernels import Matern52
-from bbkb.orchestrator.bandit.model.curve_fitting import (
+from bbkb.orchestrator.bandit.model.curve_kernel import CurveNumbers
+from bbkb.orchestrator.bandit.model.fitting import (
     MOST_VALUES,
     CurveFitInput,
     CurveObjective,
@@ -16,7 +17,6 @@ from bbkb.orchestrator.bandit.model.curve_fitting import (
     fit_curves,
     prior_numbers,
 )
-from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
 from bbkb.orchestrator.bandit.results import TrialCurve
 
 SPAN = (1.0, 32.0)

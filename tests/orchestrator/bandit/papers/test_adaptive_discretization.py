@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern52
 from bbkb.orchestrator.bandit.papers.adaptive_discretization import AdaptiveDiscretization, CellState, TreeCell
-from bbkb.orchestrator.bandit.papers.boxes import Box
+from bbkb.orchestrator.bandit.papers.domains import Box
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import value

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.bandit.papers.boxes import FINEST, Box, BoxedArms
+from bbkb.orchestrator.bandit.papers.domains import FINEST, Box, BoxedArms
 
 EVERY_ARM = np.arange(30)
 

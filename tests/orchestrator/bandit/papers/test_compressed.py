@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
-from bbkb.orchestrator.bandit.exact.improvement import log_improvement
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
+from bbkb.orchestrator.bandit.exact.strategy import log_improvement
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.papers.compressed import Compressed, EntropyTest
 from bbkb.orchestrator.bandit.papers.compressed_ei import CompressedEI

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import norm
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.papers.compressed import Compressed
 from bbkb.orchestrator.bandit.papers.compressed_ei import CompressedEI

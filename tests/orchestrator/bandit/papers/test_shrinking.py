@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from bbkb.orchestrator.bandit.papers.boxes import Box
+from bbkb.orchestrator.bandit.papers.domains import Box, Epoch, Visit
 from bbkb.orchestrator.bandit.papers.gp_threds import GPThreDS
-from bbkb.orchestrator.bandit.papers.shrinking import Epoch, Visit
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.strategy import Observation
 

@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.bandit.sparse.batch`: The posterior within a batch: pulls without rewards as rank-
+"""`bbkb.orchestrator.bandit.sparse.picking`: The posterior within a batch: pulls without rewards as rank-
 one updates (BBKB Algorithm 1, line 8).
 """
 
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse.batch import FOLD, BatchPosterior
+from bbkb.orchestrator.bandit.sparse.picking import FOLD, BatchPosterior
 from bbkb.orchestrator.bandit.sparse.posterior import SparsePosterior
 from tests.orchestrator.bandit.conftest import Problem, batch_with_all_arms
 

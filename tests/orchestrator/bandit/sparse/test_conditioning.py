@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.bandit.sparse.conditioning`: The exact posterior variances given pulls without
+"""`bbkb.orchestrator.bandit.sparse.picking`: The exact posterior variances given pulls without
 rewards: every pull is an inducing point.
 """
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bbkb.orchestrator.bandit.arms import Arms
 from bbkb.orchestrator.bandit.kernels import Matern52
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse.conditioning import ConditionedPosterior
+from bbkb.orchestrator.bandit.sparse.picking import ConditionedPosterior
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from tests.orchestrator.bandit.conftest import Problem
 

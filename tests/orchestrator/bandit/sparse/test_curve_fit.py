@@ -6,8 +6,7 @@ import pytest
 
 from bbkb.orchestrator.bandit.curves import Curves, CurveValues, pair_numbers
 from bbkb.orchestrator.bandit.kernels import Matern52
-from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, log_times, own_covariance
-from bbkb.orchestrator.bandit.model.curve_numbers import CurveNumbers
+from bbkb.orchestrator.bandit.model.curve_kernel import CurveKernel, CurveNumbers, log_times, own_covariance
 from bbkb.orchestrator.bandit.model.model import Mean
 from bbkb.orchestrator.bandit.model.outputs import Outputs, Scale
 from bbkb.orchestrator.bandit.results import TrialCurve

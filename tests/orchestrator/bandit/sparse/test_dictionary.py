@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.bandit.sparse.dictionary`: Resparsification: drawing the inducing points by ridge
+"""`bbkb.orchestrator.bandit.sparse.strategy`: Resparsification: drawing the inducing points by ridge
 leverage scores (BBKB Algorithm 1, lines 10–14).
 """
 
@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.pulls import Pulls
-from bbkb.orchestrator.bandit.sparse.dictionary import (
+from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+from bbkb.orchestrator.bandit.sparse.strategy import (
     Resampling,
     _numbers_of,
     _within,
@@ -19,7 +20,6 @@ from bbkb.orchestrator.bandit.sparse.dictionary import (
     resparsify,
     without_own_pulls,
 )
-from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
 from tests.orchestrator.bandit.effective_dimension import effective_dimension
 
 PULLS = Pulls.none(5).add([0] * 3 + [2] + [4] * 10, np.zeros(14))

@@ -1,4 +1,4 @@
-"""`bbkb.orchestrator.bandit.sparse.nystrom`: The square root of K_𝒮 behind the Nyström embedding z(x) =
+"""`bbkb.orchestrator.bandit.sparse.posterior`: The square root of K_𝒮 behind the Nyström embedding z(x) =
 L⁻¹ k_𝒮(x) (BKB, Calandriello et al. 2019, eq. 4).
 """
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bbkb.orchestrator.bandit.kernels import RBF, Linear
-from bbkb.orchestrator.bandit.sparse.nystrom import pivoted_cholesky
+from bbkb.orchestrator.bandit.sparse.posterior import pivoted_cholesky
 
 
 @given(seed=st.integers(0, 10**6))

@@ -16,7 +16,7 @@ from bbkb.orchestrator.bandit.arrays import Floats, Indices
 from bbkb.orchestrator.bandit.kernels import RBF, Matern32
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse.all_arms import LocalCovariance, Pulled
-from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
+from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
 from bbkb.orchestrator.bandit.sparse.termination import (
     GlobalDrift,

@@ -15,9 +15,8 @@ from bbkb.orchestrator.bandit.kernels import RBF, Linear, Matern32, Matern52
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.sparse import upper_bounds
 from bbkb.orchestrator.bandit.sparse.all_arms import AllArms
-from bbkb.orchestrator.bandit.sparse.certificate import RATIO
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel, SparsePosterior
-from bbkb.orchestrator.bandit.sparse.upper_bounds import Screen
+from bbkb.orchestrator.bandit.sparse.upper_bounds import RATIO, Screen
 from tests.examples import examples
 
 SEEDS = st.integers(0, 10**6)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from bbkb.orchestrator.bandit.arrays import Floats
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
 from bbkb.orchestrator.bandit.sparse.knowledge import Knowledge
 from bbkb.orchestrator.bandit.sparse.picking import Picking

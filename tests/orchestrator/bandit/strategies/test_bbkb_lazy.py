@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bbkb.orchestrator.bandit.arrays import Indices
 from bbkb.orchestrator.bandit.kernels import RBF, AnyKernel, Linear, Matern32, Matern52
-from bbkb.orchestrator.bandit.sparse import argmax_queue, certificate, upper_bounds
+from bbkb.orchestrator.bandit.sparse import argmax_queue, upper_bounds
 from bbkb.orchestrator.bandit.sparse.all_arms import AllArms
-from bbkb.orchestrator.bandit.sparse.batch import BatchPosterior
+from bbkb.orchestrator.bandit.sparse.picking import BatchPosterior
 from bbkb.orchestrator.bandit.sparse.termination import Termination
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
@@ -74,7 +74,7 @@ def work(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Wor
     bounds anything."""
     if request.param == "always":
         monkeypatch.setattr(upper_bounds, "COST", 0.0)
-        monkeypatch.setattr(certificate, "RATIO", 9.0)
+        monkeypatch.setattr(upper_bounds, "RATIO", 9.0)
     monkeypatch.setattr(argmax_queue, "FIRST_NEAR", 16)
     monkeypatch.setattr(argmax_queue, "FIRST_LOOK", 4)
     return Work(monkeypatch, is_kept=request.param == "always")

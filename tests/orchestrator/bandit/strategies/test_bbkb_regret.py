@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bbkb.orchestrator.bandit.confidence import Schedule
 from bbkb.orchestrator.bandit.kernels import RBF
-from bbkb.orchestrator.bandit.sparse.dictionary import Resampling
+from bbkb.orchestrator.bandit.scheduling import Schedule
+from bbkb.orchestrator.bandit.sparse.strategy import Resampling
 from bbkb.orchestrator.bandit.strategy import Observation
 from tests.orchestrator.bandit.decisions import arms_of
 from tests.orchestrator.bandit.effective_dimension import effective_dimension

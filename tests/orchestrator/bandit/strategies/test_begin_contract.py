@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bbkb.orchestrator.bandit.arms import as_arms
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.kernels import RBF
 from bbkb.orchestrator.bandit.pulls import Pulls
 from bbkb.orchestrator.bandit.start.warm_start import DataStart

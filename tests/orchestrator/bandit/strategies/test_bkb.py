@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from bbkb.orchestrator.bandit.arms import as_arms
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
-from bbkb.orchestrator.bandit.sparse.dictionary import Resampling
+from bbkb.orchestrator.bandit.sparse.strategy import Resampling
 from bbkb.orchestrator.bandit.start.warm_start import RandomStart
 from bbkb.orchestrator.bandit.strategies.bbkb import BBKB
 from bbkb.orchestrator.bandit.strategies.bkb import BKB

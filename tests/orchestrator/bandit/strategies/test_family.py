@@ -8,15 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bbkb.orchestrator.bandit.exact.exact import exact_posterior
+from bbkb.orchestrator.bandit.exact.posterior import exact_posterior
 from bbkb.orchestrator.bandit.exact.strategy import ExactStrategy
 from bbkb.orchestrator.bandit.kernels import RBF, Matern52
 from bbkb.orchestrator.bandit.papers.igp_ucb import IGPUCB
 from bbkb.orchestrator.bandit.start.warm_start import UncertaintyStart
 from bbkb.orchestrator.bandit.strategies.bkb import BKB
-from bbkb.orchestrator.bandit.strategies.expected_improvement import ExpectedImprovement
-from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB
-from bbkb.orchestrator.bandit.strategies.probability_of_improvement import ProbabilityOfImprovement
+from bbkb.orchestrator.bandit.strategies.gp_ucb import GPUCB, ExpectedImprovement, ProbabilityOfImprovement
 from bbkb.orchestrator.bandit.strategy import AnyStrategy, Observation, Pick
 from tests.orchestrator.bandit.decisions import choice
 from tests.orchestrator.bandit.sequential_runs import run_sequentially, value

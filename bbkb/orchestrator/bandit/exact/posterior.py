@@ -1,4 +1,6 @@
-"""The exact Gaussian process, updated for each pull at a cost of O(p² + pA) instead of O(p³ + p²A).
+"""The dense exact Gaussian process, O(p³): the test oracle of the sparse posterior.
+
+The exact Gaussian process, updated for each pull at a cost of O(p² + pA) instead of O(p³ + p²A).
 
 p is the number of distinct pulled arms: n pulls of an arm are one row, with λ/n on the diagonal.
 The first pull of an arm appends a row to the Cholesky factor. Another pull of the arm is a rank-one
@@ -18,10 +20,29 @@ import numpy as np
 import scipy
 
 from bbkb.orchestrator.bandit.arrays import Floats, Indices, read_only, same
+from bbkb.orchestrator.bandit.kernels import Kernel
 from bbkb.orchestrator.bandit.model.model import Mean
 from bbkb.orchestrator.bandit.model.outputs import score_pulls
 from bbkb.orchestrator.bandit.pulls import Pulls, bounded
 from bbkb.orchestrator.bandit.sparse.posterior import SparseModel
+
+
+def exact_posterior(kernel: Kernel, arms: Floats, pulls: Pulls, regularization: float) -> tuple[Floats, Floats]:
+    """Return exact mean and variance (1/λ scale) of every arm (A,): BBKB eq. 1.
+
+    n pulls of one arm are equivalent to one pull of their mean reward with λ/n, so the matrix has
+    one row per pulled arm.
+    """
+    prior = kernel.diagonal(arms)
+    if pulls.total == 0:
+        return np.zeros(len(arms)), prior / regularization
+    counts = pulls.counts[pulls.arms]
+    points = arms[pulls.arms]
+    factor = scipy.linalg.cho_factor(kernel.cross(points, points) + np.diag(regularization / counts), lower=True)
+    cross = kernel.cross(points, arms)
+    mean = cross.T @ scipy.linalg.cho_solve(factor, pulls.reward_sums[pulls.arms] / counts)
+    explained = np.einsum("pa,pa->a", cross, scipy.linalg.cho_solve(factor, cross))
+    return mean, np.maximum(prior - explained, 0.0) / regularization
 
 
 @dataclass(frozen=True, eq=False)
